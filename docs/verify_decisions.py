@@ -137,7 +137,7 @@ def power2(log: int) -> int:
     power, rest = divmod(log, MILLION)
     return (MILLION + rest) * 2 ** power // MILLION
 
-def learned_scores(text: str, tokens: int, balance: int, head: dict, rules: dict, factors: dict):
+def learned_scores(text: str, tokens: int, context: dict, head: dict, rules: dict, factors: dict):
     """Of each model that a learned head knows, in millionths."""
     data = re.sub(rb"[A-Z]", lambda letter: letter[0].lower(), text.encode())
     words = re.findall(rb"[a-z0-9_\x80-\xff]+|[^\x00-\x20a-z0-9_\x80-\xff]", data)
@@ -146,12 +146,13 @@ def learned_scores(text: str, tokens: int, balance: int, head: dict, rules: dict
     weight, floor = m(rules["price_weight"]), m(rules.get("quality_floor", 0))
     if cap := rules.get("cap_nano"):
         least = 1 + 1000 * 10 ** 9 // cap
-        weight = log2(max(least, weight)) - balance * MILLION // (25 * cap)
+        weight = log2(max(least, weight)) - context.get("balance_nano", 0) * MILLION // (25 * cap)
         weight = min(MILLION ** 2, power2(max(0, weight)))
     for name, model in head["models"].items():
         total = sum(model["weights"][bucket] for bucket in seen) * MILLION
         quality = model["bias"] + total // (isqrt(len(seen) * MILLION ** 2) or 1)
         quality, cost = min(MILLION, max(0, quality)), expected_cost(model, seen, tokens)
+        cost = max(0, cost - context.get("warm_nano", {}).get(name, 0))
         price = m(factors.get("cost", 1)) * (weight * cost // 10 ** 9)
         if not floor: found[name] = (m(factors.get("ability", 1)) * quality - price) // MILLION
         elif quality < floor: found[name] = quality
@@ -189,8 +190,7 @@ def check_scores(record: dict, meta: dict, heads: dict) -> list:
     if rules := weights.get("learned"):
         text = text_read(meta["prompt"], weights["intent"])
         factors = weights["preferences"].get(given, {})
-        balance = context.get("balance_nano", 0)
-        learned = learned_scores(text, prompt[3], balance, heads[rules["head"]], rules, factors)
+        learned = learned_scores(text, prompt[3], context, heads[rules["head"]], rules, factors)
     for model, profile in profiles.items():
         total = score(profile, prompt, task, weights, given)
         lacks = sum(m(penalties[need]) for need in needs if not profile[need])

@@ -24,7 +24,7 @@ def detections(
         raised.append(0)
         for look, given in enumerate(_drawn(rng, after, exchanges), 1):
             live.add(*given)
-            if is_below(live, baseline, 0.0, 0.05):
+            if is_below([(live, baseline)], 0.0, 0.05):
                 raised[-1] = look
                 break
     return raised
@@ -57,7 +57,7 @@ def graded_detections(
                 shown = _window([given for given, arrived in there if arrived <= look])
             else:
                 shown.add(*live[look])
-            if is_below(shown, baseline, 0.0, 0.05):
+            if is_below([(shown, baseline)], 0.0, 0.05):
                 raised[-1] = look + 1
                 break
     return raised

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from remit.learning import Estimate, Logged, doubly_robust, paired_effect
+from remit.learning import ConfidenceSequence, Estimate, Logged, doubly_robust, paired_effect
 from remit.learning.routes import GradedPrompt, RouteFit, fit_route
 from remit.routing import Candidate, ScoringInputs, score_candidates
 
@@ -138,7 +138,11 @@ def logged_coverage(estimates: int, exchanges: int, exploration: float, seed: in
         rows = world.logged(exchanges)
         predicted = doubly_robust(rows, max_weight=40.0)
         if predicted.effective_samples >= 200:
-            gate = doubly_robust(rows, max_weight=3 / exploration, always_valid=True)
+            bound = 3 / exploration
+            sequence = ConfidenceSequence(0.05, -1 - bound, 1 + bound, 1_000_000)
+            for row in rows:
+                sequence.update(row.term(bound) - row.reward)
+            gate = sequence.estimate
             result.add(predicted, gate, world.effect())
     return result
 

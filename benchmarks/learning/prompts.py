@@ -19,7 +19,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.installation import InstalledFiles
 from remit.kernel.root import Root
-from remit.learning import held_out_sides, open_account
+from remit.learning import held_out_sides, open_account, recorded_grader
 from remit.learning.prompts import PromptLoop, Purse
 from remit.learning.proposals import Learner, ProposalError
 from remit.ledger import LedgerEntry
@@ -151,7 +151,10 @@ def _loop(folder: Path, adviser: Scripted, cases: Iterator[tuple[str, str]]) -> 
             Root(root), runtime.ledger, runtime.loaded, Identity("benchmark", "operator")
         )
         try:
-            made = loop.propose(learner, found, measured, learned, "It validates better.")
+            made = loop.propose(
+                learner, found, measured, learned, "It validates better.",
+                recorded_grader(runtime.ledger, _SCHEMA, None),
+            )  # fmt: skip
         except ProposalError as error:
             print("no proposal:", "; ".join(error.missing))
         else:

@@ -7,6 +7,7 @@ proposes a rule, and one that quotes the request.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import pytest
 
 from remit import Runtime
 from remit.kernel.root import Root
-from remit.learning import grade_by_test, read_samples
+from remit.learning import grade_by_test, read_samples, recorded_grader
+from remit.learning.gradable import graded_by
 from remit.learning.meta import EffectReader
 from remit.learning.proposals import Proposals
+from remit.ledger import LedgerEntry
 from tests.learning.test_wrong_question import (
     CONTRACT,
     RULE,
@@ -126,3 +129,40 @@ def test_noise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert any("may be zero" in one or "above 0" in one for one in found["missing"])
         with Runtime.open(root) as runtime:
             assert list(Proposals(Root(root), runtime.ledger).all()) == []
+
+
+def test_a_finding_reaches_the_reflection_and_the_grader_stays_with_the_proposal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under references: the contract's schema demands a unit that the prompt never states."""
+    ledger_of: list[LedgerEntry] = []
+    with world(tmp_path, monkeypatch, Reflecting(Model(WEAK), RULE)) as root:
+        references = recorded(root, tmp_path)
+        with Runtime.open(root) as runtime:
+            for entry in list(runtime.ledger.query(event_type="EXCHANGE"))[-3:]:
+                order = f"WO-{entry.id}"
+                runtime.ledger.write(LedgerEntry("WO_PLANNED", order, "PLANNED", "x", metadata={
+                    "work_order_id": order, "acceptance_criteria": {"must_contain": ["gram scale"]},
+                }))  # fmt: skip
+                meta = {**entry.metadata, "work_order_id": order}
+                ledger_of.append(entry)
+                runtime.ledger.write(
+                    LedgerEntry("EXCHANGE", entry.submission_id, "SUCCESS", "x", metadata=meta)
+                )
+        found = learn(root, references, "--propose", "--reason", "Weights in one unit.")
+        assert found["proposal_id"], found["missing"]
+        with Runtime.open(root) as runtime:
+            asked = [one.metadata["prompt"] for one in runtime.ledger.query(event_type="EXCHANGE")
+                     if one.metadata["agent_id"] == "reflection"]  # fmt: skip
+            assert asked
+            assert all("must contain gram scale" in json.dumps(one) for one in asked)
+            made = Proposals(Root(root), runtime.ledger).get(found["proposal_id"])
+            grader = made.replay["grader"]
+            assert grader["kind"] == "reference"
+            assert "12 kilograms" not in json.dumps(grader)
+            entry = ledger_of[0]
+            assert graded_by(grader, entry) == float(right(entry.metadata["response"]))
+            changed = {**entry.metadata, "response": RIGHT}
+            assert graded_by(grader, replace(entry, metadata=changed)) == 1
+            schema = recorded_grader(runtime.ledger, {"type": "object"}, None)
+            assert graded_by(schema, entry) == 0

@@ -413,21 +413,28 @@ def test_what_is_in_doubt_is_no_proposal() -> None:
     assert "148" in nothing
 
 
-def tried(seed: int, loss: float, count: int = 1_500) -> RouteFit:
-    """A fit where 15 % of the rewards differ, and the cheap model loses so much in truth."""
+def tried(seed: int, loss: float, count: int = 1_500, explored: int = 0) -> RouteFit:
+    """A fit where 15 % of the rewards differ, and the cheap model loses so much in truth.
+
+    Of the explored prompts in addition, one of both models was drawn, and only its answer graded.
+    """
     draw = random.Random(f"power {seed}")
     prompts = []
-    for number in range(count):
+    for number in range(count + explored):
         text = f"{draw.choice(SUBJECTS)} {draw.choice(SUBJECTS)} {number}"
         differs, worse = draw.random() < 0.15, draw.random() < 0.5 + loss / 0.15 / 2
         base = float(draw.random() < 0.9)
         rewards = {"cheap": base, "dear": base}
         if differs:
             rewards = {"cheap": float(not worse), "dear": float(worse)}
+        chances: dict[str, float] = {}
+        if number >= count:
+            asked = draw.choice(("cheap", "dear"))
+            rewards, chances = {asked: rewards[asked]}, {"cheap": 0.5, "dear": 0.5}
         prompts.append(
             GradedPrompt(
                 f"LED-{number:08x}", text, text, "chat", rewards,
-                {"cheap": 0.002, "dear": 0.01}, [f"LED-{number:08x}"],
+                {"cheap": 0.002, "dear": 0.01}, [f"LED-{number:08x}"], chances=chances,
             )
         )  # fmt: skip
     fit = fit_route(prompts, 0.003)
@@ -446,6 +453,26 @@ def test_a_route_without_loss_is_accepted_and_one_that_loses_is_not() -> None:
     if is_soak():
         assert accepted[0.0] >= 50
     assert accepted[0.03] <= len(tries) // 20
+
+
+def test_partly_graded_prompts_take_the_place_of_whole_ones() -> None:
+    """In a soak: 100 tries each, 800 prompts graded for both models and 2,000 explored ones."""
+    tries = sample(TRIES, 1)
+    alone, helped, lossy = (
+        sum(not tried(seed, loss, 800, explored).missing for seed in tries)
+        for loss, explored in ((0.0, 0), (0.0, 2_000), (0.03, 2_000))
+    )
+    if is_soak():
+        assert helped >= alone + 10
+    assert lossy <= len(tries) // 20
+
+
+def test_an_explored_answer_counts_with_its_recorded_chance(ledger: LedgerClient) -> None:
+    """A prompt without whole grades gives the exact mean over all draws (doubly robust)."""
+    fit = tried(1, 0.0, 300, 300)
+    assert fit.reward.samples == 600
+    assert fit.held_out == 300
+    assert fit.reward.effective_samples < 600
 
 
 def test_a_plan_states_prompts_and_dollars_before_they_are_spent() -> None:

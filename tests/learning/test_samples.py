@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from remit import Runtime
 from remit.gateway.auth import Identity
 from remit.kernel.errors import ConfigError
 from remit.kernel.installation import shipped_file
@@ -28,12 +29,13 @@ from remit.learning import (
     rater_weights,
     read_samples,
 )
-from remit.learning.evidence.corrections import corrects
+from remit.learning.evidence.samples import corrects
 from remit.learning.evidence.shares import SettledWeights
 from remit.learning.signals import Window, is_below, read_signals
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.agents import anthropic_runtime
 from tests.support.commands import run_remit
+from tests.support.roots import new_root
 from tests.support.wire import anthropic_answer, tool_use
 
 
@@ -307,6 +309,49 @@ def test_a_better_epoch_crosses_nothing_and_a_worse_one_does() -> None:
     assert _one(worse, "model", "failure").crossed
 
 
+def test_a_shift_of_the_mix_is_no_worse_model_and_a_loss_within_a_task_is() -> None:
+    """Simpson's paradox: both tasks are answered as before, or better, and the mean falls."""
+
+    def mixed(shares: tuple[int, int], chat: float, code: float, at: str) -> Iterator[Sample]:
+        draw = random.Random(f"{shares} {chat} {code}")
+        for number in range(sum(shares)):
+            task, good = ("chat", chat) if number % sum(shares) < shares[0] else ("code", code)
+            yield Sample(
+                exchange_id=f"LED-{number:08x}", model_id="m", task=task, at=at,
+                reward=float(draw.random() < good), raters=(f"USR-{number % 5}",),
+            )  # fmt: skip
+
+    before = list(mixed((400, 100), 0.95, 0.5, "1"))
+    for shares, chat, code, is_worse in (
+        ((100, 400), 0.95, 0.5, False), ((100, 400), 0.97, 0.55, False),
+        ((400, 100), 0.75, 0.5, True), ((250, 250), 0.85, 0.3, True),
+    ):  # fmt: skip
+        signals = read_signals([*before, *mixed(shares, chat, code, "3")], POLICY, before="2")
+        reward = _one(signals, "model", "reward")
+        assert reward.live.value < reward.baseline.value - 0.1
+        assert reward.crossed is is_worse, (shares, chat, code)
+
+
+def test_the_command_compares_within_tasks(tmp_path: Path) -> None:
+    place = new_root(tmp_path / "root")
+    with Runtime.open(place) as runtime:
+        for share in (5, 2):  # of 6 prompts, so many are small talk, the others code
+            for number in range(240):
+                is_code = number % 6 >= share
+                prompt = ("Write a python function that sorts a list. def sort(items): return"
+                          if is_code else "Tell me about tea.")  # fmt: skip
+                name = _exchange(runtime.ledger, prompt=f"{prompt} {number}", model_id="m")
+                score = float(number % 12 >= 6) if is_code else 1.0
+                give_feedback(runtime.ledger, name, score=score, by="check", source="test")
+        tasks = {one.task for one in read_samples(runtime.ledger, with_tasks=True)}
+        assert tasks == {"chat", "code"}
+    done = run_remit("learn", "signals", "--json", "--root", place)
+    (reward,) = (one for one in json.loads(done.stdout)["signals"]
+                 if (one["dimension"], one["metric"]) == ("model", "reward"))  # fmt: skip
+    assert reward["live"]["high"] < reward["baseline"]["value"]
+    assert not reward["crossed"]
+
+
 @pytest.mark.parametrize("taint", ["fallback", "degradation", "erased"])
 def test_tainted_samples_do_not_count(taint: str) -> None:
     samples = [*_samples(300, 0.0), *_samples(300, 1.0, tainted=taint)]
@@ -391,8 +436,8 @@ def test_weights_that_move_cross_nothing_alone() -> None:
     estimate = live.estimate()
     assert estimate.value == pytest.approx(0.45, abs=0.001)  # half of it is the second party's
     assert estimate.low < 0.45 < 0.81 < estimate.high  # and it holds for what came as it came
-    assert not is_below(live, baseline, 0.02, 0.05)
-    assert is_below(_window(("a", 100, 0.5), ("b", 100, 0.5)), baseline, 0.02, 0.05)
+    assert not is_below([(live, baseline)], 0.02, 0.05)
+    assert is_below([(_window(("a", 100, 0.5), ("b", 100, 0.5)), baseline)], 0.02, 0.05)
 
 
 def test_settled_weights_bound_a_flood_among_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import random
@@ -13,25 +14,31 @@ from typing import Any
 import pytest
 
 from remit.gateway import LLMGateway
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import (
     RULES_UNAVAILABLE,
     Candidate,
     LearnedHead,
     RouteOptions,
     Rules,
+    ScoringInputs,
     Weights,
     WeightsError,
+    asked_of,
     buckets_of,
     create_thought_record_emitter,
     explain,
     find_decision,
     load_rules,
+    new_request,
     record_head,
     replay,
     route_request,
+    score_candidates,
 )
 from remit.routing.learned_head import next_balance, steered_weight
+from remit.routing.route import route
+from remit.routing.spend import warm_cache
 from tests.routing.test_independent import Answers
 
 pytestmark = pytest.mark.any_store
@@ -241,3 +248,72 @@ def test_rules_whose_head_is_missing_or_changed_are_not_in_force(tmp_path: Path)
     assert load_rules(file).version_hash == RULES_UNAVAILABLE
     beside.write_text(json.dumps(make_head()))
     assert load_rules(file).version_hash == rules.version_hash
+
+
+def test_leaving_a_warm_cache_counts_as_cost_and_replays(
+    ledger: LedgerClient, gateway: LLMGateway, tmp_path: Path
+) -> None:
+    rules = make_rules(make_head(), price_weight=300.0)
+    _record(ledger, rules)
+    candidates = tuple(Candidate(name, "good", {"general": 50}, tools=False) for name in "abc")
+    emitter = create_thought_record_emitter(ledger, task_id="T", agent_id="a")
+    options = RouteOptions(gateway, candidates, rules=rules)
+    chosen = {}
+    for saved in (0, 10**6):  # Model c costs 10^6 nano-dollars a call, and b a tenth.
+        asked = asked_of(PROMPTS[0], new_request("a", "SES-1"))
+        asked.emitter = emitter
+        asked.warm_nano = {"c": saved} if saved else {}
+        result, _ = asyncio.run(route(asked, options))
+        decision = find_decision(ledger, result.decision_id)
+        assert decision.metadata["context"].get("warm_nano", {}) == asked.warm_nano
+        assert replay(decision, ledger)["agrees"]
+        chosen[saved] = result.scores
+    assert chosen[10**6]["c"] == pytest.approx(chosen[0]["c"] + 0.3, abs=1e-6)
+    assert {**chosen[0], "c": 0} == {**chosen[10**6], "c": 0}
+    thoughts = [
+        {"id": one.id, "submission_id": one.submission_id, "metadata": dict(one.metadata)}
+        for one in ledger.query(event_type="THOUGHT_RECORD")
+    ]
+    file = tmp_path / "thoughts.json"
+    file.write_text(json.dumps({"entries": thoughts}))
+    done = subprocess.run([sys.executable, str(VERIFY), str(file)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_session_with_a_warm_cache_costs_less(ledger: LedgerClient) -> None:
+    """Recorded sessions of six turns: a switch pays the whole context, a stay a tenth of it."""
+    made = make_head(models="ab")
+    for model in made["models"].values():  # Each is better for some prompts, at one price.
+        model |= {"bias": 600_000, "cost_nano": 400_000}
+        model["weights"] = [weight // 2 for weight in model["weights"]]
+        for name in ("cost_bias", "cost_length", "cost_weights"):
+            model.pop(name, None)
+    head = LearnedHead.from_document(made)
+    learned = {"head": head.digest, "price_weight": 1000.0}
+    weights = Weights.from_document(
+        {**Weights.shipped().document, "learned": learned}, lambda _: head
+    )
+    candidates = (Candidate("a", "p"), Candidate("b", "p"))
+    spent = {True: 0, False: 0}
+    for counts_warm in spent:
+        for session in range(40):
+            name, before, tokens = f"SES-{counts_warm}-{session}", "", 2_000
+            for turn in range(6):
+                model, cached = warm_cache(ledger, name)
+                assert (model, cached > 0) == ((before, True) if turn else ("", False))
+                warm = {model: cached * 90} if cached and counts_warm else {}
+                prompt = f"{PROMPTS[(session + turn) % 3]} {session * 7 + turn}"
+                inputs = ScoringInputs(prompt, "any", "", candidates, weights, warm_nano=warm)
+                chosen = score_candidates(inputs).winner
+                held = cached if chosen == model else 0
+                spent[counts_warm] += (tokens - held) * 100 + held * 10
+                ledger.write(LedgerEntry("EXCHANGE", "S", "SUCCESS", "x", metadata={
+                    "session_id": name, "model_id": chosen, "outcome": "success",
+                    "cached_input_tokens": held, "cache_write_tokens": tokens - held,
+                }))  # fmt: skip
+                before, tokens = chosen, tokens + 500
+    print("spent with and without the fact", spent)
+    assert spent[True] < spent[False] * 0.9
+    failed = {"session_id": "SES-E", "model_id": "a", "outcome": "error", "cache_write_tokens": 9}
+    ledger.write(LedgerEntry("EXCHANGE", "S", "ERROR", "x", metadata=failed))
+    assert warm_cache(ledger, "SES-E") == warm_cache(ledger, "") == ("", 0)

@@ -47,66 +47,34 @@ from remit.learning.statistics import (
 )
 
 if TYPE_CHECKING:
-    from remit.learning.changed_requests import ChangedRequests
-    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
-    from remit.learning.replay import Replay, ReplayResult
-    from remit.learning.replay_progress import Kept, KeptFile, KeptOnRecord
+    from remit.learning.gradable import (
+        gradable_exchanges,
+        grader,
+        learnable_contract,
+        recorded_grader,
+    )
+    from remit.learning.replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "changed_requests": "ChangedRequests",
-            "gradable": "gradable_exchanges grader learnable_contract",
-            "replay_progress": "Kept KeptFile KeptOnRecord",
-            "replay": "Replay ReplayResult",
+            "gradable": "gradable_exchanges grader learnable_contract recorded_grader",
+            "replay": "ChangedRequests KeptOnRecord Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",
         },
     )
 
 __all__ = [
-    "ChangedRequests",
-    "ConfidenceSequence",
-    "Estimate",
-    "Feedback",
-    "Kept",
-    "KeptFile",
-    "KeptOnRecord",
-    "Logged",
-    "RaterShare",
-    "Replay",
-    "ReplayResult",
-    "Sample",
-    "Signal",
-    "SignalPolicy",
-    "Source",
-    "current_signals",
-    "difference",
-    "doubly_robust",
-    "feedback_on",
-    "give_feedback",
-    "gradable_exchanges",
-    "grade_by_reference",
-    "grade_by_schema",
-    "grade_by_test",
-    "grader",
-    "held_out_sides",
-    "is_evidence",
-    "is_held_out",
-    "is_own_call",
-    "is_reference",
-    "is_whole",
-    "learnable_contract",
-    "matches_schema",
-    "observe",
-    "open_account",
-    "paired_effect",
-    "prediction_powered",
-    "prompt_key",
-    "rater_shares",
-    "rater_weights",
-    "read_samples",
-]
+    "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback", "KeptOnRecord", "Logged",
+    "RaterShare", "Replay", "ReplayResult", "Sample", "Signal", "SignalPolicy", "Source",
+    "current_signals", "difference", "doubly_robust", "feedback_on", "give_feedback",
+    "gradable_exchanges", "grade_by_reference", "grade_by_schema", "grade_by_test", "grader",
+    "held_out_sides", "is_evidence", "is_held_out", "is_own_call", "is_reference", "is_whole",
+    "learnable_contract", "matches_schema", "observe", "open_account", "paired_effect",
+    "prediction_powered", "prompt_key", "rater_shares", "rater_weights", "read_samples",
+    "recorded_grader",
+]  # fmt: skip
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 ReplayDriftError = ConflictError

@@ -29,8 +29,7 @@ def open_account(budgeter: TokenBudgeter, by: str) -> None:
 def is_own_call(metadata: Mapping[str, Any]) -> bool:
     """Return True if learning made an ``EXCHANGE``: a replay, a judge's call, or a reflection.
 
-    Such a call is charged to learning's account, which callers of the gateway cannot name. Its
-    outcome says nothing about the contract that it repeats.
+    Such a call is charged to learning's account, which callers of the gateway cannot name.
     """
     return not _OWN.isdisjoint(metadata.get("charged_to") or ())
 
@@ -38,11 +37,7 @@ def is_own_call(metadata: Mapping[str, Any]) -> bool:
 def is_evidence(metadata: Mapping[str, Any]) -> bool:
     """Return True if an ``EXCHANGE`` shows how a model answers a caller.
 
-    Learning's own calls do not, and answers from the answer cache do not: they repeat an answer
-    that counts already, at no cost and without the model.
-
-    Args:
-        metadata: metadata of the ``EXCHANGE``.
+    Learning's own calls do not, and neither do answers from the answer cache.
     """
     return "cached_from" not in metadata and not is_own_call(metadata)
 
@@ -50,9 +45,8 @@ def is_evidence(metadata: Mapping[str, Any]) -> bool:
 def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     """Return the fields of a request that repeats an exchange's content.
 
-    The request has the session and person of the exchange, so that an erasure of either reaches the
-    copy, and is charged to the account ``session:learning`` too. The fields are ``session_id``,
-    ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
+    The fields ``session_id`` and ``subject_id`` (``None`` for nobody) are those of the exchange, so
+    that an erasure of either reaches the copy. ``charged_to`` adds ``session:learning``.
     """
     subject = ledger.select(_SUBJECT, (parse_entry_id(exchange.id),))
     return {
@@ -121,9 +115,8 @@ def is_held_out(prompt: Any) -> bool:
 
 
 def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[str, bool]:
-    """Return for each exchange, in the given order, True if its prompt is held out.
-
-    Missing exchanges, and exchanges with erased content, are left out.
+    """Return for each exchange, in the given order, True if its prompt is held out; exchanges that
+    are missing or erased are left out.
     """
     ids = list(exchange_ids)
     known = {
@@ -136,9 +129,6 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
 
 
 def is_whole(content: Any) -> bool:
-    """Return True if a prompt or an answer is recorded and no part of it was erased.
-
-    Text and objects that are not empty count as recorded. ``None`` and empty text do not.
-    """
+    """Return True if a prompt or an answer is recorded, not empty, and no part of it was erased."""
     parts = content if isinstance(content, list) else [content]
     return all(isinstance(one, str | dict) and one for one in parts or [""])

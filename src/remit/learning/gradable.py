@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from remit.contracts import ContractError, ContractLoader, PromptContract
+from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.grading import check_schema, matches_schema, normal_text
-from remit.learning.exchanges import is_evidence, is_whole
+from remit.learning.exchanges import is_evidence, is_whole, prompt_key
 from remit.ledger import LedgerEntry, LedgerReader
 
 Grade = Callable[[LedgerEntry, str], float | None]
@@ -93,3 +94,43 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
         )
     check_schema(schema)
     return lambda _, text: float(matches_schema(text, schema))
+
+
+def recorded_grader(
+    ledger: LedgerReader, schema: Any, references: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return a grader of :func:`grader` as JSON data of a proposal.
+
+    References are stored without text: the hash of the right answer by the key of the prompt
+    without system messages. An exchange without its prompt is left out.
+    """
+    if references is None:
+        return {"kind": "schema", "schema": schema}
+    right = {
+        _key(entry): _hash(str(references[entry.id]))
+        for entry in ledger.read_many(references)
+        if is_whole(entry.metadata.get("prompt"))
+    }
+    return {"kind": "reference", "answers": right}
+
+
+def graded_by(recorded: Mapping[str, Any], entry: LedgerEntry) -> float | None:
+    """Return the grade of an exchange by a proposal's grader; None if it cannot be graded."""
+    answer = entry.metadata.get("response")
+    if not (isinstance(answer, str) and is_whole(entry.metadata.get("prompt"))):
+        return None
+    if recorded["kind"] == "schema":
+        return float(matches_schema(answer, recorded["schema"]))
+    right = recorded["answers"].get(_key(entry))
+    return None if right is None else float(_hash(answer) == right)
+
+
+def _key(entry: LedgerEntry) -> str:
+    prompt: Any = entry.metadata["prompt"]
+    if isinstance(prompt, list):
+        prompt = [one for one in prompt if one.get("role") != "system"]
+    return prompt_key(prompt)
+
+
+def _hash(answer: str) -> str:
+    return sha256_hex(normal_text(answer).encode())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -21,9 +21,12 @@ from remit.kernel.installation import InstalledFiles
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.evidence.shares import SettledWeights, rater_weights
 from remit.learning.judges.calibration import calibrated_judges
-from remit.learning.statistics import ConfidenceSequence, Estimate, evidence_below
+from remit.learning.statistics import ConfidenceSequence, Estimate, evidence, evidence_below
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, LedgerReader, Transaction, instant
 from remit.packages import policy_epoch
+
+FACT = ("",)
+"""The party of a value that a program observes: no opinion, so its share is not limited."""
 
 
 class Window:
@@ -72,8 +75,8 @@ class Window:
             return [self._settled]
         graded: Counter[str] = Counter()
         for raters, values in self._by.items():
-            graded.update(dict.fromkeys(raters, values.samples))
-        weights = rater_weights(graded)
+            graded.update(dict.fromkeys(filter(None, raters), values.samples))
+        weights = {**rater_weights(graded), "": 1.0}
         whole = ConfidenceSequence(self._alpha)
         for raters, values in sorted(self._by.items()):
             whole.merge(values, math.fsum(weights[rater] for rater in raters) / len(raters))
@@ -91,19 +94,32 @@ class Window:
         return replace(balanced[0], low=low, high=high)
 
 
-def is_below(live: Window, baseline: Window, margin: float, alpha: float) -> bool:
-    """Return True if the live mean is surely more than ``margin`` below the baseline's.
+def is_below(strata: Iterable[tuple[Window, Window]], margin: float, alpha: float) -> bool:
+    """Return True if live means are surely more than ``margin`` below the baseline's.
 
-    Both weightings must agree. The settled one keeps false crossings below ``alpha`` at every look;
-    the balanced one prevents that a single party causes a crossing.
+    Live values are compared with the baseline of their own stratum, and the evidence of all strata
+    is added, so that a shift of the mix changes nothing. Both weightings must agree. The settled
+    one keeps false crossings below ``alpha`` at every look; the balanced one prevents that a single
+    party causes a crossing.
 
     Args:
+        strata: live and baseline values of each stratum.
         margin: difference that does not matter, in the unit of the values.
         alpha: probability of a false answer.
     """
+    both = [
+        zip(live.sequences(), base.sequences(), strict=False)
+        for live, base in strata
+        if live.samples and base.samples
+    ]
     goal = math.log(1 / alpha)
-    pairs = zip(live.sequences(), baseline.sequences(), strict=False)
-    return all(evidence_below(*pair, margin, goal) >= goal for pair in pairs)
+
+    def is_shown(pairs: Sequence[tuple[ConfidenceSequence, ConfidenceSequence]]) -> bool:
+        if math.fsum(evidence_below(*pair, margin) for pair in pairs) < goal:  # At most so much.
+            return False
+        return math.fsum(evidence(*pair, margin) for pair in pairs) >= goal
+
+    return bool(both) and all(map(is_shown, zip(*both, strict=False)))
 
 
 _FILE = "HOT/documents/signals.json"
@@ -206,8 +222,10 @@ class Signal:
 
 @dataclass(slots=True)
 class _Group:
-    baseline: Window
-    live: Window
+    """Baseline and live values, whole and by task."""
+
+    whole: tuple[Window, Window]
+    strata: dict[str, tuple[Window, Window]] = field(default_factory=dict)
     latest: deque[str] = field(default_factory=lambda: deque(maxlen=_EVIDENCE))
     judges: set[tuple[str, str]] = field(default_factory=set)
 
@@ -235,30 +253,22 @@ def _values(sample: Sample) -> Iterator[tuple[str, float]]:
 def _things(sample: Sample) -> Iterator[tuple[str, str]]:
     contract = f"{sample.contract_id}@{sample.contract_version}" if sample.contract_id else ""
     named = {
-        "framework": sample.framework_id,
-        "contract": contract,
-        "pack": sample.prompt_pack_id,
-        "model": sample.model_id,
-        "route": sample.route,
-        "agent": sample.agent_id,
-    }
+        "framework": sample.framework_id, "contract": contract, "pack": sample.prompt_pack_id,
+        "model": sample.model_id, "route": sample.route, "agent": sample.agent_id,
+    }  # fmt: skip
     yield from ((dimension, name) for dimension, name in named.items() if name)
     yield from (("tool", tool) for tool in sample.tools)
 
 
 def read_signals(
-    samples: Iterable[Sample],
-    policy: SignalPolicy,
-    *,
-    before_epoch: int | None = None,
-    before: str = "",
-    calibrated: Callable[[], Collection[tuple[str, str]]] = tuple,
-) -> list[Signal]:
+    samples: Iterable[Sample], policy: SignalPolicy, *, before_epoch: int | None = None,
+    before: str = "", calibrated: Callable[[], Collection[tuple[str, str]]] = tuple,
+) -> list[Signal]:  # fmt: skip
     """Return all signals of some exchanges, sorted by dimension, name and metric.
 
-    Tainted samples and samples cancelled by their caller are ignored. A tool fails if its call
-    fails, all else if the exchange fails. Rewards are weighted so that no party exceeds its share
-    (:func:`rater_weights`).
+    Live values are compared with the baseline of the same task (:func:`is_below`). Tainted samples
+    and samples cancelled by their caller are ignored. A tool fails if its call fails, all else if
+    the exchange fails. Rewards are weighted so that no party exceeds its share.
 
     Each signal is valid however often it is read; each has its own probability of a false crossing.
     For rewards this requires that exchanges are graded in their order: a late grade of a party
@@ -273,6 +283,7 @@ def read_signals(
             at most once, and only if judges alone gave a reward.
     """
     groups: dict[tuple[str, str, str], _Group] = {}
+    alpha = policy.alpha_permille / 1000
     for sample in samples:
         if sample.tainted or sample.cancelled:
             continue
@@ -283,15 +294,17 @@ def read_signals(
                     value = float(name in sample.failed_tools)
                 key = (dimension, name, metric)
                 if (group := groups.get(key)) is None:
-                    alpha = policy.alpha_permille / 1000
-                    group = groups[key] = _Group(Window(alpha), Window(alpha))
+                    group = groups[key] = _Group((Window(alpha), Window(alpha)))
                 if before_epoch is not None:
                     old = sample.epoch < before_epoch
                 else:
-                    seen = group.baseline.samples
+                    seen = group.whole[0].samples
                     old = sample.at < before if before else seen < policy.reference
                 raters = sample.raters if metric == "reward" else ()
-                (group.baseline if old else group.live).add(value, raters)
+                if (stratum := group.strata.get(sample.task)) is None:
+                    stratum = group.strata[sample.task] = Window(alpha), Window(alpha)
+                group.whole[not old].add(value, raters)
+                stratum[not old].add(value, raters)
                 if not old and (value or metric == "reward"):
                     group.latest.append(sample.exchange_id)
                 if sample.judged and metric == "reward":
@@ -301,29 +314,20 @@ def read_signals(
 
 
 def _signal(
-    key: tuple[str, str, str],
-    group: _Group,
-    policy: SignalPolicy,
+    key: tuple[str, str, str], group: _Group, policy: SignalPolicy,
     calibrated: Collection[tuple[str, str]],
-) -> Signal:
+) -> Signal:  # fmt: skip
     metric = key[2]
-    worse, better = group.live, group.baseline
-    if metric != "reward":  # A higher value of any other metric is worse.
-        worse, better = better, worse
+    strata = [(live, base) if metric == "reward" else (base, live)  # A higher cost is worse.
+              for base, live in group.strata.values()]  # fmt: skip
     margin, alpha = policy.margin_permille[metric] / 1000, policy.alpha_permille / 1000
-    now = _in_units(group.live.estimate(), metric)
-    then = _in_units(group.baseline.estimate(), metric)
+    then, now = (_in_units(one.estimate(), metric) for one in group.whole)
     enough = min(now.effective_samples, then.effective_samples) >= policy.least
     return Signal(
-        dimension=key[0],
-        name=key[1],
-        metric=metric,
-        baseline=then,
-        live=now,
-        crossed=enough and is_below(worse, better, margin, alpha),
-        evidence=tuple(group.latest),
+        dimension=key[0], name=key[1], metric=metric, baseline=then, live=now,
+        crossed=enough and is_below(strata, margin, alpha), evidence=tuple(group.latest),
         uncalibrated=tuple(sorted({judge for judge, _ in group.judges.difference(calibrated)})),
-    )
+    )  # fmt: skip
 
 
 def _in_units(estimate: Estimate, metric: str) -> Estimate:
@@ -336,12 +340,9 @@ def _in_units(estimate: Estimate, metric: str) -> Estimate:
 
 
 def current_signals(
-    ledger: LedgerClient,
-    policy: SignalPolicy,
-    *,
-    since: str | None = None,
+    ledger: LedgerClient, policy: SignalPolicy, *, since: str | None = None,
     latest: int | None = None,
-) -> tuple[list[Signal], str, int, bool]:
+) -> tuple[list[Signal], str, int, bool]:  # fmt: skip
     """Return the present signals of a ledger.
 
     Live samples are those since ``since``, else those of the policy epoch in force. Before the
@@ -367,14 +368,12 @@ def current_signals(
     epoch = 0 if before else policy_epoch(ledger)
     after = None if latest is None else before_latest(ledger, latest)
     read = count()
-    samples = (sample for sample, _ in zip(read_samples(ledger, after=after), read, strict=False))
+    found = read_samples(ledger, after=after, with_tasks=True)
+    samples = (sample for sample, _ in zip(found, read, strict=False))
     signals = read_signals(
-        samples,
-        policy,
-        before=before,
-        before_epoch=epoch or None,
+        samples, policy, before=before, before_epoch=epoch or None,
         calibrated=partial(calibrated_judges, ledger),
-    )
+    )  # fmt: skip
     window = f"epoch {epoch}" if epoch else f"first {policy.reference}"
     if before:
         window = f"since {before}"
@@ -423,9 +422,7 @@ def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> 
 def _entry(signal: Signal, window: str) -> LedgerEntry:
     what = "\n".join((signal.dimension, signal.name, signal.metric, window))
     return LedgerEntry(
-        "SIGNAL_OBSERVED",
-        f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}",
-        "OBSERVED",
+        "SIGNAL_OBSERVED", f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}", "OBSERVED",
         f"{signal.metric} of {signal.dimension} {signal.name} became worse",
         metadata={**signal.to_dict(), "window": window},
-    )
+    )  # fmt: skip

@@ -271,6 +271,10 @@ def report_learning(
         "Propose a rollback of changes that made answers significantly worse.", False,
         door="command",
     ),
+    contracts: list[Path] = field(
+        "Folder of contracts that a program brought (`contracts=`). Repeat for several folders.",
+        [], metavar="FOLDER", place="input folder", door="command",
+    ),
     page: Path | None = field(
         "Write a self-contained HTML page with charts; - is standard output.", None,
         flag="--html", metavar="FILENAME", door="command",
@@ -285,8 +289,11 @@ def report_learning(
     from remit.views import learning_page
 
     installed, known = InstalledFiles(root.place.path), Proposals(root.place, root.ledger)
-    contracts = ContractLoader(root.place.tier("ho1"), installed=installed)
-    report = read_report(root.ledger, known, contracts, latest=None if caller.is_local else latest)
+    own = ContractLoader(root.place.tier("ho1"), installed=installed)
+    report = read_report(
+        root.ledger, known, own, latest=None if caller.is_local else latest,
+        folders=[ContractLoader(folder) for folder in contracts],
+    )  # fmt: skip
     value, notes = report.to_dict(), list[str]()
     if propose:
         more, notes = _rollbacks(root, caller, report)

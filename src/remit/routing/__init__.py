@@ -23,7 +23,7 @@ from remit.routing.decision import (
     compute_decision_hash,
     normalise_rule_version_hash,
 )
-from remit.routing.decision_replay import find_decision, replay
+from remit.routing.decision_replay import chances_of, find_decision, replay
 from remit.routing.emitters import (
     NO_OP_DECISION_EMITTER,
     DecisionEmitter,
@@ -98,6 +98,7 @@ __all__ = [
     "buckets_of",
     "build_routing_decision_record",
     "canary_in_force",
+    "chances_of",
     "compute_decision_hash",
     "create_thought_record_emitter",
     "explain",

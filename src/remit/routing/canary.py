@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import orjson
@@ -282,10 +282,7 @@ class Canary:
             if rules is None:
                 return False
             balance = self._spend.read(rules.weights.learned)
-            proposed = ScoringInputs(
-                inputs.prompt, inputs.task, inputs.operator_preference, inputs.candidates,
-                rules.weights, balance,
-            )  # fmt: skip
+            proposed = replace(inputs, weights=rules.weights, balance_nano=balance)
             ranking = rank(proposed, options.scoring_fn)
             new, old = ranking.chain[0].model_id, choice.ranking.chain[0].model_id
             share, bound = terms.share, 0.0

@@ -117,7 +117,10 @@ def _ranked(inputs: ScoringInputs, scoring_fn: ScoringFn) -> Ranking:
         "candidates": names,
         "weights": inputs.weights.document,
     }
-    steered = b""
+    steered = warm = b""
+    if inputs.warm_nano:
+        context["warm_nano"] = dict(inputs.warm_nano)
+        warm = b'"warm_nano":%b,' % canonical_json(context["warm_nano"])
     if inputs.weights.learned is not None and inputs.weights.learned.cap_nano:
         context["balance_nano"] = inputs.balance_nano
         steered = b'"balance_nano":%d,' % inputs.balance_nano
@@ -129,12 +132,13 @@ def _ranked(inputs: ScoringInputs, scoring_fn: ScoringFn) -> Ranking:
         profiles,
         {
             "context": EncodedValue.of(
-                b'{%b"candidates":%b,"operator_preference":%b,"task":%b,"weights":%b}'
+                b'{%b"candidates":%b,"operator_preference":%b,"task":%b,%b"weights":%b}'
                 % (
                     steered,
                     names_json,
                     canonical_json(inputs.operator_preference),
                     canonical_json(inputs.task),
+                    warm,
                     inputs.weights.encoded,
                 )
             ),

@@ -106,6 +106,27 @@ def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
     return value if scored else None
 
 
+def chances_of(meta: Mapping[str, Any]) -> dict[str, float]:
+    """Return the probability with which each candidate was to be the first of a recorded decision.
+
+    Candidates that could not be drawn are left out. The result is empty if nothing was drawn, or if
+    the decision is erased.
+
+    Args:
+        meta: metadata of the decision's entry.
+    """
+    record, canary = fields_of(meta), meta.get("canary")
+    share = float(meta.get("exploration", 0))
+    if record is None:
+        return {}
+    chain = record["candidates_considered"]
+    if isinstance(canary, Mapping) and canary["share"] and canary["other"] != chain[0]:
+        return {chain[0]: meta["propensity"], canary["other"]: 1 - meta["propensity"]}
+    drawable = [one for one in chain if one not in meta.get("not_drawn", ())] if share else []
+    each = share / len(drawable) if drawable else 0.0
+    return {one: each + (0 if place else 1 - share) for place, one in enumerate(drawable)}
+
+
 def is_number(value: Any) -> bool:
     """Return True if a recorded value is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -142,6 +163,7 @@ def scored_inputs(
             None if ledger is None else lambda digest: head_on_record(ledger, digest),
         ),
         context.get("balance_nano", 0) if balance_nano is None else balance_nano,
+        context.get("warm_nano", {}),
     )
 
 

@@ -55,6 +55,7 @@ class Registry:
         self._providers = providers
         self._own = own
         self._reliability = reliability
+        self._prices = prices
         self._stated = {
             name: candidate_of(name, model, prices, free) for name, model in settings.models.items()
         }
@@ -76,6 +77,22 @@ class Registry:
             self._default = name
         self._set_aside = frozenset(settings.set_aside)
         self._made: tuple[Mapping[str, int], _Groups] = ({}, {})
+
+    def warm_nano(self, model: str, tokens: int) -> dict[str, int]:
+        """Return the nano-dollars that cached input tokens save, by candidate.
+
+        Args:
+            model: the provider's name of the model that holds the cache.
+            tokens: number of cached tokens; none save nothing.
+        """
+        found = {}
+        for one in self._stated.values() if tokens else ():
+            price = (
+                self._prices.find(one.provider_id, model) if one.provider_model == model else None
+            )
+            if price is not None and (saved := price.rates.input - price.rates.cached_input) > 0:
+                found[one.model_id] = saved * tokens // 1_000_000
+        return found
 
     def candidates(self, names: Sequence[str] = ()) -> tuple[Candidate, ...]:
         """Return current candidates, in the order of the names, with their recorded reliability.

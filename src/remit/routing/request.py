@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -37,6 +37,7 @@ class Asked:
         on_text: receives the text of the answering model as it comes.
         sink: receives every event of its stream.
         balance_nano: balance of a learned route's spend, in nano-dollars.
+        warm_nano: nano-dollars that the session's warm prompt cache saves, by candidate.
     """
 
     request: PromptRequest
@@ -49,6 +50,7 @@ class Asked:
     on_text: TextSink | None = None
     sink: EventSink | None = None
     balance_nano: int = 0
+    warm_nano: Mapping[str, int] = field(default_factory=dict)
 
 
 def asked_of(prompt: Prompt, request: PromptRequest | None = None) -> Asked:

@@ -165,5 +165,11 @@ def _inputs(
 ) -> ScoringInputs:
     weights = (options.rules or Rules.shipped()).weights
     return ScoringInputs(
-        asked.prompt, task, options.operator_preference, candidates, weights, asked.balance_nano
+        asked.prompt,
+        task,
+        options.operator_preference,
+        candidates,
+        weights,
+        asked.balance_nano,
+        asked.warm_nano,
     )

@@ -7,6 +7,7 @@ ranks the candidates. The gateway asks them and records the decision that the ch
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ from remit.routing.request import Asked, asked_of, asked_plainly, new_request
 from remit.routing.route import choose as choose_for
 from remit.routing.route import route as route_asked
 from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, task_of
-from remit.routing.spend import Spend
+from remit.routing.spend import Spend, warm_cache
 from remit.routing.status import models_status, route_status
 from remit.routing.weights import Rules
 
@@ -167,8 +168,7 @@ class Router:
         asked.emitter, asked.identity = self._emitter(request, identity), identity
         asked.on_text = call.tap.on_text
         if self.rules.weights.head is not None:
-            await self._keep_head()
-            asked.balance_nano = await self._spend.balance(self.rules.weights.learned)
+            await self._prepare(asked)
         call.request = asked.request
         if request.set_aside:
             allowed = _left(allowed, request.set_aside)
@@ -225,8 +225,7 @@ class Router:
             )
         asked = asked_of(prompt, request)
         asked.emitter, asked.identity = self._emitter(request, identity), identity
-        await self._keep_head()
-        asked.balance_nano = await self._spend.balance(self.rules.weights.learned)
+        await self._prepare(asked)
         result, choice = await route_asked(asked, options)
         response = result.response
         return {
@@ -372,10 +371,18 @@ class Router:
             raise InvalidInputError(f"This key may not use any model of the route {name!r}.")
         return allowed
 
-    async def _keep_head(self) -> None:
-        """Record the learned head before the first decision made with it."""
+    async def _prepare(self, asked: Asked) -> None:
+        """Record the learned head before the first decision made with it, and read what the head's
+        choice depends on: the spend, and the warm prompt cache of the session.
+        """
         head = self.rules.weights.head
-        if head is not None and self._kept != head.digest:
+        if head is None:
+            return
+        asked.balance_nano = await self._spend.balance(self.rules.weights.learned)
+        session = asked.request.session_id
+        warm = await asyncio.to_thread(warm_cache, self._ledger, session) if session else ("", 0)
+        asked.warm_nano = self._registry.warm_nano(*warm)
+        if self._kept != head.digest:
             self._kept = head.digest
             try:
                 await record_head(self._ledger, head)

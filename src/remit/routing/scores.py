@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import neg
 from typing import Any
 
@@ -41,6 +41,7 @@ class ScoringInputs:
         candidates: candidates with unique names.
         weights: the rules.
         balance_nano: balance of a learned route's spend before the call, in nano-dollars.
+        warm_nano: nano-dollars that the session's warm prompt cache saves, by candidate.
     """
 
     prompt: str | Sequence[Mapping[str, Any]]
@@ -49,6 +50,7 @@ class ScoringInputs:
     candidates: Sequence[Candidate]
     weights: Weights
     balance_nano: int = 0
+    warm_nano: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def _by_what_is_learned(
             continue
         scores[model] = learned_score(
             qualities[model],
-            costs[model],
+            max(0, costs[model] - inputs.warm_nano.get(model, 0)),
             price_weight=price_weight,
             quality_floor=rules.quality_floor,
             factors=factors,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -18,6 +19,11 @@ _CALLS = 1_000
 """Number of latest exchanges that a new process reads; older ones no longer steer."""
 
 _NANO = 1_000_000_000
+_WARM_S = 300  # The providers' shortest retention of a prompt cache.
+_LATEST = (
+    "SELECT record FROM entries WHERE session_id = ? AND event_type = 'EXCHANGE' "
+    "ORDER BY seq DESC LIMIT 1"
+)
 _ADOPTED = f"SELECT max(seq) FROM entries WHERE event_type = 'SIGNAL_ADOPTED' AND {KERNEL_ROWS}"
 
 
@@ -95,3 +101,22 @@ def exchanges_after(ledger: LedgerClient, seq: int) -> Iterator[tuple[int, dict[
     )
     for number, record in rows:
         yield int(number), orjson.loads(record)["metadata"]
+
+
+def warm_cache(ledger: LedgerClient, session_id: str) -> tuple[str, int]:
+    """Return the model of a session's latest exchange, and the input tokens in its prompt cache.
+
+    The cache is cold, with 0 tokens, five minutes after the exchange, and without cached or written
+    tokens. Blocks.
+    """
+    rows = ledger.select(_LATEST, (session_id,)) if session_id else []
+    for (record,) in rows:
+        entry = orjson.loads(record)
+        data, age = (
+            entry["metadata"],
+            datetime.now(UTC) - datetime.fromisoformat(entry["timestamp"]),
+        )
+        if age.total_seconds() < _WARM_S and data.get("outcome") == "success":
+            held = (data.get(name) or 0 for name in ("cached_input_tokens", "cache_write_tokens"))
+            return str(data["model_id"]), sum(held)
+    return "", 0

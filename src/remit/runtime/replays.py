@@ -12,8 +12,6 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installation import InstalledFiles
 from remit.learning import (
     ChangedRequests,
-    Kept,
-    KeptFile,
     KeptOnRecord,
     Replay,
     ReplayResult,
@@ -162,10 +160,10 @@ class Replays:
 
     @property
     def file(self) -> Path:
-        """Path of the file that holds a replay that no order requested.
+        """Path of the file with the name of a replay that no order requested.
 
-        The name is a hash of the change, the model, the grader and the contract's version. The file
-        exists after the first run.
+        The file's own name is a hash of the change, the model, the grader and the contract's
+        version. The file exists after the first run.
         """
         return self._file(self._files, self._wanted.model)
 
@@ -174,8 +172,8 @@ class Replays:
     ) -> tuple[tuple[ReplayResult, ...], Attribution | None]:
         """Run the replay within its budget; continue an interrupted one. Blocks.
 
-        Models are called. The results are stored in the file :attr:`file`, or in entries of the
-        order. With ``both`` the attribution is recorded.
+        Models are called, and their answers are recorded under the name of the order, or under
+        the name in :attr:`file`. With ``both`` the attribution is recorded.
 
         Args:
             progress: called before each exchange with the number done and the total.
@@ -186,8 +184,8 @@ class Replays:
             and the part of each in the difference.
 
         Raises:
-            ConflictError: prices, the answering model or the rule for holding out changed since an
-                earlier run.
+            ConflictError: prices or the answering model changed since an earlier run, or the file
+                holds no name.
             InvalidInputError: a call has no upper bound, because its model has no price.
             LedgerError: the ledger cannot be read or written.
             OSError: the file cannot be written.
@@ -210,12 +208,15 @@ class Replays:
         self, files: Mapping[str, bytes], model: tuple[str, str] | None, name: str
     ) -> Replay:
         runtime = self._runtime
-        installed, prices = InstalledFiles(runtime.root.path), runtime.prices.version
+        installed = InstalledFiles(runtime.root.path)
         ask = ChangedRequests(runtime.ledger, installed, self._contract, files, model)
-        kept: Kept = KeptFile(self._file(files, model), prices)
-        if name:
-            kept = KeptOnRecord(runtime.ledger, name, self.exchanges, prices)
-        return Replay(runtime.gateway, runtime.ledger, ask, self._grade, prices=prices, kept=kept)
+        on = runtime.ledger, self.exchanges, runtime.prices.version
+        kept = (
+            KeptOnRecord(on[0], name, *on[1:])
+            if name
+            else KeptOnRecord.of_file(self._file(files, model), *on)
+        )
+        return Replay(runtime.gateway, runtime.ledger, ask, self._grade, kept)
 
     def _file(self, files: Mapping[str, bytes], model: tuple[str, str] | None) -> Path:
         what = {
@@ -223,7 +224,7 @@ class Replays:
             "model": model, "grader": self._graded_by,
             "files": {path: sha256_hex(data) for path, data in files.items()},
         }  # fmt: skip
-        name = f"{sha256_hex(canonical_json(what))[:16]}.jsonl"
+        name = f"{sha256_hex(canonical_json(what))[:16]}.txt"
         return self._runtime.root.path / "replays" / name
 
 

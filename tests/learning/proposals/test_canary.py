@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -413,6 +414,25 @@ def test_a_loss_is_stopped_and_a_gain_is_adopted() -> None:
     assert _ends(0.65, 0.75, 10.0, 5)["loss"] == 5
     assert _ends(0.80, 0.75, 10.0, 5)["adopt"] == 5
     assert _ends(0.75, 0.75, 0.2, 5)["loss"] == 0
+
+
+def test_failed_calls_have_the_grade_0() -> None:
+    """A route whose answers are as good but whose calls fail is stopped, whoever graded."""
+    terms = CanaryTerms("LED-0", "", "PRP-1", "PKG-1", 0.5, 10.0, 0.05, "", "", "ann")
+    good = Sample(exchange_id="LED-1", canary="PRP-1", reward=1.0, raters=("ann",))
+    for change, verdict in (
+        ({"failed": True, "reward": None, "raters": ()}, "stop"),
+        ({"failed": True, "cancelled": True, "reward": None, "raters": ()}, "adopt"),
+        ({"failed": True, "tainted": "degradation"}, "adopt"),
+        ({}, "adopt"),
+    ):
+        comparison = Comparison(terms)
+        for number in range(300):
+            comparison.add(replace(good, arm="old"))
+            comparison.add(replace(good, arm="new", **({} if number % 5 else change)))
+        found = comparison.result()
+        assert found.verdict == verdict, change
+    assert "worse" not in found.reason
 
 
 @pytest.mark.soak

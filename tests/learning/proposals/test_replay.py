@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from remit.gateway import PromptRequest
+from remit.kernel.budget import LEARNING
 from remit.kernel.errors import InvalidInputError
-from remit.learning import Replay, is_held_out
+from remit.learning import KeptOnRecord, Replay, is_held_out
 from remit.ledger import LedgerEntry
 from tests.learning.proposals.conftest import World
 
@@ -24,7 +25,7 @@ def request_of(entry: LedgerEntry) -> PromptRequest:
     return PromptRequest(
         str(entry.metadata["prompt"]), "PRM-EXECUTE-001", "PRC-EXECUTE-001", "learner", "RESIDENT",
         "", "", "", "SES-replay", "ho1", model_id="mock-model-1", provider_id="mock",
-        max_tokens=100,
+        max_tokens=100, charged_to=LEARNING.path,
     )  # fmt: skip
 
 
@@ -34,13 +35,13 @@ def graded(entry: LedgerEntry, text: str) -> float:
 
 def replay(
     world: World,
-    kept: Path,
-    prices: str = "p1",
+    file: Path,
+    exchanges: list[str],
     ask: Callable[[LedgerEntry], PromptRequest] = request_of,
 ) -> Replay:
-    return Replay(
-        world.runtime.gateway, world.runtime.ledger, ask, graded, prices=prices, kept=kept
-    )
+    ledger = world.runtime.ledger
+    kept = KeptOnRecord.of_file(file, ledger, exchanges, world.runtime.prices.version)
+    return Replay(world.runtime.gateway, ledger, ask, graded, kept)
 
 
 class Priced:
@@ -58,8 +59,8 @@ class Priced:
         return dataclasses.replace(answer, cost_incurred=1_000 / 1e9, cost_known=self.known)
 
 
-def priced(world: World, kept: Path, prices: str = "p1") -> Replay:
-    made = replay(world, kept, prices)
+def priced(world: World, file: Path, exchanges: list[str]) -> Replay:
+    made = replay(world, file, exchanges)
     made._gateway = Priced(world)  # type: ignore[assignment]
     return made
 
@@ -76,7 +77,7 @@ def test_the_split_is_stated_and_about_three_in_ten() -> None:
 def test_a_call_whose_cost_nothing_says_counts_its_bound(
     asked: World, exchanges: list[str], tmp_path: Path
 ) -> None:
-    made = priced(asked, tmp_path / "replay.jsonl")
+    made = priced(asked, tmp_path / "replay.txt", exchanges)
     made._gateway = Priced(asked, known=False)  # type: ignore[assignment]
     found = made.run(exchanges, budget_nano=3_500)
     assert (len(found.pairs), found.spent_nano, found.ended) == (1, 2_000, "budget")
@@ -86,14 +87,14 @@ def test_a_call_whose_cost_nothing_says_counts_its_bound(
 def test_a_later_lower_limit_of_calls_applies(
     asked: World, exchanges: list[str], tmp_path: Path, limit: int
 ) -> None:
-    kept = tmp_path / "replay.jsonl"
-    priced(asked, kept).run(exchanges, budget_nano=3_500)
-    later = priced(asked, kept).run(exchanges, budget_nano=10**9, calls=limit)
+    kept = tmp_path / "replay.txt"
+    priced(asked, kept, exchanges).run(exchanges, budget_nano=3_500)
+    later = priced(asked, kept, exchanges).run(exchanges, budget_nano=10**9, calls=limit)
     assert (len(later.pairs), later.ended) == (2, "budget")
 
 
 def test_unpriced_calls_are_not_made(asked: World, exchanges: list[str], tmp_path: Path) -> None:
     before = asked.runtime.ledger.count()
     with pytest.raises(InvalidInputError, match="no upper bound"):
-        replay(asked, tmp_path / "replay.jsonl").run(exchanges, budget_nano=10**9)
+        replay(asked, tmp_path / "replay.txt", exchanges).run(exchanges, budget_nano=10**9)
     assert asked.runtime.ledger.count() == before

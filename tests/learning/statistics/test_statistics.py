@@ -179,20 +179,6 @@ def test_off_policy_says_how_many_weights_it_cut() -> None:
     assert estimate.effective_samples == pytest.approx((97 + 60) ** 2 / (97 + 3 * 400))
 
 
-def test_the_always_valid_interval_holds_the_fixed_one() -> None:
-    rng = random.Random(8)
-    rows = []
-    for _ in range(2000):
-        first = rng.random() < 0.5
-        reward = float(rng.random() < (0.4 if first else 0.8))
-        row = Logged(reward=reward, propensity=0.5, target=float(not first), predicted=0.6)
-        rows.append(row)
-    fixed = doubly_robust(rows, max_weight=4)
-    always = doubly_robust(rows, max_weight=4, always_valid=True)
-    assert always.low < fixed.low < fixed.value < fixed.high < always.high
-    assert (fixed.method, always.method) == ("doubly_robust", "betting")
-
-
 @pytest.mark.parametrize(
     ("reward", "propensity", "target"), [(2, 1, 1), (1, 0, 1), (1, 1, -0.1), (math.nan, 1, 1)]
 )

@@ -5,10 +5,9 @@ All feedback stays recorded. If a party gives feedback on the same target twice,
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -67,8 +66,8 @@ class Target:
     def is_of(self, tx: Transaction, identity: Identity) -> bool:
         """Return True if a caller may give feedback on the target.
 
-        A key for one session may do so only in that session, and an agent's key only on its own
-        exchanges. Other roles may rate everything.
+        A session's key may do so in that session, an agent's key on its own exchanges, and any
+        other role everywhere.
         """
         if identity.session_id and identity.session_id != self.session_id:
             return False
@@ -100,10 +99,7 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
 
 
 def not_found(name: str) -> EntryNotFoundError:
-    """Return (not raise) the error for a missing target, or a target of another caller.
-
-    The message does not say which of the two applies.
-    """
+    """Return the error for a missing target, or equally for a target of another caller."""
     return EntryNotFoundError(
         f"{name!r} is not an exchange, work order, turn or decision, so it cannot be rated.",
         next_step=_NEXT_STEP,
@@ -219,18 +215,10 @@ class Feedback:
 
 
 def give_feedback(
-    ledger: LedgerClient,
-    target: str,
-    *,
-    by: str,
-    score: float | None = None,
-    label: str = "",
-    reason: str = "",
-    source: Source = "person",
-    identity: Identity | None = None,
-    idempotency_key: str = "",
-    subject_id: str = "",
-) -> Feedback:
+    ledger: LedgerClient, target: str, *, by: str, score: float | None = None, label: str = "",
+    reason: str = "", source: Source = "person", identity: Identity | None = None,
+    idempotency_key: str = "", subject_id: str = "",
+) -> Feedback:  # fmt: skip
     """Record feedback as a ``FEEDBACK`` entry, and return it.
 
     Earlier feedback of the same party and source on the same target no longer counts.
@@ -302,11 +290,8 @@ def feedback_on(
     """Yield recorded feedback in ledger order, replaced feedback included.
 
     Args:
-        target: an id of any form that :func:`find_target` takes; ``None`` for all feedback.
+        target: an id as for :func:`find_target`, which raises EntryNotFoundError; ``None`` for all.
         after: id of an entry; only later feedback is read.
-
-    Raises:
-        EntryNotFoundError: there is no such target.
     """
     where: dict[str, Any] = {"event_type": "FEEDBACK", "after": after}
     if target is not None:
@@ -315,9 +300,8 @@ def feedback_on(
 
 
 def rater_of(metadata: dict[str, Any]) -> str:
-    """Return the party of feedback: the id of the user, else of the key, else the name.
-
-    A party counts once for each target. The text is empty if none is recorded.
+    """Return the party of feedback: the id of the user, else of the key, else the name; else
+    empty. A party counts once for each target.
     """
     return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
 
@@ -387,12 +371,7 @@ def _entry(
 
 
 def _score(score: object) -> float:
-    if (
-        isinstance(score, bool)
-        or not isinstance(score, (int, float))
-        or not math.isfinite(score)
-        or not 0 <= score <= 1
-    ):
+    if not isinstance(score, (int, float)) or isinstance(score, bool) or not 0 <= score <= 1:
         raise InvalidInputError(
             f"The score {score!r} is not a number from 0 to 1.",
             next_step="0 is bad, 1 is good, 0.5 is in between.",
@@ -406,19 +385,27 @@ def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
     Args:
         metadatas: metadata as stored, in which content is a commitment (``$content``).
     """
-    macs = list({
-        item["$content"][12:]
-        for metadata in metadatas
-        for item in metadata.values()
-        if isinstance(item, dict) and "$content" in item
-    })  # fmt: skip
+    items = (item for metadata in metadatas for item in metadata.values())
+    macs = {
+        item["$content"][12:] for item in items if isinstance(item, dict) and "$content" in item
+    }
     found: set[str] = set()
-    for start in range(0, len(macs), _BATCH):
-        part = macs[start : start + _BATCH]
-        marks = ", ".join("?" * len(part))
-        sql = f"SELECT commitment FROM erasures WHERE commitment IN ({marks})"
+    for part in parts(macs):
+        sql = f"SELECT commitment FROM erasures WHERE commitment IN ({marks(part)})"
         found.update(str(row[0]) for row in select(sql, part))
     return found
+
+
+def parts(values: Iterable[str]) -> Iterator[list[str]]:
+    """Yield values in order, as many at a time as a statement may have parameters."""
+    wanted = sorted(values)
+    for start in range(0, len(wanted), _BATCH):
+        yield wanted[start : start + _BATCH]
+
+
+def marks(values: Collection[str]) -> str:
+    """Return the parameter marks of as many values in an SQL statement."""
+    return ", ".join("?" * len(values))
 
 
 def _feedback(entry: LedgerEntry, *, again: bool = False) -> Feedback:
@@ -429,8 +416,5 @@ def _feedback(entry: LedgerEntry, *, again: bool = False) -> Feedback:
         **{name: data[name] for name in ("target_entry_id", "target_type", "source", "by")},
         score=None if score is None else float(score),
         **{name: data.get(name, "") for name in ("label", "reason", "key_id", "replaces")},
-        rater=rater_of(data),
-        session_id=data["session_id"],
-        at=entry.timestamp,
-        again=again,
-    )
+        rater=rater_of(data), session_id=data["session_id"], at=entry.timestamp, again=again,
+    )  # fmt: skip

@@ -32,12 +32,9 @@ def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by:
 
 
 def is_reference(answer: str, reference: str) -> bool:
-    """Return True if an answer equals the reference answer.
+    """Return True if an answer equals the reference answer in :func:`normal_text`.
 
-    White space at the ends, runs of white space, case, and a final full stop are ignored.
-
-    Raises:
-        InvalidInputError: the reference answer is empty.
+    InvalidInputError is raised if the reference answer is empty.
     """
     if not normal_text(reference):
         raise InvalidInputError("The reference answer is empty.")
@@ -49,8 +46,7 @@ def grade_by_schema(
 ) -> Feedback:
     """Record feedback of the source ``schema``: 1 if an answer matches a JSON Schema, else 0.
 
-    Arguments and refusals are those of :func:`grade_by_reference`; InvalidInputError is raised if
-    the schema is not valid.
+    As :func:`grade_by_reference`; InvalidInputError is raised if the schema is not valid.
     """
     check_schema(schema)
     score = float(matches_schema(answer_of(ledger, target), schema))
@@ -66,11 +62,7 @@ def check_schema(schema: object) -> None:
 
 
 def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
-    """Return True if an answer is JSON that matches a JSON Schema.
-
-    An answer that is not JSON does not match; a code fence around it is allowed. The schema must be
-    valid.
-    """
+    """Return True if an answer is JSON, in a code fence or not, that matches a valid schema."""
     try:
         return not first_problem(schema, load_answer(answer))
     except JsonTextError:
@@ -82,8 +74,7 @@ def grade_by_test(
 ) -> Feedback:
     """Record feedback of the source ``test``: the score that a function gives to an answer.
 
-    Arguments and refusals are those of :func:`grade_by_reference`; InvalidInputError is raised if
-    the score is not a number from 0 to 1.
+    As :func:`grade_by_reference`; InvalidInputError is raised if the score is not from 0 to 1.
 
     Args:
         test: returns a score from 0 to 1, or True if the answer passes. Its exceptions are raised,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from remit.learning.evidence.corrections import corrects
-from remit.learning.evidence.feedback import erased_of, rater_of, reward_of
-from remit.learning.exchanges import is_evidence
+from remit.learning.evidence.feedback import erased_of, marks, parts, rater_of, reward_of
+from remit.learning.exchanges import is_evidence, is_whole
 from remit.ledger import LedgerReader, entry_id, parse_entry_id
+from remit.routing import Weights, read_intent
 
 Taint = Literal["", "fallback", "degradation", "erased"]
 
@@ -29,12 +31,14 @@ class Sample:
         framework_id: the framework of the agent's package.
         package_id: the package that installed the contract at that time; empty without one.
         route: the named route, if one chose the model.
+        task: the task that the router reads in the prompt, if tasks were asked for.
         epoch: the policy epoch in force; 0 before the first adoption.
         canary: the proposal whose canary the call belongs to; empty without one.
         arm: ``new`` or ``old`` if both routes of the canary could answer and choose different
             models, ``same`` if they choose one model, ``shadow`` if only the current route could.
         propensity: probability with which this model was chosen; 1.0 without exploration.
         cost_nano: cost in nano-dollars; None if unknown.
+        tokens: input and output tokens.
         latency_ms: milliseconds from sending to the end of the answer.
         retried: True if another attempt followed.
         rejected: True if the quality gate rejected the work that the exchange was part of.
@@ -62,6 +66,7 @@ class Sample:
     model_id: str = ""
     provider_id: str = ""
     route: str = ""
+    task: str = ""
     key_id: str = ""
     epoch: int = 0
     canary: str = ""
@@ -69,6 +74,7 @@ class Sample:
     propensity: float = 1.0
     tools: tuple[str, ...] = ()
     cost_nano: int | None = None
+    tokens: int = 0
     latency_ms: int = 0
     failed: bool = False
     retried: bool = False
@@ -86,7 +92,6 @@ class Sample:
 
 
 _PAGE = 1_000  # Exchanges of a page are joined in a few statements.
-_BATCH = 400  # A database limits the parameters of a statement.
 _NANO = 1_000_000_000
 _CONTRACTS = "HO1/contracts/"
 # These answers are complete, so another call in the same order asks for the answer again.
@@ -112,29 +117,22 @@ class _Row(NamedTuple):
 
 
 def read_samples(
-    ledger: LedgerReader,
-    *,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
-    after: str | None = None,
-    model_id: str | None = None,
-    contract_id: str | None = None,
-) -> Iterator[Sample]:
+    ledger: LedgerReader, *, since: str | datetime | None = None,
+    until: str | datetime | None = None, after: str | None = None, model_id: str | None = None,
+    contract_id: str | None = None, with_tasks: bool = False,
+) -> Iterator[Sample]:  # fmt: skip
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
-    Outcomes come from the ledger: failure, retry, the verdict of the quality gate, tool errors,
-    repeated output, cancellation, and corrections by the next user message (:func:`corrects`).
     Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
     then on its decision. A judge's feedback applies only if there is no other. Learning's own calls
     and answers from the answer cache are left out. A retry is recognised if it is among the
     exchanges read, at most 1,000 later.
 
     Args:
-        ledger: the ledger, with the indexes ``entries_event_type``, ``entries_submission_id``,
-            ``entries_work_order_id`` and ``entries_session_event``.
         since: start, inclusive.
         until: end, exclusive.
         after: id of an entry; only later exchanges are read.
+        with_tasks: True to read the prompts, for the task of each.
 
     Raises:
         InvalidInputError: ``since`` or ``until`` is not a time.
@@ -155,19 +153,15 @@ def read_samples(
         following = next(pages, None)
         retried = {str(row.metadata.get("retry_of")) for row in (*page, *(following or ()))}
         joined = _join(ledger, page)
+        tasks = _tasks(ledger, page) if with_tasks else {}
         for row in page:
-            yield _sample(row, joined, _package_of(row, packages), retried)
+            task = tasks.get(row.seq, "")
+            yield _sample(row, joined, _package_of(row, packages), retried, task)
         page = following
 
 
-def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    page: list[_Row] = []
-    for row in rows:
-        page.append(row)
-        if len(page) == _PAGE:
-            yield page
-            page = []
-    if page:
+def _pages(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
+    while page := list(islice(rows, _PAGE)):
         yield page
 
 
@@ -216,8 +210,8 @@ class _Joined:
 
     def rejected(self, row: _Row) -> bool:
         """Return True if the quality gate rejected the order's result."""
-        return any(gate.metadata.get("verdict") != "accept" for gate in self._of(
-            row, "WO_QUALITY_GATE"))  # fmt: skip
+        gates = self._of(row, "WO_QUALITY_GATE")
+        return any(gate.metadata.get("verdict") != "accept" for gate in gates)
 
     def asked_again(self, row: _Row) -> bool:
         """Return True if a complete answer was followed by another call that is not a retry."""
@@ -265,19 +259,16 @@ def _join(ledger: LedgerReader, page: Sequence[_Row]) -> _Joined:
     if orders:
         _join_turns(ledger, page, joined)
     wanted = {str(one) for row in page if (one := row.metadata.get("decision_id"))}
-    for part in _parts(wanted):
+    for part in parts(wanted):
         found = ledger.select(
-            f"SELECT thought_id, seq FROM thoughts WHERE thought_id IN ({_marks(part)})", part
+            f"SELECT thought_id, seq FROM thoughts WHERE thought_id IN ({marks(part)})", part
         )
         joined.decisions.update((str(name), entry_id(int(seq))) for name, seq in found)
     targets = {entry_id(row.seq) for row in page} | set(joined.decisions.values())
     targets.update(entry_id(seq) for row in page if (seq := joined.turn_of(row)) is not None)
-    targets.update(
-        entry_id(row.seq)
-        for (_, event_type), rows in joined.orders.items()
-        if event_type == "WO_PLANNED"
-        for row in rows
-    )
+    for (_, event_type), rows in joined.orders.items():
+        if event_type == "WO_PLANNED":
+            targets.update(entry_id(row.seq) for row in rows)
     for row in _rows(ledger, "submission_id", targets, ("FEEDBACK",)):
         data = row.metadata
         party = (str(data["source"]), rater_of(data))
@@ -290,11 +281,11 @@ def _join_turns(ledger: LedgerReader, page: Sequence[_Row], joined: _Joined) -> 
     sessions = {
         str(row.metadata["session_id"]) for row in page if row.metadata.get("work_order_id")
     }
-    for part in _parts(sessions):
+    for part in parts(sessions):
         # Answered from the index alone: no record is read.
         found = ledger.select(
             "SELECT session_id, event_type, seq FROM entries "
-            f"WHERE session_id IN ({_marks(part)}) AND event_type IN (?, ?) ORDER BY seq",
+            f"WHERE session_id IN ({marks(part)}) AND event_type IN (?, ?) ORDER BY seq",
             [*part, *_OF_SESSIONS],
         )
         for session, event_type, seq in found:
@@ -316,7 +307,19 @@ def _join_turns(ledger: LedgerReader, page: Sequence[_Row], joined: _Joined) -> 
             joined.corrected.add(entry_id(turn))
 
 
-def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> Sample:
+def _tasks(ledger: LedgerReader, page: Sequence[_Row]) -> dict[int, str]:
+    """Return the task of each prompt that is recorded as a whole, by sequence number."""
+    weights, found = Weights.shipped(), {}
+    for entry in ledger.read_many(entry_id(row.seq) for row in page):
+        prompt: Any = entry.metadata.get("prompt")
+        if is_whole(prompt):
+            found[parse_entry_id(entry.id) or 0] = read_intent(prompt, weights).task
+    return found
+
+
+def _sample(
+    row: _Row, joined: _Joined, package_id: str, retried: set[str], task: str
+) -> Sample:  # fmt: skip
     data = row.metadata
     turn = joined.turn_of(row)
     turn_id = "" if turn is None else entry_id(turn)
@@ -328,34 +331,22 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
     decision_id = str(data.get("decision_id", ""))
     canary = data.get("canary") or {"proposal_id": "", "arm": "", "differs": True, "share": 1}
     return Sample(
-        exchange_id=entry_id(row.seq),
-        decision_id=decision_id,
-        turn_id=turn_id,
-        package_id=package_id,
-        prompt_pack_id=row.prompt_pack_id,
+        exchange_id=entry_id(row.seq), decision_id=decision_id, turn_id=turn_id,
+        package_id=package_id, prompt_pack_id=row.prompt_pack_id, task=task,
         route=_text(data, "requested_model_id") if decision_id else "",
-        epoch=int(data.get("policy_epoch", 0)),
-        canary=canary["proposal_id"],
+        epoch=int(data.get("policy_epoch", 0)), canary=canary["proposal_id"],
         arm=(canary["arm"] if canary["share"] else "shadow") if canary["differs"] else "same",
         propensity=float(data.get("propensity", 1)),
         cost_nano=None if cost is None else round(cost * _NANO),
-        latency_ms=int(data.get("latency_ms", 0)),
-        failed=failed,
-        retried=entry_id(row.seq) in retried,
-        rejected=joined.rejected(row),
-        repaired=joined.asked_again(row),
-        corrected=turn_id in joined.corrected,
-        cancelled=data.get("error_code") == "CANCELLED",
-        tools=_tools(calls),
-        tool_errors=len(tool_failures),
-        failed_tools=_tools(tool_failures),
-        reward=reward,
-        raters=raters,
-        judged=judged,
-        tainted=_taint(row, joined),
-        at=row.timestamp,
+        tokens=int(data.get("input_tokens") or 0) + int(data.get("output_tokens") or 0),
+        latency_ms=int(data.get("latency_ms", 0)), failed=failed,
+        retried=entry_id(row.seq) in retried, rejected=joined.rejected(row),
+        repaired=joined.asked_again(row), corrected=turn_id in joined.corrected,
+        cancelled=data.get("error_code") == "CANCELLED", tools=_tools(calls),
+        tool_errors=len(tool_failures), failed_tools=_tools(tool_failures), reward=reward,
+        raters=raters, judged=judged, tainted=_taint(row, joined), at=row.timestamp,
         **{name: _text(data, name) for name in _TEXTS},
-    )
+    )  # fmt: skip
 
 
 def _tools(calls: Iterable[_Row]) -> tuple[str, ...]:
@@ -398,10 +389,10 @@ def _rows(
     ledger: LedgerReader, column: str, values: set[str], events: Sequence[str]
 ) -> Iterator[_Row]:
     """Yield entries of some types by the value of a column, in ledger order."""
-    for part in _parts(values):
+    for part in parts(values):
         found = ledger.select(
-            f"SELECT seq, event_type, record FROM entries WHERE {column} IN ({_marks(part)}) "
-            f"AND event_type || '' IN ({_marks(events)}) ORDER BY seq",
+            f"SELECT seq, event_type, record FROM entries WHERE {column} IN ({marks(part)}) "
+            f"AND event_type || '' IN ({marks(events)}) ORDER BY seq",
             [*part, *events],
         )
         for seq, event_type, record in found:
@@ -419,11 +410,55 @@ def _text(data: dict[str, Any], name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _parts(values: Iterable[str]) -> Iterator[list[str]]:
-    wanted = sorted(values)
-    for start in range(0, len(wanted), _BATCH):
-        yield wanted[start : start + _BATCH]
+_MIN_WORDS = 3  # Fewer words do not distinguish a message.
+_WORD = re.compile(r"[^\W_]{3,}")
+
+# These phrases sound like corrections and are none.
+_SMALL_TALK = re.compile(
+    r"(no|nope|nein|nö)\b[\s,.!:;\u2013-]*(thanks?|thank you|thx|problem|worries|need|more|further|"
+    r"that'?s (all|it|fine|great|good|ok)|that (is|was) (all|it|fine|great|good)|that will be all|"
+    r"danke|passt|alles (gut|klar)|das (passt|reicht|war'?s|war alles|ist (alles|gut|in ordnung))|"
+    r"(ich habe )?keine? (weitere|frage|problem))|no one|no idea|no doubt|no matter|"
+    r"(not bad|nicht schlecht|kein problem|never ?mind|schon gut)\b",
+    re.IGNORECASE,
+)
+_CORRECTION = re.compile(
+    r"(no|nope|nein|nö)\s*[,.!:;\u2013-]+\s*\w|(wrong|incorrect|falsch|not (quite|that|what|like)|"
+    r"nicht (ganz|das|was|so)|so nicht|noch ?mal|noch einmal|try (it )?again|do it again|once more|"
+    r"versuch\w* es|nicht richtig)\b|"
+    r"(that|this|it)( i|')s (still )?(not|wrong|incorrect|too|missing)\b|"
+    r"(das|es) (ist|war|stimmt) (so |immer noch |leider |doch )*(nicht|falsch|zu|unvollständig)\b|"
+    r"stimmt (so )?nicht|"
+    r"i (meant|said|asked|wanted)\b|i did ?n['o]t (ask|mean|say|want)\b|"
+    r"ich (meinte|sagte|fragte|wollte)\b|ich (habe|hatte)\b.*\b(gefragt|gesagt|gemeint|gebeten)\b|"
+    r"you (misunderstood|forgot|missed|ignored|left out|got)\b|"
+    r"du hast\b.*\b(vergessen|übersehen|missverstanden|falsch|ignoriert)\b|"
+    r"sie haben\b.*\b(vergessen|übersehen|missverstanden|falsch|ignoriert)\b|"
+    r"(please |bitte )?(fix|correct|korrigier\w*) (that|this|it|das|es|dies)\b|"
+    r"actually,? (i|it|that|no)\b|eigentlich (meinte|wollte|ist)\b",
+    re.IGNORECASE,
+)
 
 
-def _marks(values: Sequence[str]) -> str:
-    return ", ".join("?" * len(values))
+def corrects(message: str, asked: str) -> bool:
+    """Return True if a message corrects the answer before it, or repeats the question.
+
+    A message corrects if it begins with words of correction (``no, …``, ``that's wrong``, ``I
+    meant``, ``nein, …``, ``das stimmt nicht``, ``ich meinte``) and not with small talk such as ``no
+    thanks``. A message repeats the question if it contains each word of it with three letters or
+    more, and the question has at least three such words.
+
+    Args:
+        asked: the user's previous message.
+    """
+    text = " ".join(message.split()).replace("\u2019", "'")
+    if _SMALL_TALK.match(text):
+        return False
+    if _CORRECTION.match(text):
+        return True
+    before = _words(asked)
+    return len(before) >= _MIN_WORDS and before <= _words(text)
+
+
+def _words(text: str) -> set[str]:
+    return {word.casefold() for word in _WORD.findall(text)}

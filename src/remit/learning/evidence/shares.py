@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from remit.learning.evidence.samples import Sample
 
 MAX_SHARE = 0.25
-"""Largest share of one party's feedback in a signal, if there are four parties or more.
-
-With fewer parties, each has at most an equal share.
-"""
+"""Largest share of one party's feedback in a signal; an equal share if there are fewer than 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +31,8 @@ class RaterShare:
 
 
 def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
-    """Return the share of each party in the rewards of some samples, largest first.
-
-    Parties without a reward are left out. A sample counts for each of its parties.
+    """Return each party's share in the rewards of samples, each of which counts for all its
+    parties, largest first.
     """
     counts = Counter(rater for sample in samples for rater in sample.raters)
     weights = rater_weights(counts)
@@ -91,9 +87,10 @@ class SettledWeights:
         Each call adds the weight to the sums of the parties, so the order of calls matters.
 
         Args:
-            raters: the parties that gave the reward; without any, the weight is 1.
+            raters: the parties that gave the reward. Without any, and for the party without a
+                name (a fact), the weight is 1.
         """
-        parts = [self._settled(rater) for rater in raters]
+        parts = [self._settled(rater) if rater else 1.0 for rater in raters]
         return math.fsum(parts) / len(parts) if parts else 1.0
 
     def _settled(self, rater: str) -> float:

@@ -12,13 +12,6 @@ from remit.learning.judges.calibration import (
 from remit.learning.judges.judge import Judge, Judged
 
 __all__ = [
-    "Judge",
-    "JudgeCalibration",
-    "JudgeReport",
-    "Judged",
-    "calibrate_judge",
-    "calibrated_judges",
-    "is_uncalibrated",
-    "labels_needed",
-    "read_judges",
-]
+    "Judge", "JudgeCalibration", "JudgeReport", "Judged", "calibrate_judge", "calibrated_judges",
+    "is_uncalibrated", "labels_needed", "read_judges",
+]  # fmt: skip

@@ -68,11 +68,9 @@ class JudgeCalibration:
 
 
 def calibrate_judge(
-    grades: Sequence[float],
-    judged: Sequence[float],
-    judged_only: Sequence[float],
+    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float],
     lengths: Sequence[int],
-) -> JudgeCalibration:
+) -> JudgeCalibration:  # fmt: skip
     """Return the agreement of a judge's grades with people's.
 
     Args:
@@ -94,26 +92,19 @@ def calibrate_judge(
     said = [f >= _SIDE for f in judged]
     same = [a == b for a, b in zip(good, said, strict=True)]
     return JudgeCalibration(
-        judged=len(judged) + len(judged_only),
-        labelled=len(grades),
+        judged=len(judged) + len(judged_only), labelled=len(grades),
         judge_mean=fmean([*judged, *judged_only]),
         mean=prediction_powered(grades, judged, judged_only) if len(grades) > 1 else None,
-        agreement=fmean(same) if same else None,
-        kappa=_kappa(good, said),
-        bias=fmean(differences) if differences else None,
-        length_slope=slope,
+        agreement=fmean(same) if same else None, kappa=_kappa(good, said),
+        bias=fmean(differences) if differences else None, length_slope=slope,
         length_correlation=correlation,
-    )
+    )  # fmt: skip
 
 
 def labels_needed(
-    grades: Sequence[float],
-    judged: Sequence[float],
-    judged_only: Sequence[float],
-    width: float,
-    *,
+    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float], width: float, *,
     confidence: float = 0.95,
-) -> int:
+) -> int:  # fmt: skip
     """Return an estimate of the further labels that narrow the interval of the mean to ``width``.
 
     With T answers judged, of which n are labelled, variance s² of people's grades and correlation r
@@ -241,31 +232,24 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
         for contract_id in sorted({contracts[one] for one in grades if one in contracts}):
             mine = {one: s for one, s in grades.items() if contracts.get(one) == contract_id}
             both = [one for one in mine if one in people]
-            alone = [one for one in mine if one not in people]
+            alone = sorted(
+                (one for one in mine if one not in people), key=lambda one: sha256_hex(one.encode())
+            )
             given = (
                 [fmean(people[one].values()) for one in both],
                 [mine[one] for one in both],
                 [mine[one] for one in alone],
             )
-            drawn = sorted(alone, key=lambda one: sha256_hex(one.encode()))
-            found.append(
-                JudgeReport(
-                    judge=judge,
-                    contract_id=contract_id,
-                    calibration=calibrate_judge(*given, [lengths[one] for one in both]),
-                    width=width,
-                    labels_needed=labels_needed(*given, width),
-                    label_next=tuple(drawn[:_NEXT]),
-                )
-            )
+            found.append(JudgeReport(
+                judge=judge, contract_id=contract_id, width=width,
+                calibration=calibrate_judge(*given, [lengths[one] for one in both]),
+                labels_needed=labels_needed(*given, width), label_next=tuple(alone[:_NEXT]),
+            ))  # fmt: skip
     return found
 
 
 def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
-    """Return the judges, each with the id of a contract, for which people graded enough answers.
-
-    Enough are :data:`MIN_LABELS` answers that the judge graded too.
-    """
+    """Return the judges, each with the id of a contract, that :data:`MIN_LABELS` labels confirm."""
     found = read_judges(ledger)
     return {(one.judge, one.contract_id) for one in found if one.calibration.calibrated}
 

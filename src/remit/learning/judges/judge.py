@@ -60,13 +60,9 @@ class Judge:
     """
 
     def __init__(
-        self,
-        gateway: LLMGateway,
-        ledger: LedgerClient,
-        contracts: ContractLoader,
-        provider_id: str,
-        model_id: str,
-    ) -> None:
+        self, gateway: LLMGateway, ledger: LedgerClient, contracts: ContractLoader,
+        provider_id: str, model_id: str,
+    ) -> None:  # fmt: skip
         self._gateway = gateway
         self._ledger = ledger
         self._prompts = StagePrompts(contracts)
@@ -75,13 +71,9 @@ class Judge:
         self.name = f"{JUDGE_CONTRACT}@{version} {provider_id}/{model_id}"
 
     def run(
-        self,
-        exchange_ids: Iterable[str],
-        *,
-        usd: float | None = None,
-        calls: int | None = None,
+        self, exchange_ids: Iterable[str], *, usd: float | None = None, calls: int | None = None,
         progress: Callable[[int], None] = lambda done: None,
-    ) -> Judged:
+    ) -> Judged:  # fmt: skip
         """Grade exchanges in order and record each grade as feedback.
 
         A call is made only if its highest possible cost still fits. Exchanges graded before are
@@ -107,7 +99,10 @@ class Judge:
         if usd is not None and not (math.isfinite(usd) and usd >= 0):
             raise InvalidInputError(f"{usd} is not a budget in US dollars.")
         graded: list[str] = []
-        known = self._graded()
+        said = feedback_on(self._ledger)
+        known = {
+            one.target_entry_id for one in said if (one.source, one.by) == ("judge", self.name)
+        }
         made = over = failed = spent = 0
         ended = "done"
         for number, exchange_id in enumerate(exchange_ids):
@@ -137,13 +132,6 @@ class Judge:
                 failed += 1
         return Judged(tuple(graded), over, failed, made, spent / _NANO, ended)
 
-    def _graded(self) -> set[str]:
-        return {
-            word.target_entry_id
-            for word in feedback_on(self._ledger)
-            if word.source == "judge" and word.by == self.name
-        }
-
     def _request(self, entry: LedgerEntry) -> PromptRequest | None:
         """Return the question that grades an exchange; ``None`` if nothing can be graded."""
         data = entry.metadata
@@ -156,11 +144,8 @@ class Judge:
         if data.get("outcome") != "success":
             return None
         base = new_request(
-            _AGENT,
-            provider_id=self._of[0],
-            model_id=self._of[1],
-            **terms_of(self._ledger, entry),
-        )
+            _AGENT, provider_id=self._of[0], model_id=self._of[1], **terms_of(self._ledger, entry),
+        )  # fmt: skip
         variables = {"question": _asked(prompt), "answers": [answer]}
         return self._prompts.request(base, JUDGE_CONTRACT, variables)
 

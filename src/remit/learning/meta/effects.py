@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any, get_args
 
 from remit.contracts import ContractLoader
 from remit.learning.evidence.samples import Sample, read_samples
+from remit.learning.gradable import graded_by
 from remit.learning.judges import JudgeReport, read_judges
-from remit.learning.meta.attribution import read_attributions
 from remit.learning.meta.questions import Question, read_questions
 from remit.learning.proposals import Learner, Proposal, ProposalError, Proposals
 from remit.learning.proposals.proposal import State
+from remit.learning.replay import Replay, ReplayResult
 from remit.learning.signals import before_latest
 from remit.learning.statistics import ConfidenceSequence, Estimate, difference
-from remit.ledger import LedgerReader, is_authentic
+from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic
 
 _MIN_SAMPLES = 30  # Both sides need as many samples for a conclusion.
 _EVIDENCE = 500
@@ -131,8 +132,8 @@ class EffectReader:
 
     The epoch before the adoption is compared with the epoch that the adoption began. Only untainted
     samples count that the change concerns: those of its contract, those whose model a route chose,
-    or all. Calls of a canary's route are left out. Other changes between the epochs are included,
-    because this is not an experiment.
+    or all. A proposal's own grader, if it carries one, grades them. Calls of a canary's route are
+    left out. Other changes between the epochs are included, because this is not an experiment.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -141,15 +142,12 @@ class EffectReader:
             for entry in ledger.query(event_type="SIGNAL_ADOPTED")
             if is_authentic(entry)
         }
-        known = {one.proposal_id: one for one in proposals.all()}
-        self._adopted = sorted(
-            (
-                (epoch, proposal, _Side(), _Side())
-                for name, proposal in known.items()
-                if (epoch := began.get(name)) is not None
-            ),
-            key=lambda one: one[0],
-        )
+        self._ledger = ledger
+        self._known = known = {one.proposal_id: one for one in proposals.all()}
+        adopted = ((began[name], one) for name, one in known.items() if name in began)
+        self._adopted = [
+            (epoch, one, _Side(), _Side()) for epoch, one in sorted(adopted, key=lambda two: two[0])
+        ]
         self._metrics = {
             one.proposal_id: "cost" if known.get(one.rolls_back, one).kind == "head" else "reward"
             for one in known.values()
@@ -160,25 +158,27 @@ class EffectReader:
             self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Yield the samples unchanged, and count each for the proposals that it concerns.
-
-        Samples count only as far as the iterator is consumed. :meth:`effects` returns the results.
-        """
+        """Yield the samples, and count each that is taken for the proposals that it concerns."""
         for sample in samples:
             left_out = sample.tainted or sample.arm == "new"
             for proposal, side in () if left_out else self._sides.get(sample.epoch, ()):
-                metric = self._metrics[proposal.proposal_id]
+                if not _concerns(proposal, sample):
+                    continue
+                metric, grader = self._metrics[proposal.proposal_id], self._grader_of(proposal)
                 value = _value(sample, metric)
-                if value is not None and _concerns(proposal, sample):
+                if grader:
+                    grade = graded_by(grader, self._ledger.read(sample.exchange_id))
+                    value = value if grade is None else grade
+                if value is not None:
                     side.add(value, metric, sample.exchange_id)
             yield sample
 
-    def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
-        """Return the effects of each proposal that was ever adopted, by the epoch of adoption.
+    def _grader_of(self, proposal: Proposal) -> Mapping[str, Any]:
+        of = self._known.get(proposal.rolls_back, proposal)
+        return of.replay.get("grader") or {}
 
-        Args:
-            samples: further samples to count; those of :meth:`watch` are counted already.
-        """
+    def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
+        """Return the effects of all proposals ever adopted, by epoch; count further samples."""
         deque(self.watch(samples), maxlen=0)
         return [
             _effect(proposal, epoch, self._metrics[proposal.proposal_id], before, after)
@@ -194,11 +194,9 @@ def calibrate(effects: Iterable[Effect]) -> Calibration:
         if held is not None:
             sequence.update(float(held))
     return Calibration(
-        held=found.count(True),
-        missed=found.count(False),
-        open=found.count(None),
+        held=found.count(True), missed=found.count(False), open=found.count(None),
         share=sequence.estimate if sequence.samples else None,
-    )
+    )  # fmt: skip
 
 
 def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
@@ -269,13 +267,9 @@ def _fall(before: _Side, after: _Side) -> Estimate:
     error = 1.96 * math.sqrt(before.error + after.error)
     count = before.count + after.count
     return Estimate(
-        value=value,
-        low=value - error,
-        high=value + error,
-        samples=count,
-        effective_samples=4 * before.count * after.count / count,
-        method="welch",
-    )
+        value=value, low=value - error, high=value + error, samples=count,
+        effective_samples=4 * before.count * after.count / count, method="welch",
+    )  # fmt: skip
 
 
 def propose_rollbacks(
@@ -348,42 +342,156 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON data; of the proposals, only the adopted ones."""
         return {
-            "policy_epoch": self.epoch,
-            "proposals": self.states,
+            "policy_epoch": self.epoch, "proposals": self.states,
             "adopted": [one.to_dict() for one in self.proposals if one.state == "adopted"],
             "effects": [one.to_dict() for one in self.effects],
             "calibration": self.calibration.to_dict(),
             "questions": [one.to_dict() for one in self.questions],
             "attributions": [dict(one) for one in self.attributions],
-            "uncalibrated": [one.to_dict() for one in self.uncalibrated],
-            "complete": self.complete,
-        }
+            "uncalibrated": [one.to_dict() for one in self.uncalibrated], "complete": self.complete,
+        }  # fmt: skip
 
 
 def read_report(
-    ledger: LedgerReader,
-    proposals: Proposals,
-    contracts: ContractLoader,
-    *,
-    latest: int | None = None,
-) -> Report:
+    ledger: LedgerReader, proposals: Proposals, contracts: ContractLoader, *,
+    latest: int | None = None, folders: Sequence[ContractLoader] = (),
+) -> Report:  # fmt: skip
     """Return the report on a root, for which the ledger is read once.
 
     Writes nothing.
 
     Args:
         latest: largest number of exchanges, counted from the latest; ``None`` for all.
+        folders: loaders of contracts that programs brought in folders of their own.
     """
     after = None if latest is None else before_latest(ledger, latest)
     reader = EffectReader(ledger, proposals)
     samples = reader.watch(read_samples(ledger, after=after))
-    questions = read_questions(ledger, contracts, samples=samples)
+    questions = read_questions(ledger, contracts, samples=samples, folders=folders)
     return Report(
-        epoch=proposals.epoch(),
-        proposals=tuple(proposals.all()),
-        effects=tuple(reader.effects()),
-        questions=tuple(questions),
-        attributions=tuple(read_attributions(ledger)),
+        epoch=proposals.epoch(), proposals=tuple(proposals.all()), effects=tuple(reader.effects()),
+        questions=tuple(questions), attributions=tuple(read_attributions(ledger)),
         uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibration.calibrated),
         complete=after is None,
-    )
+    )  # fmt: skip
+
+
+_CHUNK = 10  # One replay asks so many exchanges before the other continues.
+_KIND = "attribution"
+_NAMED = 50  # Largest number of exchanges in the entry of an attribution.
+_MARGIN = 0.1  # A smaller gain does not count.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """The gains of changing the question, and of changing the model, on the same exchanges.
+
+    Attributes:
+        question: mean gain with the question changed and the model kept, -1 to 1.
+        model: mean gain with the question kept and the model changed.
+        advantage: the difference of both gains, exchange by exchange.
+        cause: `question` or `model` if changing it helps, and more than changing the other; `both`
+            if each helps and neither surely more; `neither` if both gains are surely below 0.1;
+            `undecided` if the samples do not tell.
+        exchanges: ids of the exchanges that both replays asked again.
+    """
+
+    question: Estimate
+    model: Estimate
+    advantage: Estimate
+    cause: str
+    exchanges: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, for JSON."""
+        return {**asdict(self), "exchanges": list(self.exchanges)}
+
+
+def replay_both(
+    question: Replay, model: Replay, exchange_ids: Iterable[str], *, budget_nano: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[ReplayResult, ReplayResult]:  # fmt: skip
+    """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
+
+    If the budget ends, the two differ by at most ten exchanges. Calls, stored pairs and refusals
+    are those of :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
+
+    Args:
+        question: the replay with the question changed and the model kept.
+        model: the replay with the question kept and the model changed.
+        budget_nano: limit of the cost of all runs of both, in nano-dollars.
+        progress: called with the number that both have asked and the number in all.
+
+    Returns:
+        The results of both, in the order of the arguments.
+    """
+    wanted = question.part(exchange_ids)
+    first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.
+    second = model.run((), budget_nano=0)
+    for end in range(_CHUNK, len(wanted) + _CHUNK, _CHUNK):
+        part = wanted[:end]
+        progress(min(end - _CHUNK, len(wanted)), len(wanted))
+        first = question.run(part, budget_nano=budget_nano - second.spent_nano)
+        second = model.run(part, budget_nano=budget_nano - first.spent_nano)
+        if "budget" in (first.ended, second.ended):
+            break
+    return replace(first, wanted=len(wanted)), replace(second, wanted=len(wanted))
+
+
+def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
+    """Attribute failures to the question or the model, by two replays of one set of exchanges.
+
+    The three intervals hold together with probability 95 %, however often one looks. Without common
+    exchanges, all intervals are as wide as possible.
+    """
+    asked = {pair.exchange_id: pair for pair in question.pairs}
+    other = {pair.exchange_id: pair for pair in model.pairs}
+    both = [one for one in asked if one in other]
+    gains = [ConfidenceSequence(0.05 / 3, -1, 1) for _ in range(3)]
+    for q, m in ((asked[one], other[one]) for one in both):
+        values = (q.after - q.before, m.after - m.before, q.after - m.after)
+        for gain, value in zip(gains, values, strict=True):
+            gain.update(value)
+    by_question, by_model, advantage = (gain.estimate for gain in gains)
+    return Attribution(
+        question=by_question, model=by_model, advantage=advantage,
+        cause=_cause(by_question, by_model, advantage), exchanges=tuple(both),
+    )  # fmt: skip
+
+
+def record_attribution(
+    ledger: LedgerClient, made: Attribution, contract_id: str, version: str
+) -> None:
+    """Record an attribution for the report, as a `SIGNAL_OBSERVED`; LedgerError if that fails.
+
+    Nothing is written without exchanges, or if the contract's latest attribution is equal.
+    """
+    value = made.to_dict()
+    known = {
+        "kind": _KIND, "contract_id": contract_id, "contract_version": version, **value,
+        "exchanges": len(made.exchanges), "evidence": value["exchanges"][-_NAMED:],
+    }  # fmt: skip
+    if made.exchanges and known not in read_attributions(ledger):
+        said = f"the failures of {contract_id} were attributed: {made.cause}"
+        ledger.write(LedgerEntry("SIGNAL_OBSERVED", contract_id, "OBSERVED", said, metadata=known))
+
+
+def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
+    """Return the latest attribution of each contract, sorted by contract: the metadata of its
+    ``SIGNAL_OBSERVED`` entry. Entries of writers without permission are ignored.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):
+        if entry.metadata.get("kind") == _KIND and is_authentic(entry):
+            found.setdefault(entry.submission_id, dict(entry.metadata))
+    return [found[name] for name in sorted(found)]
+
+
+def _cause(question: Estimate, model: Estimate, advantage: Estimate) -> str:
+    if question.low > 0 and advantage.low > 0:
+        return "question"
+    if model.low > 0 and advantage.high < 0:
+        return "model"
+    if question.low > 0 and model.low > 0:
+        return "both"
+    return "neither" if max(question.high, model.high) < _MARGIN else "undecided"

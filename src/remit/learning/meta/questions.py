@@ -6,7 +6,8 @@ import hashlib
 import itertools
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ import orjson
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import JsonTextError, load_answer
+from remit.learning.evidence.feedback import marks
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.meta.requirements import (
     Requirement,
@@ -101,12 +103,9 @@ class _Seen:
 
 
 def read_questions(
-    ledger: LedgerReader,
-    contracts: ContractLoader,
-    *,
-    samples: Iterable[Sample] | None = None,
-    contract_id: str | None = None,
-) -> list[Question]:
+    ledger: LedgerReader, contracts: ContractLoader, *, samples: Iterable[Sample] | None = None,
+    contract_id: str | None = None, folders: Sequence[ContractLoader] = (),
+) -> list[Question]:  # fmt: skip
     """Return the quality of the question of each contract version and prompt pack, sorted by ids.
 
     Memory grows with questions, not exchanges. Tainted exchanges, and exchanges without a contract,
@@ -115,6 +114,7 @@ def read_questions(
     Args:
         contracts: the loader of the root's contracts, for their output schemas.
         samples: samples, oldest first; all recorded ones if left out.
+        folders: loaders of contracts that programs brought in folders of their own.
         contract_id: only this contract; ``None`` for all. Has no effect on given ``samples``.
     """
     seen: dict[tuple[str, str, str], _Seen] = {}
@@ -128,11 +128,12 @@ def read_questions(
         for one in page:
             which = (one.contract_id, one.contract_version)
             if which not in demands:
-                demands[which] = _demanded(contracts, *which)
+                demands[which] = _demanded((contracts, *folders), *which)
             of = seen.setdefault((*which, one.prompt_pack_id), _Seen())
             of.exchanges += 1
             of.shares["success"].update(float(_is_valid(one)))
-            if one.turn_id and _first(of.turns, one.turn_id):
+            if one.turn_id and (turn := one.turn_id.encode()) not in of.turns:
+                _put(of.turns, turn, True)
                 of.shares["repair"].update(float(one.corrected))
             entry = entries.get(one.exchange_id)
             if entry is not None and not is_erased(entry):
@@ -150,26 +151,24 @@ def _is_valid(sample: Sample) -> bool:
     return not (sample.failed or sample.rejected or sample.repaired)
 
 
-def _first(known: OrderedDict[bytes, bool], name: str) -> bool:
-    key = name.encode()
-    if key in known:
-        return False
-    known[key] = True
+def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
+    known[key] = value
     if len(known) > _MAX_QUESTIONS:
         known.popitem(last=False)
-    return True
 
 
 def _demanded(
-    contracts: ContractLoader, contract_id: str, version: str
+    contracts: Iterable[ContractLoader], contract_id: str, version: str
 ) -> tuple[list[Requirement], Any]:
     """Return the requirements of a contract's output, and the schema that its model receives.
 
     Both are empty if the contract is no longer installed.
     """
-    try:
-        contract = contracts.load(contract_id, version or None)
-    except ContractError:
+    for one in contracts:
+        with suppress(ContractError):
+            contract = one.load(contract_id, version or None)
+            break
+    else:
         return [], None
     shown: Any = contract.boundary.structured_output
     if shown is True:
@@ -181,9 +180,8 @@ def _criteria(ledger: LedgerReader, orders: set[str]) -> dict[str, list[Requirem
     """Return the requirements of work orders' acceptance criteria, by order."""
     if not orders:
         return {}
-    marks = ", ".join("?" * len(orders))
     rows = ledger.select(
-        f"SELECT seq, work_order_id FROM entries WHERE work_order_id IN ({marks}) "
+        f"SELECT seq, work_order_id FROM entries WHERE work_order_id IN ({marks(orders)}) "
         "AND event_type || '' = 'WO_PLANNED'",
         sorted(orders),
     )
@@ -214,9 +212,7 @@ def _count(
     answer = _digest(value.encode())
     before = of.waiting.pop(question, None)
     if before is None:
-        of.waiting[question] = answer, sample.exchange_id
-        if len(of.waiting) > _MAX_QUESTIONS:
-            of.waiting.popitem(last=False)
+        _put(of.waiting, question, (answer, sample.exchange_id))
         return
     differs = before[0] != answer
     of.shares["disagreement"].update(float(differs))
@@ -225,11 +221,10 @@ def _count(
 
 
 def answer_value(answer: Any) -> str | None:
-    """Return the comparable part of an answer; None if it has none.
+    """Return the comparable part of an answer or of the values of its JSON; None if it has none.
 
-    The values of JSON are compared; their texts are treated as follows. A text of at most 60
-    characters counts whole, without case, white space and a final full stop. In a longer text its
-    figures count, each with the following word. A longer text without a figure is not compared.
+    A text of at most 60 characters counts whole, without case, white space and a final full stop.
+    Of a longer text its figures count, each with the following word.
     """
     if not isinstance(answer, str):
         return None
@@ -273,12 +268,7 @@ def _digest(data: bytes) -> bytes:
 def _question(key: tuple[str, str, str], of: _Seen) -> Question:
     missing = sorted(of.missing.items(), key=lambda item: (-item[1], item[0].kind, item[0].name))
     return Question(
-        contract_id=key[0],
-        contract_version=key[1],
-        prompt_pack_id=key[2],
-        exchanges=of.exchanges,
-        **{name: share.estimate for name, share in of.shares.items()},
-        missing=tuple(missing),
-        differing=tuple(of.differing),
-        examples=tuple(of.examples),
-    )
+        contract_id=key[0], contract_version=key[1], prompt_pack_id=key[2], exchanges=of.exchanges,
+        **{name: share.estimate for name, share in of.shares.items()}, missing=tuple(missing),
+        differing=tuple(of.differing), examples=tuple(of.examples),
+    )  # fmt: skip

@@ -37,14 +37,10 @@ _AMBIGUOUS = frozenset({
 _FORMATS: Mapping[str, tuple[str, ...]] = {
     "date": ("yyyy mm dd", "iso 8601", "rfc 3339", "iso date"),
     "date-time": ("iso 8601", "rfc 3339", "iso date", "yyyy mm dd"),
-    "time": ("iso 8601", "rfc 3339", "hh mm"),
-    "duration": ("iso 8601",),
-    "email": ("e mail", "mail address"),
-    "uri": ("url", "link"),
-    "uuid": ("guid",),
-    "ipv4": ("ip address",),
-    "ipv6": ("ip address",),
-}
+    "time": ("iso 8601", "rfc 3339", "hh mm"), "duration": ("iso 8601",),
+    "email": ("e mail", "mail address"), "uri": ("url", "link"), "uuid": ("guid",),
+    "ipv4": ("ip address",), "ipv6": ("ip address",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,7 @@ class Quotes:
 
     A piece is five consecutive words, a text of three or four words, a long token with a digit or
     an @, seven consecutive digits however grouped, or eight consecutive characters of a script
-    without spaces. A learned prompt is data of its package and is sent with every later call. It
-    must not contain a person's words, because an erasure would not find them there.
+    without spaces. An erasure would not find a person's words in a learned prompt.
 
     Args:
         known: texts that may be repeated, such as the contract's own prompt.
@@ -92,10 +91,7 @@ class Quotes:
             self.add(text)
 
     def add(self, text: str) -> None:
-        """Add a text that must not be quoted, except its pieces of known texts.
-
-        Of a long text every piece of several words is added, of a short one the whole text.
-        """
+        """Add the pieces of a text that must not be quoted, without those of known texts."""
         size = min(_RUN, max(_SHORTEST, len(words(_normal(text)))))
         self._said.update(set(_pieces(text, size)) - self._known)
 
@@ -128,28 +124,31 @@ def _windows(items: _Items, size: int) -> Iterator[_Items]:
 _FORMATS = {"date": "YYYY-MM-DD", "date-time": "an RFC 3339 date and time", "uri": "a URL"}
 
 
-def rules_of(schema: Any, prompt: str) -> list[str]:
-    """Return an addition for each requirement of an answer schema that the prompt leaves unstated.
+def rules_of(schema: Any, prompt: str, findings: Iterable[Requirement] = ()) -> list[str]:
+    """Return an addition for each requirement of an answer that the prompt leaves unstated.
 
     Args:
         schema: the schema that answers are graded by; anything but an object requires nothing.
+        findings: further requirements, such as those of :class:`Question`.
     """
-    if not isinstance(schema, Mapping):
-        return []
-    found = []
-    if schema.get("type") == "object" and "json object" not in prompt.casefold():
-        found.append("Answer with one JSON object and nothing else.")
-    demanded = schema_requirements(schema, "the answer")
-    return [*found, *(_rule(one) for one in unstated(demanded, prompt))]
+    found, demanded = [], list(findings)
+    if isinstance(schema, Mapping):
+        if schema.get("type") == "object" and "json object" not in prompt.casefold():
+            found.append("Answer with one JSON object and nothing else.")
+        demanded = [*schema_requirements(schema, "the answer"), *demanded]
+    return list(dict.fromkeys([*found, *map(_rule, unstated(demanded, prompt))]))
 
 
 def _rule(one: Requirement) -> str:
-    place = one.of.removeprefix("the answer").removeprefix(": ") or "the answer"
+    place = one.of.partition(": ")[2] or "the answer"
     return {
         "field": f"The answer's JSON has the field {one.name}.",
         "unit": f"Give {place} in {one.phrases[-1][0] if len(one.name) < 2 else one.name}.",
         "format": f"Write {place} as {_FORMATS.get(one.name, one.name)}.",
         "value": f"{one.name} is one of the permitted values of {place}: write it so.",
+        "text": f"The answer {one.of.replace('_', ' ')} {one.name}.",
+        "length": f"The answer has {one.of.replace('_chars', '')} {one.name} characters.",
+        "tool": f"Use the tool {one.name}.",
     }[one.kind]
 
 
@@ -199,14 +198,9 @@ class PromptSearch:
     """
 
     def __init__(
-        self,
-        ledger: LedgerClient,
-        replay: Callable[[Sequence[str]], Replay],
-        grade: Grade,
-        propose: Propose,
-        quotes: Quotes,
-        purse: Purse,
-    ) -> None:
+        self, ledger: LedgerClient, replay: Callable[[Sequence[str]], Replay], grade: Grade,
+        propose: Propose, quotes: Quotes, purse: Purse,
+    ) -> None:  # fmt: skip
         self._ledger = ledger
         self._replay = replay
         self._grade = grade
@@ -270,15 +264,11 @@ class PromptSearch:
         before = self._scores.get((), 0.0)
         best = max(self._scores, key=lambda one: (self._scores[one], -len(one)), default=())
         return Found(
-            additions=best,
-            before=before,
-            after=self._scores.get(best, before),
-            candidates=len(self._tried),
-            refused=len(self._refused),
-            calls=self._purse.made,
+            additions=best, before=before, after=self._scores.get(best, before),
+            candidates=len(self._tried), refused=len(self._refused), calls=self._purse.made,
             spent_nano=self._purse.spent_nano,
             ended="complete" if self._error is None else "budget",
-        )
+        )  # fmt: skip
 
     def evaluate(
         self, batch: list[str], candidate: Mapping[str, str], capture_traces: bool = False
@@ -286,14 +276,11 @@ class PromptSearch:
         """Return the scores of a candidate on exchanges, as GEPA's ``EvaluationBatch``.
 
         Without additions, the recorded answers are graded and no call is made. The scores of the
-        validation set are stored.
+        validation set are stored. SpentError is raised if the budget does not suffice.
 
         Args:
             candidate: the additions as one text.
             capture_traces: True to return exchange, score and answer of each.
-
-        Raises:
-            SpentError: the budget does not suffice.
         """
         from gepa.core.adapter import EvaluationBatch
 
@@ -309,10 +296,7 @@ class PromptSearch:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return the worst answer of a batch with its exchange and score, once for each component.
-
-        A prompt may contain one exchange only.
-        """
+        """Return the worst answer of a batch with its exchange and score, for each component."""
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
         return {name: [record] for name in components_to_update}

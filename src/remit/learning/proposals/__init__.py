@@ -12,29 +12,19 @@ from remit.learning.proposals.learner import MIN_EFFECTIVE_SAMPLES, Learner
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
 
 if TYPE_CHECKING:
+    from remit.learning.proposals.case import case_of
     from remit.learning.proposals.erasure import forget_erased
 else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "case": "case_of",
             "erasure": "forget_erased",
         },
     )
 
 __all__ = [
-    "KINDS",
-    "MIN_EFFECTIVE_SAMPLES",
-    "Change",
-    "Compared",
-    "Comparison",
-    "Governance",
-    "Kind",
-    "Learner",
-    "Proposal",
-    "ProposalError",
-    "Proposals",
-    "additions_of",
-    "canary_of",
-    "forget_erased",
-    "with_additions",
-]
+    "KINDS", "MIN_EFFECTIVE_SAMPLES", "Change", "Compared", "Comparison", "Governance", "Kind",
+    "Learner", "Proposal", "ProposalError", "Proposals", "additions_of", "canary_of", "case_of",
+    "forget_erased", "with_additions",
+]  # fmt: skip

@@ -61,13 +61,9 @@ class Governance:
     """
 
     def __init__(
-        self,
-        root: Root,
-        ledger: LedgerClient,
-        manager: PackageManager,
-        context: Callable[[LoadedSettings], GateContext],
-        identity: Identity,
-    ) -> None:
+        self, root: Root, ledger: LedgerClient, manager: PackageManager,
+        context: Callable[[LoadedSettings], GateContext], identity: Identity,
+    ) -> None:  # fmt: skip
         self.proposals = Proposals(root, ledger)
         self._root = root
         self._ledger = ledger
@@ -76,14 +72,10 @@ class Governance:
         self._identity = identity
 
     def adopt(
-        self,
-        proposal_id: str,
-        *,
-        reason: str,
+        self, proposal_id: str, *, reason: str,
         also: Callable[[Transaction], Iterator[LedgerEntry]] = lambda tx: iter(()),
-        back: str | None = None,
-        compared: Compared | None = None,
-    ) -> Proposal:
+        back: str | None = None, compared: Compared | None = None,
+    ) -> Proposal:  # fmt: skip
         """Install a proposal, or perform its rollback, and begin a policy epoch; return it.
 
         The call appends ``SIGNAL_ADOPTED`` together with the entry of the package, and writes the
@@ -134,24 +126,17 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def start_canary(
-        self,
-        proposal_id: str,
-        *,
-        reason: str,
-        share: float,
-        usd: float,
-        for_key: str = "",
+        self, proposal_id: str, *, reason: str, share: float, usd: float, for_key: str = "",
         task: str = "",
-    ) -> Proposal:
+    ) -> Proposal:  # fmt: skip
         """Try a proposed route on a share of the calls, begin a policy epoch; return the proposal.
 
         The call appends a ``SIGNAL_CANARY`` entry with the terms and the rules, and records the
         proposed head. Nothing is installed. The canary ends by :meth:`settle_canary`,
-        :meth:`stop_canary`, or a decision on the proposal.
+        :meth:`stop_canary`, or a decision on the proposal. Further arguments are those of
+        :meth:`adopt`.
 
         Args:
-            proposal_id: an id as for :meth:`Proposals.get`.
-            reason: the person's reason, recorded permanently.
             share: share of the calls, at least 0 and below 1. With 0 the proposed route chooses,
                 and the current one answers (shadow).
             usd: most that the canary may cost in US dollars; 0 for a shadow.
@@ -214,12 +199,13 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def settle_canary(self) -> Compared | None:
-        """End the canary in force if its comparison has decided; return the comparison, if any.
+        """End the canary in force if its comparison has decided, and return the comparison.
 
-        A proposal that can no longer be adopted is stopped too. None is returned without a canary.
+        The canary of a proposal that can no longer be adopted is stopped too. None is returned
+        without a canary.
 
         Raises:
-            ProposalError: another process decided meanwhile.
+            ProposalError: another process decided during the call.
             PackageError: the package cannot be installed now.
         """
         terms = canary_in_force(self._ledger)
@@ -286,21 +272,19 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def _take_back(self, proposal: Proposal, reason: str, rollback: Proposal | None = None) -> None:
-        if proposal.rolls_back:
+        if proposal.rolls_back or proposal.state != "adopted":
+            state = f"{proposal.state.replace('_', ' ')}, not adopted"
+            state = "itself a rollback" if proposal.rolls_back else state
             raise ProposalError(
                 "decided",
-                f"{proposal.proposal_id} is itself a rollback.",
-                next_step=f"Propose the change of {proposal.rolls_back} again.",
-            )
-        if proposal.state != "adopted":
-            raise ProposalError(
-                "decided",
-                f"{proposal.proposal_id} is {proposal.state.replace('_', ' ')}, not adopted.",
-                next_step="`remit learn proposals --state adopted` lists adopted proposals.",
+                f"{proposal.proposal_id} is {state}.",
+                next_step=f"Propose the change of {proposal.rolls_back} again."
+                if proposal.rolls_back
+                else "`remit learn proposals --state adopted` lists adopted proposals.",
             )
         now = self.manager.registry().packages.get(proposal.package_id)
         if now is None or now.version != proposal.version:
-            there = "is not installed" if now is None else f"is at version {now.version}"
+            there = f"is at version {now.version}" if now else "is not installed"
             raise ProposalError(
                 "not_in_force",
                 f"{proposal.package_id} {there}, not at {proposal.version}.",
@@ -364,13 +348,12 @@ class Governance:
         return read_archive(io.BytesIO(data), self.manager.settings)
 
     def _require_current(self, proposal: Proposal) -> None:
-        now = self.manager.registry().packages.get(proposal.package_id)
+        package = self.manager.registry().packages.get(proposal.package_id)
+        now, then = package.version if package else "", proposal.base_version
         why = self.proposals.stale(proposal)
-        if not why and (now.version if now is not None else "") != proposal.base_version:
-            why = (
-                f"{proposal.package_id} was {proposal.base_version or 'not installed'} then, and "
-                f"is {now.version if now is not None else 'not installed'} now"
-            )
+        if not why and now != then:
+            why = (f"{proposal.package_id} was {then or 'not installed'} then, and is "
+                   f"{now or 'not installed'} now")  # fmt: skip
         if why:
             again = (
                 "Reject it; `remit learn report --propose` creates a current proposal."
@@ -393,14 +376,9 @@ class Governance:
         return loaded
 
     def decision(
-        self,
-        tx: Transaction,
-        proposal: Proposal,
-        decision: str,
-        reason: str,
-        *,
+        self, tx: Transaction, proposal: Proposal, decision: str, reason: str, *,
         version: str | None = None,
-    ) -> LedgerEntry:
+    ) -> LedgerEntry:  # fmt: skip
         """Return the entry of a decision; raise ProposalError if it was made before.
 
         Args:
@@ -412,13 +390,10 @@ class Governance:
         if [tuple(row) for row in latest] != expected:
             raise _decided(proposal.proposal_id, "decided on")
         metadata: dict[str, Any] = {
-            "proposal_id": proposal.proposal_id,
-            "kind": proposal.kind,
-            "package_id": proposal.package_id,
-            "by": self._identity.name,
-            "role": self._identity.role,
-            "decision_reason": reason,
-        }
+            "proposal_id": proposal.proposal_id, "kind": proposal.kind,
+            "package_id": proposal.package_id, "by": self._identity.name,
+            "role": self._identity.role, "decision_reason": reason,
+        }  # fmt: skip
         if self._identity.key_id:
             metadata["key_id"] = self._identity.key_id
         if version is not None:
@@ -431,12 +406,9 @@ class Governance:
             if proposal.rolls_back:
                 metadata["rolls_back"] = proposal.rolls_back
         return LedgerEntry(
-            f"SIGNAL_{decision}",
-            proposal.proposal_id,
-            decision,
-            f"{proposal.name} {decision.replace('_', ' ').lower()}",
-            metadata=metadata,
-        )
+            f"SIGNAL_{decision}", proposal.proposal_id, decision,
+            f"{proposal.name} {decision.replace('_', ' ').lower()}", metadata=metadata,
+        )  # fmt: skip
 
 
 def _of_canary(

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.proposals.proposal import Proposal
-from remit.learning.signals import Window, is_below
+from remit.learning.signals import FACT, Window, is_below
 from remit.learning.statistics import Estimate, difference
 from remit.ledger import LedgerClient, LedgerReader, is_authentic
 from remit.routing import CanaryTerms, canary_in_force, terms_of
@@ -58,10 +58,8 @@ class Compared:
 
 
 def read_canary(ledger: LedgerReader, terms: CanaryTerms) -> Compared:
-    """Return the comparison of a canary, read from the exchanges since its start.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
+    """Return the comparison of a canary, read from the exchanges since its start; raise LedgerError
+    if the ledger cannot be read.
     """
     comparison = Comparison(terms)
     for sample in read_samples(ledger, after=terms.entry_id):
@@ -72,11 +70,8 @@ def read_canary(ledger: LedgerReader, terms: CanaryTerms) -> Compared:
 def canary_of(ledger: LedgerClient, proposal: Proposal) -> dict[str, Any] | None:
     """Return the latest canary of a proposal as JSON data; None if there was none.
 
-    The data is the terms, ``state`` (``in force`` or ``ended``), and the comparison: the present
-    one, or the one recorded at the end, if any.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
+    The data is the terms, ``state`` (``in force`` or ``ended``), and the present or the recorded
+    comparison, if any. LedgerError is raised if the ledger cannot be read.
     """
     terms = canary_in_force(ledger)
     if terms is not None and terms.proposal_id == proposal.proposal_id:
@@ -93,8 +88,8 @@ def canary_of(ledger: LedgerClient, proposal: Proposal) -> dict[str, Any] | None
 class Comparison:
     """The comparison of both routes, a sample at a time.
 
-    Tainted samples and failed calls have no grade here. Parties that grade more than their share
-    count less, as in signals.
+    A failed call has the grade 0. Tainted samples, and calls that their callers cancelled, have no
+    grade. Parties that grade more than their share count less, as in signals.
 
     Args:
         terms: the terms of the canary.
@@ -119,8 +114,9 @@ class Comparison:
         self._refused = 0 if arm == "new" else self._refused + (arm == "shadow")
         if arm in self._windows:
             self._usd[arm] += (sample.cost_nano or 0) / 1e9
-            if sample.reward is not None and not (sample.tainted or sample.failed):
-                self._windows[arm].add(sample.reward, sample.raters)
+            reward, raters = (0.0, FACT) if sample.failed else (sample.reward, sample.raters)
+            if reward is not None and not (sample.tainted or sample.cancelled):
+                self._windows[arm].add(reward, raters)
 
     def result(self) -> Compared:
         """Return the comparison of the samples so far."""
@@ -128,23 +124,20 @@ class Comparison:
         new, old = windows["new"], windows["old"]
         verdict, reason = _verdict(new, old, self._terms, self._refused)
         return Compared(
-            calls=dict(calls),
-            graded={arm: window.samples for arm, window in windows.items()},
+            calls=dict(calls), graded={arm: window.samples for arm, window in windows.items()},
             rewards={arm: one.estimate().value for arm, one in windows.items() if one.samples},
             difference=difference(new.sequences()[0], old.sequences()[0]),
             usd_per_call={arm: usd / calls[arm] for arm, usd in self._usd.items() if calls[arm]},
-            spent_usd=self._usd["new"],
-            verdict=verdict,
-            reason=reason,
-        )
+            spent_usd=self._usd["new"], verdict=verdict, reason=reason,
+        )  # fmt: skip
 
 
 def _verdict(new: Window, old: Window, terms: CanaryTerms, refused: int) -> tuple[Verdict, str]:
     if not terms.share:
         return "", "A shadow ends when a person adopts, rejects or stops it."
-    if is_below(new, old, 0.0, ALPHA):
+    if is_below([(new, old)], 0.0, ALPHA):
         return "stop", "The answers of the proposed route are worse."
-    if is_below(old, new, -terms.tolerance, ALPHA):
+    if is_below([(old, new)], -terms.tolerance, ALPHA):
         return "adopt", (
             f"The reward of the proposed route is at most {terms.tolerance:g} below that of the "
             "current route."

@@ -80,12 +80,10 @@ Kind = Literal["route", "head", "prompt", "boundary", "budget", "tool_permission
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _SETTINGS = {
-    "route": ("routing", "routing"),
-    "head": ("routing", "routing"),
-    "set_aside": ("routing", "routing"),
-    "budget": ("limits", "budget"),
+    "route": ("routing", "routing"), "head": ("routing", "routing"),
+    "set_aside": ("routing", "routing"), "budget": ("limits", "budget"),
     "tool_permission": ("limits", "chat"),
-}
+}  # fmt: skip
 """The target and the section of the settings of each kind."""
 
 _PACKAGE = "Put it into a package with `remit package new`."
@@ -153,11 +151,9 @@ class Change:
                 next_step=f"Use one of {', '.join(KINDS)}.",
             )
         given = {
-            "prompt": self.prompt or self.additions or self.dropped,
-            "boundary": self.boundary,
-            "contract": self.contract_id,
-            "settings": self.settings or self.files,
-        }
+            "prompt": self.prompt or self.additions or self.dropped, "boundary": self.boundary,
+            "contract": self.contract_id, "settings": self.settings or self.files,
+        }  # fmt: skip
         of_contract = self.kind in ("prompt", "boundary")
         fits = {self.kind, "contract"} if of_contract else {"settings"}
         if {name for name, value in given.items() if value} != fits:
@@ -198,12 +194,8 @@ class Change:
             ChangedFileError: an installed file differs from its package.
         """
         owner = self.package_id
-        before = {
-            path: installed.read(path)
-            for folder in ("HOT/", "HO1/")
-            for path in installed.paths(folder)
-            if installed.owner(path) == owner
-        }
+        paths = (path for folder in ("HOT/", "HO1/") for path in installed.paths(folder))
+        before = {path: installed.read(path) for path in paths if installed.owner(path) == owner}
         if self.contract_id:
             made = self._contract_files(installed, contracts, number)
         else:

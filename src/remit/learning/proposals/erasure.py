@@ -111,13 +111,9 @@ def _erasure_of(ledger: LedgerClient, entry_ids: Iterable[str]) -> str:
 
 
 def _take_away(
-    root: Root,
-    ledger: LedgerClient,
-    learner: Learner,
-    governance: Governance,
-    held: Sequence[tuple[Proposal, str]],
-    known: Iterable[Proposal],
-) -> None:
+    root: Root, ledger: LedgerClient, learner: Learner, governance: Governance,
+    held: Sequence[tuple[Proposal, str]], known: Iterable[Proposal],
+) -> None:  # fmt: skip
     """Put a learned package in force without erased content; delete all versions with it.
 
     Args:
@@ -169,12 +165,9 @@ def _take_away(
 
 
 def _refit(
-    learner: Learner,
-    governance: Governance,
-    latest: Proposal,
-    back: str,
+    learner: Learner, governance: Governance, latest: Proposal, back: str,
     rolled_back: Callable[[Transaction], Iterator[LedgerEntry]],
-) -> bool:
+) -> bool:  # fmt: skip
     """Adopt the head in force again, fitted without erased prompts.
 
     Returns:
@@ -206,12 +199,9 @@ def _refit(
                 files=route_files(json.loads(files.read(RULES_FILE)), fit_evidence(left)),
             ),
             evidence=[one for one in latest.evidence if one not in erased],
-            predicted=Estimate(**latest.predicted),
-            gate=Estimate(**gate) if gate else None,
-            replay=latest.replay,
-            holds=[row.exchange_id for row in left],
-            reason=why,
-        )
+            predicted=Estimate(**latest.predicted), gate=Estimate(**gate) if gate else None,
+            replay=latest.replay, holds=[row.exchange_id for row in left], reason=why,
+        )  # fmt: skip
         governance.adopt(made.proposal_id, reason=why, also=rolled_back, back=back)
     except RemitError as error:
         _log.warning("%s cannot be fitted again: %s", latest.name, error.message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from remit.contracts import ContractLoader
@@ -31,18 +31,15 @@ MIN_EFFECTIVE_SAMPLES = 200
 """Smallest effective sample size of a proposal."""
 
 _ALWAYS_VALID = ("betting", "empirical_bernstein")
-_ONE_SIDED = "one_sided"
-"""Valid for a number of looks that the settings fix in advance; states by itself if it suffices."""
-
-_PREDICTED = (
-    "value", "low", "high", "confidence", "samples", "effective_samples", "method",
-)  # fmt: skip
+_ONE_SIDED = "one_sided"  # Valid for a number of looks that the settings fix in advance.
+_PREDICTED = ("value", "low", "high", "confidence", "samples", "effective_samples", "method")
 
 
 class Learner:
     """A learner's handle on a root, which reads, and writes only signals and proposals.
 
-    The handle is a :class:`~remit.ledger.LedgerReader`, so that learners can use it as one.
+    The handle is a :class:`~remit.ledger.LedgerReader`: ``read``, ``read_many``, ``select`` and
+    ``query`` are those of the ledger.
 
     Args:
         identity: the owner of the learner; the role must allow `propose`.
@@ -67,48 +64,18 @@ class Learner:
         self.proposals = Proposals(root, ledger)
         self._root = root
         self._ledger = ledger
-
-    def read(self, entry_id: str) -> LedgerEntry:
-        """Return an entry with its content.
-
-        Raises:
-            EntryNotFoundError: there is no such entry.
-        """
-        return self._ledger.read(entry_id)
-
-    def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Yield the existing entries among these ids, in ledger order. Missing ids are left out."""
-        return self._ledger.read_many(entry_ids)
-
-    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of an SQL statement that both kinds of ledger database understand.
-
-        The connection is read-only, so a statement that writes fails.
-        """
-        return self._ledger.select(sql, parameters)
-
-    @property
-    def query(self) -> Callable[..., Iterator[LedgerEntry]]:
-        """The query of the ledger, with the arguments of :meth:`LedgerClient.query`."""
-        return self._ledger.query
+        self.read, self.read_many = ledger.read, ledger.read_many
+        self.select, self.query = ledger.select, ledger.query
 
     def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
-        """Record crossed signals, and return the ids of the new entries, as
-        :func:`remit.learning.signals.observe`.
-        """
+        """Record crossed signals and return the new ids, as :func:`remit.learning.observe`."""
         return observe(self._ledger, signals, window=window)
 
     def propose(
-        self,
-        change: Change,
-        *,
-        evidence: Sequence[str],
-        predicted: Estimate,
-        replay: Mapping[str, Any],
-        reason: str,
-        holds: Sequence[str] = (),
+        self, change: Change, *, evidence: Sequence[str], predicted: Estimate,
+        replay: Mapping[str, Any], reason: str, holds: Sequence[str] = (),
         gate: Estimate | None = None,
-    ) -> Proposal:
+    ) -> Proposal:  # fmt: skip
         """Record a proposal with its evidence, store the package version, and return the proposal.
 
         The same change on the same root gives an archive with the same bytes. The call appends a
@@ -120,10 +87,10 @@ class Learner:
                 Erasing one of them, or changing a grade, makes the proposal stale.
             predicted: the predicted effect; above 0 is better.
             replay: summary of the replay on held-out exchanges, as JSON.
-            holds: ids of the exchanges whose content is in the package's own bytes, such as the
-                evidence of a routing head. Erasing one changes or removes the package.
-            gate: the always-valid estimate of the same effect, if ``predicted`` is valid for a
-                fixed number of samples only; the replay's summary holds it.
+            holds: ids of the exchanges whose content is in the package's own bytes. Erasing one
+                changes or removes the package.
+            gate: the always-valid estimate of the same effect, recorded with ``replay``, if
+                ``predicted`` is valid for a fixed number of samples only.
 
         Raises:
             ProposalError: ``not_enough``: there are fewer than 200 effective samples, there is no
@@ -149,27 +116,18 @@ class Learner:
             archive = _archive(change, made, f"{number}.0.0", registry)
             base = registry.packages.get(package_id)
             what = {
-                "kind": change.kind,
-                "target": change.target,
-                "package_id": package_id,
+                "kind": change.kind, "target": change.target, "package_id": package_id,
                 "version": archive.manifest.version,
-                "base_version": base.version if base is not None else "",
-                "digest": archive.digest,
+                "base_version": base.version if base is not None else "", "digest": archive.digest,
                 "diff": content(change.compared(self.installed, self.contracts, made)),
-            }
+            }  # fmt: skip
             said = f"{package_id} {archive.manifest.version} proposed: {change.kind}"
             return self._write(what | case, said, archive.data)
 
     def propose_rollback(
-        self,
-        adopted: Proposal,
-        *,
-        evidence: Sequence[str],
-        predicted: Estimate,
-        gate: Estimate,
-        replay: Mapping[str, Any],
-        reason: str,
-    ) -> Proposal:
+        self, adopted: Proposal, *, evidence: Sequence[str], predicted: Estimate, gate: Estimate,
+        replay: Mapping[str, Any], reason: str,
+    ) -> Proposal:  # fmt: skip
         """Propose a rollback to the state before a proposal's adoption; return the new proposal.
 
         The call appends a ``SIGNAL_PROPOSED`` entry. Arguments and further refusals are those of
@@ -205,30 +163,21 @@ class Learner:
             case = self._case(evidence, (), predicted, gate, replay, reason)
             back = adopted.previous_version
             what = {
-                "kind": "rollback",
-                "target": adopted.target,
-                "package_id": adopted.package_id,
-                "version": back,
-                "base_version": adopted.version,
-                "digest": "",
+                "kind": "rollback", "target": adopted.target, "package_id": adopted.package_id,
+                "version": back, "base_version": adopted.version, "digest": "",
                 "diff": content(
                     f"{adopted.package_id} {adopted.version} -> {back or 'not installed'}\n"
                     f"`remit learn show {name}` shows what that took."
                 ),
                 "rolls_back": name,
-            }
+            }  # fmt: skip
             said = f"rollback of {adopted.package_id} {adopted.version} proposed"
             return self._write(what | case, said)
 
     def _case(
-        self,
-        evidence: Sequence[str],
-        holds: Sequence[str],
-        predicted: Estimate,
-        gate: Estimate | None,
-        replay: Mapping[str, Any],
-        reason: str,
-    ) -> dict[str, Any]:
+        self, evidence: Sequence[str], holds: Sequence[str], predicted: Estimate,
+        gate: Estimate | None, replay: Mapping[str, Any], reason: str,
+    ) -> dict[str, Any]:  # fmt: skip
         """Return the case for a change as metadata; raise ProposalError if it does not suffice."""
         _require_enough(gate or predicted, evidence)
         for entry_id in (*evidence, *holds):
@@ -239,14 +188,12 @@ class Learner:
                     next_step="Repeat the analysis without this entry.",
                 )
         return {
-            "evidence": content(list(evidence)),
-            "evidence_count": len(evidence),
-            "evidence_sha256": evidence_digest(evidence),
-            "holds": content(list(holds)),
+            "evidence": content(list(evidence)), "evidence_count": len(evidence),
+            "evidence_sha256": evidence_digest(evidence), "holds": content(list(holds)),
             "predicted": _figures(predicted),
             "replay": content({**replay, **({"gate": _figures(gate)} if gate else {})}),
             "reason": content(reason),
-        }
+        }  # fmt: skip
 
     def _write(self, what: dict[str, Any], said: str, archive: bytes | None = None) -> Proposal:
         """Record a proposal after storing its archive."""
@@ -269,13 +216,10 @@ class Learner:
 
     def _next_number(self, package_id: str, registry: Registry) -> int:
         """Return the number after all versions that were ever installed or proposed."""
-        versions = [one.version for one in registry.history.get(package_id, ())]
-        versions += [
-            one.version
-            for one in self.proposals.all()
-            if one.package_id == package_id and one.version
-        ]
-        return 1 + max((int(version.partition(".")[0]) for version in versions), default=0)
+        proposed = (one for one in self.proposals.all() if one.package_id == package_id)
+        known = [*registry.history.get(package_id, ()), *proposed]
+        return 1 + max((int(one.version.partition(".")[0]) for one in known if one.version),
+                       default=0)  # fmt: skip
 
 
 def _figures(estimate: Estimate) -> dict[str, Any]:
@@ -331,18 +275,11 @@ def _archive(
         "version": f">={registry.packages[owner.package_id].version}",
     }
     manifest: dict[str, Any] = {
-        "package_id": change.package_id,
-        "version": version,
-        "schema_version": "1.0",
-        "title": f"Learned: {change.target}",
-        "package_type": "learned",
-        "spec_id": "SPEC-LEARNED-001",
-        "framework_id": "FMWK-LEARNED-001",
-        "plane_id": "hot" if any(path.startswith("HOT/") for path in files) else "ho1",
-        "layer": 12,
-        "dependencies": [needs] if needs else [],
-        "permissions": {},
-        "assets": assets,
-    }
+        "package_id": change.package_id, "version": version, "schema_version": "1.0",
+        "title": f"Learned: {change.target}", "package_type": "learned",
+        "spec_id": "SPEC-LEARNED-001", "framework_id": "FMWK-LEARNED-001",
+        "plane_id": "hot" if any(path.startswith("HOT/") for path in files) else "ho1", "layer": 12,
+        "dependencies": [needs] if needs else [], "permissions": {}, "assets": assets,
+    }  # fmt: skip
     manifest_json = canonical_json(manifest) + b"\n"
     return Archive(Manifest.parse(manifest_json), manifest_json, dict(files))

@@ -20,10 +20,8 @@ State = Literal["open", "adopted", "rejected", "rolled_back"]
 _FOLDER = "proposals"
 _ID = re.compile(r"PRP-[0-9a-f]{4,32}")
 _DECISIONS: dict[str, State] = {
-    "SIGNAL_ADOPTED": "adopted",
-    "SIGNAL_REJECTED": "rejected",
-    "SIGNAL_ROLLED_BACK": "rolled_back",
-}
+    "SIGNAL_ADOPTED": "adopted", "SIGNAL_REJECTED": "rejected", "SIGNAL_ROLLED_BACK": "rolled_back",
+}  # fmt: skip
 
 
 class ProposalError(ConflictError):
@@ -128,20 +126,16 @@ class Proposals:
         self._ledger = ledger
 
     def archive(self, proposal_id: str) -> Path:
-        """Return the path of a proposal's archive, which is stored until a decision.
+        """Return the path of a proposal's archive; a rollback has none.
 
-        An adoption, rejection or erasure deletes the file; a rollback has none.
+        An adoption, rejection or erasure deletes the file.
         """
         return self._folder / f"{proposal_id}.tar.gz"
 
     def all(self) -> Iterator[Proposal]:
-        """Yield all proposals, latest first.
+        """Yield all proposals, latest first; raise LedgerError if the ledger cannot be read.
 
-        Entries of writers without permission, and entries without the fields of a proposal, are
-        left out.
-
-        Raises:
-            LedgerError: the ledger cannot be read.
+        Entries of writers without permission, and entries of another form, are left out.
         """
         decided = self._decisions()
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
@@ -149,9 +143,8 @@ class Proposals:
             yield _proposal(entry, decided.get(entry.submission_id, ()))
 
     def epoch(self) -> int:
-        """Return the policy epoch in force; 0 before the first adoption.
-
-        An epoch begins with each adoption or rollback of a learned package.
+        """Return the policy epoch in force, which the latest adoption or rollback of a learned
+        package began; 0 before the first.
         """
         return policy_epoch(self._ledger)
 
@@ -166,19 +159,16 @@ class Proposals:
             ProposalError: ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
                 so.
         """
-        known = _ID.fullmatch(proposal_id) or proposal_id == "last"
-        found = [
-            one
-            for one in (self.all() if known else ())
-            if proposal_id == "last" or one.proposal_id.startswith(proposal_id)
-        ]
+        is_last = proposal_id == "last"
+        every = self.all() if is_last or _ID.fullmatch(proposal_id) else ()
+        found = [one for one in every if is_last or one.proposal_id.startswith(proposal_id)]
         if not found:
             raise ProposalError(
                 "not_found",
                 f"The proposal {proposal_id[:40]!r} does not exist.",
                 next_step="`remit learn proposals` lists them.",
             )
-        if len(found) > 1 and proposal_id != "last":
+        if len(found) > 1 and not is_last:
             raise ProposalError(
                 "ambiguous",
                 f"{len(found)} proposals have an id that begins with {proposal_id}.",
@@ -212,10 +202,8 @@ class Proposals:
     def evidence_by_key(self, proposal: Proposal) -> dict[str, int]:
         """Return the number of evidence entries by the id of the key, highest first.
 
-        Entries without a key are counted under ``local operator``.
-
-        Raises:
-            EntryNotFoundError: an entry of the evidence does not exist.
+        Without a key, ``local operator`` counts. EntryNotFoundError is raised for an entry
+        that does not exist.
         """
         entries = (self._ledger.read(one, with_content=False) for one in proposal.evidence)
         found = Counter(str(one.metadata.get("key_id") or "local operator") for one in entries)
@@ -244,13 +232,7 @@ def evidence_digest(entry_ids: Sequence[str]) -> str:
 
 
 def is_erased(entry: LedgerEntry) -> bool:
-    """Return True if content of the entry was erased.
-
-    Only values at the top level of the metadata count.
-
-    Args:
-        entry: the entry, with its content.
-    """
+    """Return True if a value at the top level of an entry's metadata was erased."""
     return any(isinstance(value, Erased) for value in entry.metadata.values())
 
 
@@ -298,23 +280,14 @@ def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
         state = "rolled_back"
     epoch = last.metadata.get("policy_epoch") if last else 0
     return Proposal(
-        proposal_id=entry.submission_id,
-        **{name: data[name] for name in _TEXTS},
-        evidence=tuple(value("evidence", ())),
-        holds=tuple(value("holds", ())),
-        **{
-            name: value(name, _CONTENT[name]())
-            for name in ("predicted", "replay", "diff", "reason")
-        },
-        entry_id=entry.id,
-        at=entry.timestamp,
-        state=state,
-        decision=last.id if last else "",
+        proposal_id=entry.submission_id, **{name: data[name] for name in _TEXTS},
+        evidence=tuple(value("evidence", ())), holds=tuple(value("holds", ())),
+        **{name: value(name, _CONTENT[name]()) for name in list(_CONTENT)[2:]},
+        entry_id=entry.id, at=entry.timestamp, state=state, decision=last.id if last else "",
         decided_by=str(last.metadata.get("by", "")) if last else "",
         decision_reason=str(last.metadata.get("decision_reason", "")) if last else "",
         epoch=epoch if type(epoch) is int else 0,
         previous_version=str(adopted.metadata.get("previous_version", "")) if adopted else "",
-        adopted_at=adopted.timestamp if adopted else "",
-        erased=is_erased(entry),
+        adopted_at=adopted.timestamp if adopted else "", erased=is_erased(entry),
         rolls_back=str(data.get("rolls_back") or ""),
-    )
+    )  # fmt: skip

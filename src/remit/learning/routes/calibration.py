@@ -12,8 +12,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.learning.evidence.feedback import Source, give_feedback
 from remit.learning.exchanges import bound_of, cost_of, terms_of
-from remit.learning.routes.grades import CALIBRATOR
-from remit.learning.routes.ridge import GradedPrompt
+from remit.learning.routes.ridge import CALIBRATOR, GradedPrompt
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
 from remit.routing import Candidate, asked_of, new_request
@@ -44,33 +43,20 @@ class Calibration:
 
 
 async def calibrate(
-    gateway: LLMGateway,
-    ledger: LedgerClient,
-    candidates: Sequence[Candidate],
-    prompts: Sequence[GradedPrompt],
-    grade: Grader,
-    *,
-    usd: float,
-    prices: PriceTable,
-    by: str,
-    source: Source = "reference",
-    max_tokens: int = 4096,
-    session_id: str = "",
-    charged_to: Sequence[str] = (),
-    at_once: int = 1,
+    gateway: LLMGateway, ledger: LedgerClient, candidates: Sequence[Candidate],
+    prompts: Sequence[GradedPrompt], grade: Grader, *, usd: float, prices: PriceTable, by: str,
+    source: Source = "reference", max_tokens: int = 4096, session_id: str = "",
+    charged_to: Sequence[str] = (), at_once: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Calibration:
+) -> Calibration:  # fmt: skip
     """Ask every candidate each prompt that it has no graded answer to, and record the grades.
 
-    A call is made only if its highest possible cost fits into the rest of the budget. A prompt is
-    finished before another is begun, because only prompts with answers of all candidates are
-    comparable. Each call is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry. A
-    failed call is recorded and not graded, and so is a call that the account of a prompt's own
-    session refuses.
-
-    Candidates are called from the cheapest to the dearest. A call whose cost is unknown counts at
-    its highest possible cost. A recorded prompt is asked in its own session and for its own person,
-    so that an erasure of either reaches the new answers.
+    A call is made only if its highest possible cost fits into the rest of the budget; an unknown
+    cost counts as this. A prompt is asked from the cheapest candidate to the dearest, and finished
+    before another is begun. Each call is recorded as an ``EXCHANGE``, and each grade as a
+    ``FEEDBACK`` entry. Failed calls, and calls that the account of a prompt's own session refuses,
+    are not graded. A recorded prompt is asked in its own session and for its own person, so that an
+    erasure of either reaches the new answers.
 
     Args:
         grade: returns the grade of an answer; ``None`` records none.

@@ -67,14 +67,10 @@ class PowerPlan:
 
 
 def power_plan(
-    prompts: Sequence[GradedPrompt],
-    candidates: Sequence[Candidate],
-    *,
-    saving_usd: float | None = None,
-    guard: GuardSettings | None = None,
-    asked: Sequence[GradedPrompt] = (),
-    max_tokens: int = _TOKENS,
-) -> PowerPlan:
+    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], *,
+    saving_usd: float | None = None, guard: GuardSettings | None = None,
+    asked: Sequence[GradedPrompt] = (), max_tokens: int = _TOKENS,
+) -> PowerPlan:  # fmt: skip
     """Return how many graded prompts and dollars a fit needs to detect a saving.
 
     The plan uses only the sizes of differences, never their signs, so that planning is no look at
@@ -117,15 +113,10 @@ def power_plan(
         sum(usd[name] for name in names if name not in one.rewards) for one in prompts
     )[:needed]
     return PowerPlan(
-        saving_usd=saving,
-        loss=guard.tolerance,
-        power=_POWER,
-        looks=guard.looks,
-        differing=differing,
-        prompts=needed,
-        graded=len(whole),
+        saving_usd=saving, loss=guard.tolerance, power=_POWER, looks=guard.looks,
+        differing=differing, prompts=needed, graded=len(whole),
         usd=sum(lacking) + (needed - len(lacking)) * sum(usd.values()),
-    )
+    )  # fmt: skip
 
 
 def _usd_of(
@@ -138,11 +129,8 @@ def _usd_of(
         else (one.input_price * asked + one.output_price * answered) / _MILLION / _NANO
         for one in candidates
     }
-    recorded = {}
-    for name in listed:
-        costs = [one.costs[name] for one in prompts if name in one.costs]
-        if costs:
-            recorded[name] = sum(costs) / len(costs)
+    costs = {name: [one.costs[name] for one in prompts if name in one.costs] for name in listed}
+    recorded = {name: sum(known) / len(known) for name, known in costs.items() if known}
     scale = min(
         (usd / listed[name] for name, usd in recorded.items() if 0 < listed[name] < inf),
         default=1.0,

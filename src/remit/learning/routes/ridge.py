@@ -6,18 +6,37 @@ The head has integer weights and does not change after the fit. A fit takes a fe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import log2, sqrt
 from operator import mul
 from typing import Any
 
-from remit.routing import LearnedHead, Weights, buckets_of
-from remit.routing.intent import text_asked
+from remit.kernel.errors import InvalidInputError
+from remit.learning.evidence.feedback import feedback_on, reward_of
+from remit.learning.evidence.shares import rater_weights
+from remit.learning.exchanges import is_held_out, prompt_key
+from remit.learning.statistics import paired_effect
+from remit.ledger import LedgerEntry, LedgerReader
+from remit.providers.prices import PriceTable, Usage
+from remit.routing import (
+    Candidate,
+    LearnedHead,
+    ScoringInputs,
+    Weights,
+    buckets_of,
+    chances_of,
+    find_decision,
+    read_intent,
+    score_candidates,
+)
+from remit.routing.intent import part_read, text_asked
 from remit.routing.learned_head import Neighbour, binary_log, binary_power
+from remit.routing.scores import task_of
 
 MAX_PROMPTS = 3000
-"""Largest number of prompts in a fit; its time grows in proportion to their words."""
+"""Largest number of prompts in a fit; the time of a fit grows with their words."""
 
 _BUCKETS = 8192
 _SHRINKAGE = 10.0  # Between 3 and 30, held-out reward differs by less than 0.001.
@@ -41,6 +60,7 @@ class GradedPrompt:
         costs: cost by model in US dollars.
         evidence: ids of the exchanges of all answers.
         traffic: number of times that the prompt counts.
+        chances: probability with which each model was asked, if the model was drawn.
     """
 
     exchange_id: str
@@ -51,6 +71,7 @@ class GradedPrompt:
     costs: Mapping[str, float]
     evidence: Sequence[str] = ()
     traffic: float = 1.0
+    chances: Mapping[str, float] = field(default_factory=dict)
 
 
 def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
@@ -110,23 +131,17 @@ def _costs(
 ) -> dict[str, Any]:
     """Return the fields of a model that predict its cost; none if every call cost the same.
 
-    The logarithm of the cost is a line in the logarithm of the prompt's tokens, and a ridge
-    regression of the rest on the buckets. The whole is scaled to the recorded mean.
-
-    Args:
-        rows: buckets of each prompt.
-        sizes: binary logarithm of each prompt's tokens.
-        nano: cost of each answer in nano-dollars.
+    The logarithm of the cost is a line in the logarithm of the prompt's tokens (``sizes``), and a
+    ridge regression of the rest on the buckets (``rows``), scaled to the recorded mean.
     """
     if len(set(nano)) < 2:
         return {}
     logs = [binary_log(max(1, cost)) / _MILLION for cost in nano]
     size, log = sum(sizes) / len(sizes), sum(logs) / len(logs)
     spread = sum((one - size) ** 2 for one in sizes)
-    slope = sum(
-        (one - size) * (other - log) for one, other in zip(sizes, logs, strict=True)
-    ) / (spread + _SHRINKAGE)  # fmt: skip
-    rest = [other - log - slope * (one - size) for one, other in zip(sizes, logs, strict=True)]
+    pairs = [(one - size, other - log) for one, other in zip(sizes, logs, strict=True)]
+    slope = sum(one * other for one, other in pairs) / (spread + _SHRINKAGE)
+    rest = [other - slope * one for one, other in pairs]
     weights = _ridge(rows, rest, [1.0] * len(rows))
     bias = log - slope * size
     fitted = [
@@ -146,8 +161,6 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
 
     The task ``general`` is the mean of all rewards of the model. A task counts as if 20 more
     answers had that mean.
-
-    Models and tasks are in alphabetical order.
     """
     found: dict[str, dict[str, int]] = {}
     for name in sorted({name for one in prompts for name in one.rewards}):
@@ -164,6 +177,43 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
             for task, rewards in sorted(by_task.items())
         }
     return found
+
+
+def abilities_case(
+    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], rules: Weights, looks: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return abilities by the grades as learned settings, and their case for a proposal.
+
+    The abilities are those of the prompts that are not held out. The predicted effect is the mean
+    reward of the models that the router takes with them for held-out prompts, less that of the
+    models that it takes now. The case has arguments of :meth:`Learner.propose`.
+
+    Raises:
+        InvalidInputError: no held-out prompt has graded answers of all candidates.
+    """
+    learned = [one for one in prompts if not is_held_out(one.prompt)]
+    names = {one.model_id for one in candidates}
+    held = [one for one in prompts if is_held_out(one.prompt) and one.rewards.keys() >= names]
+    if not (held and learned):
+        raise InvalidInputError(
+            "No held-out prompt has graded answers of all models.",
+            next_step="`remit route calibrate` makes them.",
+        )
+    found = abilities_of(learned)
+    better = [replace(one, abilities=found.get(one.model_id, one.abilities)) for one in candidates]
+
+    def reward(one: GradedPrompt, of: Sequence[Candidate]) -> float:
+        inputs = ScoringInputs(one.prompt, task_of(one.task), "", of, rules)
+        return one.rewards[score_candidates(inputs).winner]
+
+    predicted, gate = paired_effect(
+        [reward(one, better) - reward(one, candidates) for one in held],
+        [one.traffic for one in held], looks=looks,
+    )  # fmt: skip
+    settings = {"routing": {"models": {name: {"abilities": found[name]} for name in found}}}
+    evidence = sorted({entry for one in (*learned, *held) for entry in one.evidence})
+    replay = {"held_out": len(held), "learned": len(learned)}
+    return settings, {"evidence": evidence, "predicted": predicted, "gate": gate, "replay": replay}
 
 
 def _ridge(
@@ -208,3 +258,156 @@ def _transposed(
         for bucket in row:
             found[bucket] += part
     return found
+
+
+CALIBRATOR = "route-calibration"
+"""The agent whose exchanges are calibration's, and no traffic."""
+
+_CHECKS = ("reference", "schema", "test")
+
+_SUCCESS = "success"
+_TOKENS = (
+    "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",
+    "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
+)  # fmt: skip
+
+
+def graded_prompts(
+    ledger: LedgerReader, *, candidates: Sequence[Candidate] = (), prices: PriceTable | None = None,
+    rules: Weights | None = None,
+) -> list[GradedPrompt]:  # fmt: skip
+    """Return prompts with a graded answer, oldest first; equal prompts are one item.
+
+    Grades of an exchange count as in samples: the mean of all parties, with the latest grade of
+    each. A grade of a decision counts for the exchange that answered. A judge's grade counts only
+    if there is no other. Erased and failed exchanges, and fallbacks, are left out.
+
+    If a model answered a prompt several times, its reward and cost are means. A prompt counts as
+    often as it was graded outside calibration. The share of one party's opinions is limited
+    (:func:`rater_weights`).
+
+    Args:
+        candidates: the route's models; their answers are keyed by candidate, others by the
+            exchange's model.
+        prices: prices in force. The cost of a candidate's answer at other prices is computed again
+            from its tokens and server tools; ``None`` for costs as recorded.
+        rules: rules by which tasks are recognised; the shipped ones if ``None``.
+    """
+    weights = rules or Weights.shipped()
+    known_as = {one.provider_model: one for one in candidates}
+    grades = _grades(ledger)
+    weight_of = _party_weights(grades.values())
+    found: dict[str, GradedPrompt] = {}
+    sums: dict[tuple[str, str], list[float]] = {}
+    for exchange_id in sorted(grades, key=lambda name: (len(name), name)):
+        entry = ledger.read(exchange_id)
+        prompt = _prompt(entry)
+        meta = entry.metadata
+        if prompt is None or meta.get("outcome") != _SUCCESS or meta.get("fallback_from"):
+            continue
+        reward, parties = reward_of(grades[exchange_id])
+        if reward is None:
+            reward, parties = reward_of(grades[exchange_id], judges=True)
+        if reward is None:
+            continue
+        model = str(meta.get("model_id", ""))
+        candidate = known_as.get(model)
+        name = candidate.model_id if candidate else model
+        key = prompt_key(prompt)
+        weight = sum(weight_of[party] for party in parties) / len(parties)
+        one = found.get(key)
+        if one is None:
+            asked = text_asked(prompt)[0]
+            one = GradedPrompt(
+                exchange_id, prompt, part_read(asked, weights.intent),
+                read_intent(prompt, weights).task, {}, {}, [], traffic=0.0,
+            )  # fmt: skip
+        assert isinstance(one.evidence, list)
+        one.evidence.append(exchange_id)
+        mean = sums.setdefault((key, name), [0.0, 0.0, 0.0])
+        for place, term in enumerate((1.0, reward, _usd(meta, candidate, prices))):
+            mean[place] += weight * term
+        found[key] = replace(
+            one,
+            rewards={**one.rewards, name: mean[1] / mean[0]},
+            costs={**one.costs, name: mean[2] / mean[0]},
+            traffic=one.traffic + (0.0 if meta.get("agent_id") == CALIBRATOR else weight),
+            chances=_chances(ledger, meta, one.chances),
+        )
+    return [replace(one, traffic=one.traffic or 1.0) for one in found.values()]
+
+
+def _grades(ledger: LedgerReader) -> dict[str, dict[tuple[str, str], float | None]]:
+    """Return the scores of each exchange by source and party.
+
+    A score of a decision belongs to the exchange that answered. A party's score of the exchange
+    itself takes precedence.
+    """
+    found: dict[str, dict[tuple[str, str], float | None]] = {}
+    of_decisions: dict[str, dict[tuple[str, str], float | None]] = {}
+    for word in feedback_on(ledger):
+        if word.target_type == "exchange":
+            found.setdefault(word.target_entry_id, {})[word.source, word.rater] = word.score
+        elif word.target_type == "decision":
+            of_decisions.setdefault(word.target_entry_id, {})[word.source, word.rater] = word.score
+    for decision_id, scores in of_decisions.items():
+        attempts = ledger.read(decision_id).metadata.get("attempts")
+        last = attempts[-1] if isinstance(attempts, list) and attempts else None
+        if isinstance(last, Mapping) and (answer := last.get("exchange_entry_id")):
+            found[str(answer)] = {**scores, **found.get(str(answer), {})}
+    return found
+
+
+def _party_weights(
+    grades: Iterable[Mapping[tuple[str, str], float | None]],
+) -> Mapping[str, float]:
+    """Return the weight of each party's scores, so that no opinion exceeds its share.
+
+    Reference answers, schemas and tests are no opinions, so their scores have full weight.
+    """
+    counts: Counter[str] = Counter()
+    checks: set[str] = set()
+    for scores in grades:
+        counts.update({party for _, party in scores})
+        checks.update(party for source, party in scores if source in _CHECKS)
+    return {**rater_weights(counts), **dict.fromkeys(checks, 1.0)}
+
+
+def _chances(
+    ledger: LedgerReader, meta: Mapping[str, Any], before: Mapping[str, float]
+) -> Mapping[str, float]:
+    """Return the probability with which an exchange or an earlier one asked each model."""
+    if not {"propensity", "explored"} & meta.keys():
+        return before
+    drawn = chances_of(find_decision(ledger, str(meta["decision_id"])).metadata)
+    return {**before, **{one: 1 - (1 - chance) * (1 - before.get(one, 0.0))
+                         for one, chance in drawn.items()}}  # fmt: skip
+
+
+def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTable | None) -> float:
+    """Return the cost of an exchange at present prices; the recorded cost if it is not known."""
+    recorded = float(meta.get("cost_usd") or 0.0)
+    if candidate is None or prices is None or meta.get("price_version") == prices.version:
+        return recorded
+    if candidate.input_price == 0 and candidate.output_price == 0:  # The provider bills nothing.
+        return 0.0
+    price = prices.find(candidate.provider_id, candidate.provider_model)
+    if price is None or price.per_second or price.per_character:
+        return recorded
+    try:
+        nano = price.cost_nano(Usage(**{name: meta.get(name) or 0 for name in _TOKENS}))
+    except InvalidInputError:  # The parts exceed their total, so the bound was billed.
+        return recorded
+    return (nano + price.tools_nano(meta.get("server_tool_uses") or {})) / _NANO
+
+
+def _prompt(entry: LedgerEntry) -> Any:
+    """Return the prompt as messages or text; ``None`` if it cannot be routed again."""
+    prompt: Any = entry.metadata.get("prompt")
+    if not isinstance(prompt, (str, list)) or not prompt:
+        return None
+    try:
+        text, _ = text_asked(prompt)
+    except (InvalidInputError, AttributeError):  # A part of the messages was erased.
+        return None
+    return prompt if text else None

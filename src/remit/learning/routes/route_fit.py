@@ -12,12 +12,28 @@ from typing import Any
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.settings import GuardSettings
 from remit.learning.exchanges import prompt_key
-from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head, tokens_of
-from remit.learning.statistics import Estimate, one_sided, paired_effect, pairs_needed
-from remit.routing import LearnedHead, Weights, buckets_of
+from remit.learning.routes.ridge import (
+    MAX_PROMPTS,
+    GradedPrompt,
+    fit_head,
+    tokens_of,
+)
+from remit.learning.statistics import (
+    Estimate,
+    Logged,
+    one_sided,
+    paired_effect,
+    pairs_needed,
+)
+from remit.routing import (
+    LearnedHead,
+    Weights,
+    buckets_of,
+)
 from remit.routing.learned_head import MILLION, learned_score
 
 FOLDS = 5
+_LEAST_CHANCE = 0.1  # The grade of a model that is asked less often says little.
 _NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}
 _PRECISION = 100_000  # A price weight is found to this part of itself.
 _LARGEST_WEIGHT = MILLION * MILLION
@@ -38,11 +54,8 @@ class Unseen:
     costs: Mapping[str, int]
 
     def choice(self, price_weight: int, quality_floor: int = 0) -> str:
-        """Return the model that a router would choose from these predictions.
-
-        Args:
-            price_weight: the reward that a dollar is worth, in millionths.
-            quality_floor: least predicted reward in millionths; 0 for none.
+        """Return the model that a router would choose from these predictions; see
+        :func:`learned_score` for the arguments, in millionths.
         """
 
         def rank(name: str) -> tuple[int, str]:
@@ -56,19 +69,14 @@ class Unseen:
 
 
 def fold_of(one: GradedPrompt) -> int:
-    """Return the fold of a prompt, 0 to 4.
-
-    The fold depends on the prompt alone, so later prompts, erasures and repeats do not change it.
-    """
+    """Return the fold of a prompt, 0 to 4, which depends on the prompt alone."""
     return int(sha256_hex(f"remit fold {prompt_key(one.prompt)}".encode())[:8], 16) % FOLDS
 
 
 def cross_fitted(
-    prompts: Sequence[GradedPrompt],
-    models: Collection[str],
-    most: int,
+    prompts: Sequence[GradedPrompt], models: Collection[str], most: int,
     progress: Callable[[int, int], None],
-) -> list[Unseen]:
+) -> list[Unseen]:  # fmt: skip
     """Return the prompts with predictions of heads that were fitted to the other folds.
 
     A fold without prompts in the others is left out.
@@ -94,20 +102,16 @@ def cross_fitted(
 
 def unseen_by(head: LearnedHead, prompts: Sequence[GradedPrompt]) -> list[Unseen]:
     """Return prompts with the predictions of a head that was not fitted to them."""
-    found = []
-    for one in prompts:
-        seen = buckets_of(one.text, head.buckets)
-        found.append(Unseen(one, head.qualities(seen), head.costs(seen, tokens_of(one))))
-    return found
+    seen = ((one, buckets_of(one.text, head.buckets)) for one in prompts)
+    return [Unseen(one, head.qualities(of), head.costs(of, tokens_of(one))) for one, of in seen]
 
 
 def price_weight_for(unseen: Sequence[Unseen], usd_per_call: float) -> int:
     """Return the smallest price weight, in millionths, with which a call costs at most a cap.
 
-    Found by bisection. If no price weight keeps to the cap, the largest one is returned.
+    If no price weight keeps to the cap, the largest one is returned.
 
     Args:
-        unseen: prompts with predictions.
         usd_per_call: the cap of the mean cost of a call, in US dollars.
     """
     weights = [one.graded.traffic for one in unseen]
@@ -177,8 +181,9 @@ class RouteFit:
     @property
     def holds(self) -> list[str]:
         """Ids of the exchanges whose prompts the head was fitted to; empty without a head."""
-        head = self.weights.head
-        return [] if head is None else [one.exchange_id for one in head.neighbours]
+        return (
+            [one.exchange_id for one in self.weights.head.neighbours] if self.weights.head else []
+        )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -187,14 +192,10 @@ class RouteFit:
 
 
 def fit_route(
-    prompts: Sequence[GradedPrompt],
-    usd_per_call: float,
-    *,
-    rules: Weights | None = None,
-    quality_floor: float = 0.0,
-    guard: GuardSettings | None = None,
+    prompts: Sequence[GradedPrompt], usd_per_call: float, *, rules: Weights | None = None,
+    quality_floor: float = 0.0, guard: GuardSettings | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> RouteFit | str:
+) -> RouteFit | str:  # fmt: skip
     """Fit a head, and choose the smallest price weight that keeps to ``usd_per_call``.
 
     The price weight is the reward that a US dollar is worth: the router takes the model with the
@@ -204,8 +205,9 @@ def fit_route(
     best single model. Makes no calls and writes nothing.
 
     Args:
-        prompts: graded prompts. Only prompts with an answer of every model count for the figures;
-            the head is fitted to the latest :data:`MAX_PROMPTS`.
+        prompts: graded prompts; the head is fitted to the latest :data:`MAX_PROMPTS`. Costs are
+            those of prompts with an answer of every model. For the reward, prompts whose models
+            were drawn count too (doubly robust), if each was asked with probability 0.1 or more.
         usd_per_call: highest mean cost of a call in US dollars.
         rules: the rules in force, with their head if any; the shipped ones if ``None``.
         quality_floor: 0 for none. Above 0, the router takes the cheapest model with at least this
@@ -219,11 +221,8 @@ def fit_route(
     guard = guard or GuardSettings()
     models = sorted({name for one in prompts for name in one.rewards})
     whole = [one for one in prompts if len(one.rewards) == len(models)]
-    unseen = [
-        one
-        for one in cross_fitted(prompts, models, MAX_PROMPTS, progress)
-        if len(one.graded.rewards) == len(models)
-    ] if len(models) > 1 and whole else []  # fmt: skip
+    found = cross_fitted(prompts, models, MAX_PROMPTS, progress) if len(models) > 1 else []
+    unseen = [one for one in found if len(one.graded.rewards) == len(models)]
     if not unseen:
         return (
             f"{len(whole)} prompts have graded answers of all {len(models)} models; a fit needs "
@@ -249,7 +248,14 @@ def fit_route(
     differences = [
         one.rewards[name] - one.rewards[best] for one, name in zip(taken, names, strict=True)
     ]
-    reward = one_sided(differences, weights, looks=guard.looks)
+    partly = [
+        one
+        for one in found
+        if len(one.graded.rewards) < len(models)
+        and min(one.graded.chances.get(name, 0.0) for name in models) >= _LEAST_CHANCE
+    ]
+    gains = [_gain(one, one.choice(price_weight, floor), best) for one in partly]
+    reward = _reward_of(differences, weights, gains, partly, guard.looks)
     total = sum(weights)
     costs = (one.costs[name] for one, name in zip(taken, names, strict=True))
     usd = sum(map(mul, weights, costs)) / total
@@ -264,14 +270,8 @@ def fit_route(
     progress(FOLDS + 1, FOLDS + 1)
     return RouteFit(
         missing=_missing(guard, usd, usd_per_call, saved_gate, against, reward, differences),
-        held_out=len(taken),
-        best_single=best,
-        saves_against=against,
-        saved=saved,
-        gate=saved_gate,
-        reward=reward,
-        usd_per_call=usd,
-        price_weight=price_weight / MILLION,
+        held_out=len(taken), best_single=best, saves_against=against, saved=saved, gate=saved_gate,
+        reward=reward, usd_per_call=usd, price_weight=price_weight / MILLION,
         shares={
             model: sum(w for w, name in zip(weights, names, strict=True) if name == model) / total
             for model in models
@@ -279,7 +279,7 @@ def fit_route(
         weights=Weights.from_document(document, lambda _: head),
         evidence=sorted({entry for one in (*learned, *taken) for entry in one.evidence}),
         files=route_files(document, head),
-    )
+    )  # fmt: skip
 
 
 def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]:
@@ -294,6 +294,40 @@ def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]
         HEAD_FILE: head.encoded,
         EVIDENCE_FILE: head.evidence,
     }
+
+
+def _gain(one: Unseen, new: str, old: str) -> float:
+    """Return the doubly robust difference of two models' rewards for a partly graded prompt."""
+
+    def reward(name: str) -> float:
+        predicted = min(1.0, max(0.0, one.qualities[name] / MILLION))
+        given = one.graded.rewards.get(name, predicted)
+        return Logged(
+            reward=given, propensity=min(1.0, one.graded.chances[name]), target=1.0,
+            predicted=predicted, predicted_target=predicted,
+        ).term()  # fmt: skip
+
+    return reward(new) - reward(old)
+
+
+def _reward_of(
+    differences: Sequence[float], weights: Sequence[float], gains: Sequence[float],
+    partly: Sequence[Unseen], looks: int,
+) -> Estimate:  # fmt: skip
+    """Return the difference of the reward by all prompts, one-sided.
+
+    A partly graded prompt weighs less, as the mean square of its kind is larger. Its difference is
+    at most 2 / p - 1 if the models were asked with the probability p or more.
+    """
+    if not any(gains):
+        return one_sided(differences, weights, looks=looks)
+    squares = [sum(map(mul, of, of)) / len(of) for of in (differences, gains)]
+    scale = min(1.0, squares[0] / squares[1])
+    chance = min(1.0, *(chance for one in partly for chance in one.graded.chances.values()))
+    return one_sided(
+        [*differences, *gains], [*weights, *(scale * one.graded.traffic for one in partly)],
+        low=1 - 2 / chance, high=2 / chance - 1, looks=looks,
+    )  # fmt: skip
 
 
 def _missing(
@@ -327,10 +361,9 @@ def _chosen_now(
     """Return the models that the head in force takes; empty if it knows none of them."""
     if rules is None or rules.head is None or rules.learned is None:
         return []
-    learned = rules.learned
-    known = {name: of for name, of in rules.head.models.items() if name in models}
-    head = replace(rules.head, models=known)
-    unseen = unseen_by(head, prompts) if known else []
+    learned, head = rules.learned, rules.head
+    known = {name: of for name, of in head.models.items() if name in models}
+    unseen = unseen_by(replace(head, models=known), prompts) if known else []
     return [one.choice(learned.price_weight, learned.quality_floor) for one in unseen]
 
 

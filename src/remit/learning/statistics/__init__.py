@@ -4,6 +4,7 @@ from remit.learning.statistics.confidence import (
     ConfidenceSequence,
     Estimate,
     difference,
+    evidence,
     evidence_below,
 )
 from remit.learning.statistics.intervals import (
@@ -16,14 +17,6 @@ from remit.learning.statistics.intervals import (
 )
 
 __all__ = [
-    "ConfidenceSequence",
-    "Estimate",
-    "Logged",
-    "difference",
-    "doubly_robust",
-    "evidence_below",
-    "one_sided",
-    "paired_effect",
-    "pairs_needed",
-    "prediction_powered",
-]
+    "ConfidenceSequence", "Estimate", "Logged", "difference", "doubly_robust", "evidence",
+    "evidence_below", "one_sided", "paired_effect", "pairs_needed", "prediction_powered",
+]  # fmt: skip

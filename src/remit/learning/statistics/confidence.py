@@ -53,13 +53,9 @@ class Estimate:
         return asdict(self)
 
 
+# Equal funds bet these shares of the largest bet that cannot lose everything. Halving suits 10
+# samples as well as 100,000, because the best bet shrinks with the difference that they can show.
 _BETS = tuple(0.9 / 2**k for k in range(8))
-"""Shares of the largest bet that cannot lose everything, with equal funds.
-
-Halving suits 10 samples as well as 100,000, because the best bet shrinks with the difference that
-the samples can show.
-"""
-
 _SHARE = math.log(1 / len(_BETS))
 _STEPS = 40  # So many bisections give an end of the interval to 1e-12 of the range.
 
@@ -67,16 +63,15 @@ _STEPS = 40  # So many bisections give an end of the interval to 1e-12 of the ra
 class ConfidenceSequence:
     """A betting confidence sequence: hedged capital, each side a fund of grid-Kelly bets.
 
-    The bets do not depend on the order of the values, so the sequence stores only counts by value.
-    An update is one addition, two sequences can be merged, and the same samples give the same
-    interval in any order. Values are rounded to ``levels`` steps of the range. The interval is
-    widened by half a step if a value was rounded.
+    Only counts by value are stored, so two sequences can be merged, and the same samples give the
+    same interval in any order. Values are rounded to ``levels`` steps of the range; the interval is
+    then widened by half a step.
 
     Args:
         alpha: probability that the sequence ever excludes the mean.
         low: smallest possible value.
         high: largest possible value.
-        levels: number of steps of the range, at least 1; at most ``levels + 1`` counts are stored.
+        levels: number of steps of the range, at least 1.
 
     Attributes:
         samples: number of values so far.
@@ -146,35 +141,31 @@ class ConfidenceSequence:
         return self._total / self._levels / self._weight if self._weight else 0.5
 
     @property
+    def _slack(self) -> float:
+        return 0.5 / self._levels if self._rounded else 0.0
+
+    @property
     def mean(self) -> float:
         """The mean of the values so far; the middle of the range without values."""
         return self.low + (self.high - self.low) * self._middle
 
     @property
     def estimate(self) -> Estimate:
-        """The present interval; without samples the whole range.
-
-        Each end costs 40 evaluations of the capital.
-        """
+        """The present interval; without samples the whole range."""
         low, high = 0.0, 1.0
         if self.samples:
             goal = math.log(2 / self.alpha)  # Each side starts with half of the capital.
-            middle = self._middle
-            slack = 0.5 / self._levels if self._rounded else 0.0
+            middle, slack = self._middle, self._slack
             low = _bisect(lambda m: self._capital_scaled(m, up=True) >= goal, 0.0, middle) - slack
             high = 1 + slack - _bisect(
                 lambda m: self._capital_scaled(1 - m, up=False) >= goal, 0.0, 1 - middle
             )  # fmt: skip
         width = self.high - self.low
         return Estimate(
-            value=self.mean,
-            low=self.low + width * max(0.0, low),
-            high=self.low + width * min(1.0, high),
-            confidence=1 - self.alpha,
-            samples=self.samples,
-            effective_samples=self._weight,
-            method="betting",
-        )
+            value=self.mean, low=self.low + width * max(0.0, low),
+            high=self.low + width * min(1.0, high), confidence=1 - self.alpha,
+            samples=self.samples, effective_samples=self._weight,
+        )  # fmt: skip
 
     def capital(self, mean: float, *, up: bool) -> float:
         """Return the logarithm of the capital after bets of one unit against a mean.
@@ -185,19 +176,17 @@ class ConfidenceSequence:
         Args:
             up: True to bet that the true mean is higher, False that it is lower.
         """
-        slack = 0.5 / self._levels if self._rounded else 0.0
         scaled = (mean - self.low) / (self.high - self.low)
-        return self._capital_scaled(scaled + slack if up else scaled - slack, up=up)
+        return self._capital_scaled(scaled + (self._slack if up else -self._slack), up=up)
 
     def _capital_scaled(self, mean: float, *, up: bool) -> float:
         room = mean if up else 1 - mean
         if room <= 0:  # A mean of 0 allows only values of 0, and a lower one none.
             at_edge = self._counts.keys() <= {0 if up else self._levels}
             return 0.0 if room == 0 and at_edge else math.inf
-        if room >= 1:
-            room = 1.0
+        whole = min(room, 1.0) * self._levels
         ratios = [
-            ((level if up else self._levels - level) / self._levels / room - 1, count)
+            ((level if up else self._levels - level) / whole - 1, count)
             for level, count in self._counts.items()
         ]
         log1p = math.log1p
@@ -207,29 +196,36 @@ class ConfidenceSequence:
 
 
 def evidence_below(
-    live: ConfidenceSequence,
-    baseline: ConfidenceSequence,
-    margin: float = 0.0,
+    live: ConfidenceSequence, baseline: ConfidenceSequence, margin: float = 0.0,
     enough: float = math.inf,
-) -> float:
+) -> float:  # fmt: skip
+    """Return :func:`evidence`; 0 if the live mean is not lower by more than ``margin``."""
+    if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
+        return 0.0
+    return evidence(live, baseline, margin, enough)
+
+
+def evidence(
+    live: ConfidenceSequence, baseline: ConfidenceSequence, margin: float = 0.0,
+    enough: float = math.inf,
+) -> float:  # fmt: skip
     """Return the log evidence that the live mean is more than ``margin`` below the baseline's.
 
     If it is not, the evidence ever reaches log(1/alpha) with probability at most alpha, although
-    the baseline is an estimate too. The evidence is the product of both capitals at the common mean
-    that fits best; 0 if the live mean is not lower by more than ``margin``.
+    the baseline is an estimate too; so does the sum of the evidence of independent pairs. The
+    evidence is the product of both capitals at the common mean that fits best.
 
     Args:
+        live: values; at least one, and so for ``baseline``.
         margin: difference that does not matter.
         enough: the search stops at a result below this bound.
     """
-    if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
-        return 0.0
 
     def both(mean: float) -> float:
         return baseline.capital(mean, up=True) + live.capital(mean - margin, up=False)
 
-    low = max(live.mean + margin, baseline.low)
-    high = min(baseline.mean, live.high + margin)
+    ends = sorted((live.mean + margin, baseline.mean))
+    low, high = max(ends[0], baseline.low), min(ends[1], live.high + margin)
     return _smallest(both, low, high, enough) if low < high else both(low)
 
 
@@ -250,16 +246,11 @@ def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
         # A difference is excluded if the evidence shows that a lies below b by less, or b below a.
         high = -_bisect(lambda d: evidence_below(a, b, d, goal) >= goal, -width, -value, steps=20)
         low = _bisect(lambda d: evidence_below(b, a, d, goal) >= goal, -width, value, steps=20)
-    n = [x._weight for x in (a, b)]
+    weight = a._weight + b._weight
     return Estimate(
-        value=value,
-        low=low,
-        high=high,
-        confidence=1 - a.alpha,
-        samples=a.samples + b.samples,
-        effective_samples=4 * n[0] * n[1] / sum(n) if sum(n) else 0.0,
-        method="betting",
-    )
+        value=value, low=low, high=high, confidence=1 - a.alpha, samples=a.samples + b.samples,
+        effective_samples=4 * a._weight * b._weight / weight if weight else 0.0,
+    )  # fmt: skip
 
 
 def _bisect(

@@ -21,7 +21,7 @@ def student(confidence: float, freedom: float) -> float:
     """Return the two-sided quantile of Student's t (Cornish-Fisher expansion; freedom > 4).
 
     Args:
-        confidence: probability between the two quantiles, above 0 and below 1.
+        confidence: probability between both quantiles.
         freedom: degrees of freedom; less than 4 count as 4.
     """
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
@@ -44,9 +44,8 @@ def skewed_interval(
 
     Args:
         values: at least one value; ZeroDivisionError is raised for none.
-        confidence: probability that the interval contains the mean, above 0 and below 1.
-        weights: weight of each value, above 0; ``None`` for equal weights. ValueError is raised if
-            their number is another one.
+        weights: a weight above 0 for each value, else ValueError is raised; ``None`` for equal
+            weights.
     """
     given = [1.0] * len(values) if weights is None else weights
     total = math.fsum(given)
@@ -73,14 +72,9 @@ ALPHA = 0.05
 
 
 def one_sided(
-    values: Sequence[float],
-    weights: Sequence[float] | None = None,
-    *,
-    low: float = -1.0,
-    high: float = 1.0,
-    looks: int = 1,
-    alpha: float = ALPHA,
-) -> Estimate:
+    values: Sequence[float], weights: Sequence[float] | None = None, *, low: float = -1.0,
+    high: float = 1.0, looks: int = 1, alpha: float = ALPHA,
+) -> Estimate:  # fmt: skip
     """Return the mean of values with a lower and an upper bound, each with its own error.
 
     With ``looks`` above 0, each bound errs with probability ``alpha / looks``, so that all looks
@@ -104,8 +98,8 @@ def one_sided(
         raise InvalidInputError(f"A bound needs values between {low} and {high}.")
     given = [1.0] * len(values) if weights is None else list(weights)
     total = math.fsum(given)
-    mean = math.fsum(map(float.__mul__, given, map(float, values))) / total
-    effective = total**2 / math.fsum(weight * weight for weight in given)
+    mean = math.fsum(map(mul, given, values)) / total
+    effective = total**2 / math.fsum(map(mul, given, given))
     if not looks:
         largest = max(given)
         sequence = ConfidenceSequence(2 * alpha, low, high)
@@ -113,40 +107,29 @@ def one_sided(
             sequence.update(value, weight / largest)
         ends = sequence.estimate.low, sequence.estimate.high
     else:
-        bound = alpha / looks
+        bound, turned = alpha / looks, [-value for value in values]
         ends = (
             max(low, _bound(values, given, low, bound, effective)),
-            min(high, -_bound([-value for value in values], given, -high, bound, effective)),
+            min(high, -_bound(turned, given, -high, bound, effective)),
         )
     return Estimate(
-        value=mean,
-        low=ends[0],
-        high=ends[1],
-        confidence=1 - (alpha / looks if looks else alpha),
-        samples=len(values),
-        effective_samples=effective,
+        value=mean, low=ends[0], high=ends[1], confidence=1 - (alpha / looks if looks else alpha),
+        samples=len(values), effective_samples=effective,
         method="one_sided" if looks else "betting",
-    )
+    )  # fmt: skip
 
 
 def _bound(
     values: Sequence[float], weights: Sequence[float], worst: float, alpha: float, effective: float
 ) -> float:
     """Return the lower bound of a mean, with the worst value added as often as needed."""
-    total = math.fsum(weights)
-    each = total / effective
+    each = math.fsum(weights) / effective
     added = _added(alpha)
-    whole = total + added * each
-    mean = (
-        math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
-        + added * each * worst
-    ) / whole
-    squares = (
-        math.fsum(
-            (weight * (value - mean)) ** 2 for weight, value in zip(weights, values, strict=True)
-        )
-        + added * (each * (worst - mean)) ** 2
-    )
+    whole = (effective + added) * each
+    pairs = list(zip(weights, values, strict=True))
+    mean = (math.fsum(weight * value for weight, value in pairs) + added * each * worst) / whole
+    squares = math.fsum((weight * (value - mean)) ** 2 for weight, value in pairs)
+    squares += added * (each * (worst - mean)) ** 2
     return mean - student(1 - 2 * alpha, effective - 1) * math.sqrt(squares) / whole
 
 
@@ -157,27 +140,20 @@ def _added(alpha: float) -> float:
 
 
 def pairs_needed(
-    tolerance: float,
-    deviation: float,
-    *,
-    effect: float = 0.0,
-    worst: float = 1.0,
-    looks: int = 1,
-    alpha: float = ALPHA,
-    power: float = 0.8,
-) -> int:
+    tolerance: float, deviation: float, *, effect: float = 0.0, worst: float = 1.0, looks: int = 1,
+    alpha: float = ALPHA, power: float = 0.8,
+) -> int:  # fmt: skip
     """Return the number of pairs with which :func:`one_sided` passes with probability ``power``.
 
     The test passes if the lower bound of the mean difference is at least ``-tolerance``.
 
     Args:
-        deviation: root mean square of the differences. If a share s of the rewards differs by 1 in
-            either direction, the deviation is √s.
+        deviation: root mean square of the differences: √s if a share s of the rewards differs by 1.
         effect: the true mean difference; above ``-tolerance``.
         worst: the largest loss of a pair.
         looks: number of looks, at least 1.
         alpha: error of all looks together.
-        power: probability with which the test shall pass, above 0 and below 1.
+        power: probability of passing, above 0 and below 1.
 
     Raises:
         InvalidInputError: the effect is a loss of the tolerance or more, or a number is not usable.
@@ -196,28 +172,21 @@ def pairs_needed(
 
 
 def paired_effect(
-    differences: Sequence[float],
-    weights: Sequence[float] | None = None,
-    *,
-    low: float = -1.0,
-    high: float = 1.0,
-    alpha: float = 0.05,
-    looks: int = 0,
-) -> tuple[Estimate, Estimate]:
+    differences: Sequence[float], weights: Sequence[float] | None = None, *, low: float = -1.0,
+    high: float = 1.0, alpha: float = 0.05, looks: int = 0,
+) -> tuple[Estimate, Estimate]:  # fmt: skip
     """Estimate the mean of paired differences.
 
     Args:
         differences: new minus old value of each pair, between ``low`` and ``high``.
         weights: weight of each pair; ``None`` for equal weights.
-        alpha: probability that the gate's interval ever excludes the mean; with ``looks``, that a
-            bound of the gate is ever wrong.
-        looks: number of looks fixed in advance (:func:`one_sided`); 0 for an interval that is valid
-            at every look.
+        alpha: probability that the gate ever errs; with ``looks``, that one of its bounds does.
+        looks: number of looks fixed in advance (:func:`one_sided`); 0 for any number.
 
     Returns:
-        The size of the effect, valid for this number of pairs (`student`), and the estimate that
-        decides whether to propose (`one_sided`, or `betting` without ``looks``). If all differences
-        are equal, the first is the second, because Student's interval would have no width.
+        The predicted effect, valid for this number of pairs (`student`), and the gate, which
+        decides whether to propose (`one_sided`, or `betting` without ``looks``). Both are the gate
+        if all differences are equal, because Student's interval would have no width.
 
     Raises:
         InvalidInputError: a difference lies outside the bounds, or there are no differences.
@@ -233,28 +202,21 @@ def paired_effect(
         return gate, gate
     below, above = skewed_interval(differences, weights=weights)
     predicted = Estimate(
-        value=gate.value,
-        low=max(low, below),
-        high=min(high, above),
-        samples=len(differences),
-        effective_samples=gate.effective_samples,
-        method="student",
-    )
+        value=gate.value, low=max(low, below), high=min(high, above), samples=len(differences),
+        effective_samples=gate.effective_samples, method="student",
+    )  # fmt: skip
     return predicted, gate
 
 
 def prediction_powered(
-    grades: Sequence[float],
-    judged: Sequence[float],
-    judged_only: Sequence[float],
-    *,
+    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float], *,
     confidence: float = 0.95,
-) -> Estimate:
+) -> Estimate:  # fmt: skip
     """Estimate the mean of people's grades over all answers that a judge graded.
 
-    A bad judge makes the interval as wide as that of people's grades alone, and never wrong. With
+    A bad judge makes the interval as wide as that of people's grades alone, and never wrong; with
     fewer than two answers in ``judged_only``, the judge has no influence. The interval is valid for
-    a number of samples fixed in advance, and its ends may lie outside 0 and 1.
+    a number of samples fixed in advance. Its ends may lie outside 0 and 1.
 
     Args:
         grades: people's grades, 0 to 1.
@@ -284,18 +246,12 @@ def prediction_powered(
     half = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(error)
     alone = variance(grades)
     return Estimate(
-        value=value,
-        low=value - half,
-        high=value + half,
-        confidence=confidence,
-        samples=n + others,
-        effective_samples=alone / error if error > 0 else float(n),
-        method="prediction_powered",
-    )
+        value=value, low=value - half, high=value + half, confidence=confidence, samples=n + others,
+        effective_samples=alone / error if error > 0 else float(n), method="prediction_powered",
+    )  # fmt: skip
 
 
 MAX_WEIGHT = 20.0
-_LEVELS = 1_000_000  # The terms of an estimate are few and fine-grained.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,23 +282,23 @@ class Logged:
             if not 0 <= value <= 1:
                 raise InvalidInputError("rewards and probabilities lie between 0 and 1")
 
+    def term(self, max_weight: float = MAX_WEIGHT) -> float:
+        """Return the doubly robust reward under the proposal, with a limited weight."""
+        weight = min(self.target / self.propensity, max_weight)
+        return self.predicted_target + weight * (self.reward - self.predicted)
+
 
 def doubly_robust(
-    logged: Sequence[Logged],
-    *,
-    effect: bool = True,
-    always_valid: bool = False,
-    confidence: float = 0.95,
+    logged: Sequence[Logged], *, effect: bool = True, confidence: float = 0.95,
     max_weight: float = MAX_WEIGHT,
-) -> Estimate:
+) -> Estimate:  # fmt: skip
     """Estimate the mean reward under a proposal from exchanges under the policy in force.
+
+    The interval is valid for a number of exchanges that is fixed in advance.
 
     Args:
         logged: the exchanges. Reward models must not have seen the exchanges that they predict.
         effect: True to estimate the gain over the logged rewards, False for the mean itself.
-        always_valid: True for a betting interval (method `betting`), which is wider and valid at
-            every look, for the decision whether to propose. False for an interval for this number
-            of samples (method `doubly_robust`), for the predicted effect.
         max_weight: limit of the weights; the result has the number of limited weights.
 
     Raises:
@@ -350,29 +306,13 @@ def doubly_robust(
     """
     if len(logged) < 2:
         raise InvalidInputError("an off-policy estimate needs at least two exchanges")
-    weights = [min(row.target / row.propensity, max_weight) for row in logged]
-    terms = [
-        row.predicted_target + weight * (row.reward - row.predicted) - (row.reward if effect else 0)
-        for row, weight in zip(logged, weights, strict=True)
-    ]
-    squares = sum(weight * weight for weight in weights)
-    effective = sum(weights) ** 2 / squares if squares else 0.0
-    if always_valid:
-        bound = max(max_weight, 1.0) + (0.0 if effect else 1.0)
-        sequence = ConfidenceSequence(1 - confidence, -bound, bound, _LEVELS)
-        for term in terms:
-            sequence.update(term)
-        interval = sequence.estimate
-        low, high = interval.low, interval.high
-    else:
-        low, high = skewed_interval(terms, confidence)
+    terms = [row.term(max_weight) - (row.reward if effect else 0) for row in logged]
+    ratios = [row.target / row.propensity for row in logged]
+    weights = [min(ratio, max_weight) for ratio in ratios]
+    squares = sum(map(mul, weights, weights))
+    low, high = skewed_interval(terms, confidence)
     return Estimate(
-        value=sum(terms) / len(terms),
-        low=low,
-        high=high,
-        confidence=confidence,
-        samples=len(logged),
-        effective_samples=effective,
-        method="betting" if always_valid else "doubly_robust",
-        clipped=sum(row.target / row.propensity > max_weight for row in logged),
-    )
+        value=sum(terms) / len(terms), low=low, high=high, confidence=confidence,
+        samples=len(logged), effective_samples=sum(weights) ** 2 / squares if squares else 0.0,
+        method="doubly_robust", clipped=sum(ratio > max_weight for ratio in ratios),
+    )  # fmt: skip

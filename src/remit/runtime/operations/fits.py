@@ -9,6 +9,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
 from remit.operations import Answer, Caller, Note, RootPort, field, verb
 from remit.operations.files import read_lines, require_exchanges
+from remit.operations.orders import by
+from remit.operations.proposing import proposal_lines, reason
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
@@ -148,6 +150,38 @@ def fit_route(
                 made = propose_route(runtime, fit, reason=reason, by=caller.name).proposal_id
     found = {**figures, "missing": missing, "proposal_id": made}
     return Answer(found, _fit_route_lines(found, fit), propose and not found["proposal_id"])
+
+
+@verb(
+    "route abilities", "POST /learn/proposals/abilities", tag="learning", needs="propose",
+    summary="Propose abilities by grades", form="AbilitiesProposal", result="ProposalShape",
+    endpoint="abilities", fails=(409,), lines=proposal_lines,
+)  # fmt: skip
+def propose_abilities(
+    root: RootPort, caller: Caller, *,
+    route: str = field("Route whose models are compared.", "auto", flag="--route", most=128),
+    reason: str = reason(),
+    by: str | None = by(),
+) -> dict[str, Any]:  # fmt: skip
+    """Propose the models' abilities by their grades, so that routes choose the best graded model.
+
+    Raises:
+        InvalidInputError: too few prompts have graded answers of all models.
+        ProposalError: the held-out prompts do not show that the change helps.
+        RemitError: no such route exists.
+    """
+    from remit.learning.proposals import Change, Learner
+    from remit.learning.routes import abilities_case
+    from remit.runtime.route_learner import prompts_of
+    from remit.runtime.runtime import Runtime
+
+    with Runtime.open(root.place.path, by=caller.name) as runtime:
+        settings, case = abilities_case(
+            prompts_of(runtime, route), runtime.router.candidates(route),
+            runtime.router.rules.weights, runtime.loaded.settings.routing.guard.looks,
+        )  # fmt: skip
+        learner = Learner(runtime.root, runtime.ledger, runtime.loaded, caller.identity)
+        return learner.propose(Change("route", settings=settings), reason=reason, **case).to_dict()
 
 
 def require_reason(propose: bool, reason: str) -> None:

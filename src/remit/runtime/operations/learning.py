@@ -13,6 +13,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
 from remit.operations import Answer, Caller, Operation, RootPort, field, verb
 from remit.operations.files import note_unused, read_references, read_table, require_exchanges
+from remit.operations.orders import by
+from remit.operations.proposing import proposal_lines, reason
 from remit.runtime.operations.fits import proposed, require_reason
 
 if TYPE_CHECKING:
@@ -41,10 +43,10 @@ def _usd(default: Any = ...) -> Any:
     return field(text, **ends) if default is ... else field(text, default, **ends)
 
 
-def _schema() -> Any:
+def _schema(**traits: Any) -> Any:
     return field(
         "Grade answers by this JSON Schema (default: the contract's).", None, flag="--schema",
-        metavar="FILE", read=read_table,
+        metavar="FILE", read=read_table, **traits,
     )  # fmt: skip
 
 
@@ -221,7 +223,9 @@ class SearchPrompt(Operation):
             held_out_sides,
             learnable_contract,
             open_account,
+            recorded_grader,
         )
+        from remit.learning.meta import read_questions
         from remit.learning.prompts import PromptLoop, Purse
 
         ledger, right, contract_id = runtime.ledger, self.references, self.contract_id
@@ -244,6 +248,10 @@ class SearchPrompt(Operation):
         found = loop.search(
             learned, Purse(budget // _SEARCH, self.calls),
             schema=wanted if right is None else None, reflect=reflect,
+            findings=[one for question in read_questions(ledger, runtime.contracts,
+                                                         contract_id=contract_id)
+                      if question.contract_version == contract.version
+                      for one, _ in question.missing],
         )  # fmt: skip
         measured: Measured | None = None
         missing, made = [], ""
@@ -257,7 +265,8 @@ class SearchPrompt(Operation):
             if measured[0].ended == "budget":
                 missing.append("The budget was spent before all held-out exchanges were tested.")
             elif self.propose:
-                made, refused = self._proposed(caller, runtime, loop, found, measured, learned)
+                by = recorded_grader(ledger, wanted, right)
+                made, refused = self._proposed(caller, runtime, loop, found, measured, learned, by)
                 missing += refused
         self.found, self.measured = found, measured
         value = {"contract_id": contract_id, "search": asdict(found), "missing": missing,
@@ -289,7 +298,7 @@ class SearchPrompt(Operation):
 
     def _proposed(
         self, caller: Caller, runtime: Runtime, loop: PromptLoop, found: Found, measured: Measured,
-        learned: Sequence[str],
+        learned: Sequence[str], grader: dict[str, Any],
     ) -> tuple[str, list[str]]:  # fmt: skip
         """Return the id of the proposal and the missing data; one of them is empty."""
         from remit.gateway.auth import Identity
@@ -298,7 +307,7 @@ class SearchPrompt(Operation):
         identity = Identity(caller.name, "operator")
         learner = Learner(runtime.root, runtime.ledger, runtime.loaded, identity)
         try:
-            made = loop.propose(learner, found, measured, learned, self.reason)
+            made = loop.propose(learner, found, measured, learned, self.reason, grader)
             return made.proposal_id, []
         except ProposalError as error:
             if error.code != "not_enough":
@@ -415,6 +424,61 @@ def replay_change(
     report = replay_report(sides, cause)
     found = report if cause is not None else {**report, "kept": str(made.file)}
     return Answer(found, _replay_lines(found, sides, cause))
+
+
+@verb(
+    "learn boundary", "POST /learn/proposals/boundary", tag="learning", needs="propose",
+    summary="Propose a contract's boundary", form="BoundaryProposal", result="ProposalShape",
+    endpoint="boundary", fails=(409,), lines=proposal_lines,
+)  # fmt: skip
+def propose_boundary(
+    root: RootPort, caller: Caller, *,
+    contract_id: str = field("Id of the contract.", flag="", metavar="CONTRACT", most=128),
+    max_tokens: int | None = field("Token limit of an answer.", None, least=1),
+    temperature: float | None = field("Temperature of the model.", None, least=0, most=2),
+    model: str | None = field("The model that answers, as provider/model.", None, most=256),
+    usd: float = _usd(),
+    json_schema: dict[str, Any] | None = _schema(door="command"),
+    reason: str = reason(),
+    by: str | None = by(),
+) -> dict[str, Any]:  # fmt: skip
+    """Propose a contract's limits or model, if a replay of held-out exchanges shows that it helps.
+
+    Held-out exchanges are asked again under the change, as by `remit learn replay`.
+
+    Raises:
+        InvalidInputError: no change is given, the answers cannot be graded, or the budget ended.
+        ProposalError: the replay does not show that the change helps.
+        RemitError: the contract is unknown, or no model is reachable.
+    """
+    from remit.learning import paired_effect
+    from remit.learning.proposals import Change, Learner
+    from remit.runtime.replays import Replays, ReplayWanted
+    from remit.runtime.runtime import Runtime
+
+    provider, _, name = (model or "").partition("/")
+    given = {"max_tokens": max_tokens, "temperature": temperature,
+             "provider_id": provider or None, "model_id": name or None}  # fmt: skip
+    boundary = {key: value for key, value in given.items() if value is not None}
+    if not boundary or bool(provider) != bool(name):
+        raise InvalidInputError("Give a limit, or a model as provider/model.")
+    with Runtime.open(root.place.path, by=caller.name) as runtime:
+        change = {"kind": "boundary", "boundary": boundary}
+        wanted = ReplayWanted(contract_id=contract_id, usd=usd, change=change, schema=json_schema)
+        (done,), _ = Replays(runtime, wanted, caller.name).run(root.progress("replaying"))
+        if done.ended == "budget" or not done.pairs:
+            raise InvalidInputError(
+                f"{len(done.pairs)} of {done.wanted} held-out exchanges were tested.",
+                next_step="Give a larger budget; paid calls are not repeated.",
+            )
+        predicted, _ = paired_effect(done.differences)
+        _, gate = paired_effect([*done.differences, *[-1.0] * done.failed])
+        learner = Learner(runtime.root, runtime.ledger, runtime.loaded, caller.identity)
+        return learner.propose(
+            Change("boundary", contract_id=contract_id, boundary=boundary), reason=reason,
+            evidence=[one for pair in done.pairs for one in (pair.exchange_id, pair.replayed_id)],
+            predicted=predicted, gate=gate, replay=done.summary(),
+        ).to_dict()  # fmt: skip
 
 
 def _check_change(*, is_changed: Sequence[bool], model: str | None, both: bool) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
 from urllib.parse import quote
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.learning.proposals import ProposalError, Proposals, canary_of
+from remit.operations import Caller, Operation
 from remit.runtime.installation import governance
+from remit.runtime.operations import all_operations
 from remit.server.console.forms import see
 from remit.server.console.kept_report import LATEST
+from remit.server.console.operation_forms import form_of, read_operation
 from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.refusals import HttpError
 from remit.server.replies import Answer
 from remit.views import learning_shown, pictures_of
 
@@ -19,6 +24,20 @@ _VERBS = {
 """The methods of :class:`Governance`, keyed by the last part of the path."""
 
 _LISTED = 100
+
+_PATH = "/console/proposals"
+_FORMS = {
+    "set_aside": "Propose to set models aside", "tools": "Propose which tools are allowed",
+    "limit": "Propose lower limits", "boundary": "Propose a contract's boundary",
+    "abilities": "Propose abilities by grades",
+}  # fmt: skip
+"""The operations that a form proposes by, keyed by endpoint, with the text of the button."""
+
+
+@cache
+def _operations() -> dict[str, type[Operation]]:
+    known = {kind.endpoint: kind for kind in all_operations("learn") + all_operations("route")}
+    return {known[endpoint].command: known[endpoint] for endpoint in _FORMS}
 
 
 def show(sources: Sources, asked: Asked) -> Page:
@@ -40,7 +59,9 @@ def show(sources: Sources, asked: Asked) -> Page:
     known = Proposals(sources.runtime.root, sources.ledger)
     if not asked.rest:
         found = [one.to_dict() for one, _ in zip(known.all(), range(_LISTED), strict=False)]
-        return Page("proposals.html.j2", {"proposals": found, "epoch": known.epoch()})
+        forms = [form_of(one, _FORMS[one.endpoint]) for one in _operations().values()]
+        shown = {"proposals": found, "epoch": known.epoch(), "forms": forms, "action": _PATH}
+        return Page("proposals.html.j2", shown)
     if asked.rest == "report":
         report, read_at = sources.learned.read()
         shown = {**learning_shown(report), "latest": LATEST, "read_at": read_at}
@@ -72,10 +93,11 @@ def show(sources: Sources, asked: Asked) -> Page:
 
 
 def change(sources: Sources, asked: Asked) -> Answer:
-    """Adopt, reject or roll back a proposal, or stop its canary, for the signed-in person.
+    """Decide on a proposal, or propose a change by a form, for the signed-in person.
 
-    The decision and its reason, cut to 1,000 characters, are recorded. Adoption and rollback
-    install a package.
+    Without an action in the path, the operation of the form is carried out, which needs the
+    permission ``propose``. An action needs ``adopt``: the decision and its reason, cut to 1,000
+    characters, are recorded; adoption and rollback install a package.
 
     Args:
         sources: the data sources, through whose runtime the decision is made.
@@ -86,13 +108,24 @@ def change(sources: Sources, asked: Asked) -> Answer:
         A redirect to the page of the proposal.
 
     Raises:
+        HttpError: 403, the person lacks the permission.
         NotFoundError: the path names no such action.
-        InvalidInputError: the form has no reason, or one that cannot be recorded.
-        ProposalError: the proposal is unknown, its state or evidence does not allow the action, or
-            the person's role does not.
+        InvalidInputError: the form has no reason, or a value that cannot be used or recorded.
+        ProposalError: the proposal is unknown, its state does not allow the action, or the evidence
+            for a new one does not suffice.
         PackageError: a gate fails, or the package cannot be installed.
         LedgerError: the decision cannot be recorded.
     """
+    command = asked.form.get("operation", "")
+    operation = None if asked.rest else _operations().get(command)
+    needs = operation.needs if operation else "adopt"
+    if not asked.identity.may(needs):
+        said = f"The role {asked.identity.role} lacks the permission {needs}."
+        raise HttpError(403, "forbidden", said)
+    if operation is not None:
+        made = read_operation(operation, asked.form)
+        found = made.value(sources.writes, Caller(asked.identity))
+        return see(f"{_PATH}/{quote(found['proposal_id'], safe='')}")
     proposal_id, _, verb = asked.rest.partition("/")
     if (method := _VERBS.get(verb)) is None:
         raise NotFoundError(f"Unknown action {verb!r}: use adopt, reject, rollback or stop.")
@@ -104,7 +137,7 @@ def change(sources: Sources, asked: Asked) -> Answer:
         governance(runtime.root, runtime.ledger, runtime.loaded, asked.identity), method
     )
     decide(proposal_id, reason=reason[:1000])
-    return see(f"/console/proposals/{quote(proposal_id, safe='')}")
+    return see(f"{_PATH}/{quote(proposal_id, safe='')}")
 
 
-VIEWS = (View("/console/proposals", show, change, "adopt"),)
+VIEWS = (View(_PATH, show, change, "propose"),)
