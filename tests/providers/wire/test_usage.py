@@ -320,6 +320,25 @@ def test_code_that_anthropic_ran_is_one_container_and_free_next_to_searches() ->
         assert read.server_tool_uses == uses
 
 
+@pytest.mark.parametrize("repeats", [True, False])
+def test_searches_and_maps_of_all_events_of_a_stream_count(repeats: bool) -> None:
+    web, place = {"web": {"uri": "u"}}, {"maps": {"uri": "v"}}
+    first = {"webSearchQueries": ["a", "b"], "groundingChunks": [place]}
+    later = {"webSearchQueries": ["a", "b", "c"], "groundingChunks": [place, web]}
+    if not repeats:
+        later = {"webSearchQueries": ["c"], "groundingChunks": [web], "groundingSupports": []}
+    used = {"promptTokenCount": 9, "candidatesTokenCount": 2}
+    total = stream_sum("gemini.generate")
+    for grounding in (first, later, {"webSearchQueries": None}):
+        candidate = {"content": {"parts": [{"text": "x"}]}, "groundingMetadata": grounding}
+        event = {"candidates": [candidate], "usageMetadata": used}
+        total.add("", json.dumps(event).encode())
+    assert total.usage is not None
+    assert total.usage.server_tool_uses == {"web_search": 3, "google_maps": 1}
+    (candidate,) = total.answer()["candidates"]
+    assert candidate["groundingMetadata"]["groundingChunks"] == [place, web]
+
+
 def test_embeddings_and_the_like() -> None:
     embeddings = {"object": "list", "data": [{"embedding": [0.1]}], "model": "e"}
     told = {"prompt_tokens": 8, "total_tokens": 8}

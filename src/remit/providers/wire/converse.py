@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from remit.kernel.json_text import dump
 from remit.providers.wire import messages
 from remit.providers.wire.answer import AnswerFacts, read_event, texts
+from remit.providers.wire.body import member_at
 from remit.providers.wire.messages import MessageSum
 from remit.providers.wire.usage import Usage, continued, is_count, objects_in, read_usage
 
@@ -177,11 +178,9 @@ def _message_delta(index: Any, delta: Any) -> dict[str, Any]:
 
 def message_of(answer: dict[str, Any]) -> dict[str, Any]:
     """Return a whole answer as an answer of the Messages API, with the usage in any words."""
-    output = answer.get("output")
-    message = output.get("message") if type(output) is dict else None
-    content = message.get("content") if type(message) is dict else None
-    role = message.get("role") if type(message) is dict else None
-    found = {"type": "message", "role": role, "content": message_blocks(content),
+    message = member_at(answer, "output.message")
+    found = {"type": "message", "role": member_at(message, "role"),
+             "content": message_blocks(member_at(message, "content")),
              "stop_reason": answer.get("stopReason"), "usage": _usage(answer)}  # fmt: skip
     if (tier := answer.get("serviceTier")) is not None:
         found["serviceTier"] = tier
@@ -205,9 +204,7 @@ def _usage(answer: dict[str, Any]) -> Any:
 
 def is_answer(answer: Any) -> bool:
     """Return True if the answer has a message."""
-    output = answer.get("output") if type(answer) is dict else None
-    message = output.get("message") if type(output) is dict else None
-    return type(message) is dict and type(message.get("content")) is list
+    return type(member_at(answer, "output.message.content")) is list
 
 
 def facts(answer: Any) -> AnswerFacts:

@@ -25,14 +25,13 @@ def is_answer(answer: Any) -> bool:
 
 def candidates_of(answer: Any) -> list[dict[str, Any]]:
     """Return the candidates of an answer or event that are objects."""
-    listed = answer.get("candidates") if type(answer) is dict else None
+    listed = member_at(answer, "candidates")
     return [one for one in listed if type(one) is dict] if type(listed) is list else []
 
 
 def parts_of(candidate: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the parts of a candidate's content that are objects; there may be none."""
-    content = candidate.get("content")
-    listed = content.get("parts") if type(content) is dict else None
+    listed = member_at(candidate, "content.parts")
     return [one for one in listed if type(one) is dict] if type(listed) is list else []
 
 
@@ -88,6 +87,20 @@ def _usage(answer: dict[str, Any], candidates: list[dict[str, Any]]) -> Usage | 
     return replace(usage, server_tool_uses=uses) if uses else usage
 
 
+def _grounding(before: Any, after: Any) -> Any:
+    """Return the sources of two events together; lists may repeat those of the first, or not."""
+    if type(before) is not dict or type(after) is not dict:
+        return after if type(before) is dict else before
+    merged = {**before, **after}
+    for name, old in before.items():
+        new = after.get(name)
+        if type(old) is list and type(new) is list:
+            merged[name] = new if new[: len(old)] == old else old + new
+        elif new is None:
+            merged[name] = old
+    return merged
+
+
 class GenerateSum(StreamSum):
     """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
 
@@ -113,8 +126,7 @@ class GenerateSum(StreamSum):
     @property
     def parts(self) -> list[dict[str, Any]]:
         """The parts of the first candidate so far, whose texts may be :class:`Pieces`."""
-        content = self._candidates.get(0, {}).get("content")
-        found = content.get("parts") if type(content) is dict else None
+        found = member_at(self._candidates.get(0), "content.parts")
         return found if type(found) is list else []
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
@@ -145,7 +157,8 @@ class GenerateSum(StreamSum):
         for key, value in candidate.items():
             if key != "content" or type(value) is not dict:
                 if value is not None:
-                    have[key] = value
+                    grounds = key == "groundingMetadata" and key in have
+                    have[key] = _grounding(have[key], value) if grounds else value
                 continue
             content = have.get("content")
             if type(content) is not dict:

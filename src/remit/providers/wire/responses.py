@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
+from remit.providers.wire.body import member_at
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, is_count, plus, read_usage
 
@@ -107,8 +108,7 @@ def _ended(answer: Mapping[str, Any], *, calls: bool) -> tuple[str, str]:
     """Return why a ``response`` ended, as :func:`~remit.providers.wire.answer.ended_by` does."""
     if (status := answer.get("status")) != "incomplete":
         return ended_by(status, calls=calls)
-    details = answer.get("incomplete_details")
-    reason, failure = ended_by(details.get("reason") if isinstance(details, dict) else None)
+    reason, failure = ended_by(member_at(answer, "incomplete_details.reason"))
     return "length" if reason == "stop" else reason, failure
 
 
@@ -143,8 +143,9 @@ def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
 def _tool_uses(
     answer: dict[str, Any], items: list[Any], counted: Mapping[str, int]
 ) -> Mapping[str, int] | None:
-    """Return how often each tool of the provider is billed: a container once, however often it
-    ran; None if an item or a count is malformed.
+    """Return how often each tool of the provider is billed; None if an item or count is malformed.
+
+    A container is billed once, however often it ran.
     """
     uses: dict[str, int] = {}
     containers: list[str] = []
@@ -159,10 +160,8 @@ def _tool_uses(
             continue  # The client ran it, or it is one more use of a container.
         if type(container) is str:
             containers.append(container)
-        if name == "web_search":
-            action = item.get("action")
-            if type(action) is dict and str(action.get("type")) in _FREE_ACTIONS:
-                continue
+        if name == "web_search" and str(member_at(item, "action.type")) in _FREE_ACTIONS:
+            continue
         if name:
             uses[name] = uses.get(name, 0) + 1
     uses |= counted  # not a sum: these are the same uses
@@ -178,8 +177,7 @@ def _tool_uses(
 
 def _with_images(usage: Usage, answer: dict[str, Any]) -> Usage | None:
     """Return the usage with the tokens of generated pictures; None if those are unreadable."""
-    tools = answer.get("tool_usage")
-    images = tools.get("image_gen") if type(tools) is dict else None
+    images = member_at(answer, "tool_usage.image_gen")
     if not images:
         return usage
     made = read_usage(images, generates=False)
@@ -189,6 +187,13 @@ def _with_images(usage: Usage, answer: dict[str, Any]) -> Usage | None:
         usage, image_input_tokens=made.input_tokens, image_output_tokens=made.output_tokens
     )
     return plus(usage, made)
+
+
+def _list_in(holder: dict[str, Any], name: str) -> list[Any]:
+    """Return the list that a member holds; put an empty one there if it holds anything else."""
+    if type(held := holder.get(name)) is not list:
+        held = holder[name] = []
+    return held
 
 
 def _copied(value: dict[str, Any], depth: int = 0) -> dict[str, Any]:
@@ -289,8 +294,7 @@ class ResponseSum(StreamSum):
         of, list_name, index_name, kind, _ = PARTS[stem]
         item = self._item(event, of)
         index = event.get(index_name)
-        if type(parts := item.get(list_name)) is not list:
-            parts = item[list_name] = []
+        parts = _list_in(item, list_name)
         if type(index) is not int or not 0 <= index < len(parts):
             # Parts come one after the other: whatever the number, it is the next.
             if (type(index) is int and index >= len(parts)) or not parts:
@@ -307,9 +311,7 @@ class ResponseSum(StreamSum):
         if stem in PARTS:
             part, member = self._part(stem, event), PARTS[stem][-1]
             if type(logprobs := event.get("logprobs")) is list and logprobs:
-                if type(have := part.get("logprobs")) is not list:
-                    have = part["logprobs"] = []
-                have.extend(logprobs)
+                _list_in(part, "logprobs").extend(logprobs)
         elif stem in _FIELDS:
             kind, member = _FIELDS[stem]
             part = self._item(event, kind)
@@ -337,9 +339,7 @@ class ResponseSum(StreamSum):
             self._set_part(stem, event)
         elif stem == "response.output_text.annotation":
             part = self._part("response.output_text", event)
-            if type(have := part.get("annotations")) is not list:
-                have = part["annotations"] = []
-            have.append(event.get("annotation"))
+            _list_in(part, "annotations").append(event.get("annotation"))
         elif stem in PARTS:
             member = PARTS[stem][-1]
             part = self._part(stem, event)
