@@ -239,8 +239,7 @@ class _Batch(SqliteBatch):
         world.sleep(faults.batch_s + faults.unit_s * len(units))
         store._writer._open()
         super().__init__(database.connection, frozenset(), 1 << 30, database.clock, seen)  # type: ignore[arg-type]
-        self.look_up(units)
-        self.open_stages(units)
+        self.open(units)
 
     @override
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -53,7 +53,6 @@ class Batch(ABC):
 
     Attributes:
         ENGINE_ERRORS: exceptions of the database engine; each subclass names its own.
-        IS_PIPELINED: True if the engine may refuse a statement only with a later one.
         RECORD_SQL: SQL expression that reads the column ``record``.
         is_segment: True if the database is a segment, to which no entry is added.
         seq: sequence number of the last entry, appended ones included; -1 in an empty ledger.
@@ -63,7 +62,6 @@ class Batch(ABC):
     """
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
-    IS_PIPELINED = False
     RECORD_SQL = "record"
     is_segment = False
     _is_alone = False  # True if the transaction has one unit, whose failure undoes all.
@@ -121,11 +119,10 @@ class Batch(ABC):
 
     @abstractmethod
     def _savepoint(self, verb: str) -> None:
-        """Run ``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE`` for the only savepoint."""
+        """Run ``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE`` for the only savepoint.
 
-    @abstractmethod
-    def _begin_again(self) -> None:
-        """Roll the transaction back, and begin another one, which writes nothing."""
+        A unit that is alone has none: ``ROLLBACK TO`` then begins the transaction anew.
+        """
 
     @abstractmethod
     def _is_lost(self, error: Exception) -> bool:
@@ -381,39 +378,30 @@ class Batch(ABC):
         for row in completed_roots(self.execute, index, hashes):
             self._rows["tree_hashes"].append(row)
 
-    def look_up(self, units: Sequence[Unit]) -> None:
-        """Look up, in a single statement, which values of prepared entries are stored already.
+    def open(self, units: Sequence[Unit]) -> None:
+        """Look up the stored values among those of prepared entries, and open one stage for all
+        steps of a kind, so that the rows of all units are read together.
 
-        The answer is held for the first entry with content. Values of entries that are not
-        prepared, or have no session, are not looked up.
-
-        Args:
-            units: units of the transaction, before any of them runs.
-        """
-        keys: dict[Key, None] = {}
-        for unit in units:
-            for prepared in unit.prepared or getattr(unit.step, "prepared", ()):
-                if prepared.keys:
-                    keys |= dict.fromkeys(prepared.keys)
-        if keys:
-            self._asked = keys, self._find_contents([*keys])
-
-    def open_stages(self, units: Sequence[Unit]) -> None:
-        """Open a stage for each kind of step among ``units``, so that a kind's rows are read
-        together.
-
-        If opening fails here, the first step opens the stage again and gets the error. Of openers
-        that are the same method of several objects, only the first is opened here. Errors of the
-        engine (:attr:`ENGINE_ERRORS`) are raised.
+        The answer about stored values is held for the first entry with content. Values of entries
+        that are not prepared, or have no session, are not looked up. A stage that fails here is
+        opened again by its first step, which gets the error. Of openers that are one method of
+        several objects, only the first is opened here. Errors of the engine
+        (:attr:`ENGINE_ERRORS`) are raised.
 
         Args:
             units: units of the transaction, before any of them runs.
         """
         self._is_alone = len(units) == 1
+        keys: dict[Key, None] = {}
         steps: dict[StageOpener, list[Any]] = {}
         for unit in units:
+            for prepared in unit.prepared or getattr(unit.step, "prepared", ()):
+                if prepared.keys:
+                    keys |= dict.fromkeys(prepared.keys)
             if unit.opener is not None:
                 steps.setdefault(unit.opener, []).append(unit.step)
+        if keys:
+            self._asked = keys, self._find_contents([*keys])
         for opener, items in steps.items():
             if self._stages and self._of_kind(opener):
                 continue
@@ -467,26 +455,19 @@ class Batch(ABC):
         self.flush()
         self._stages.clear()  # The call may change rows that they have read.
         before = (self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id)
-        if not self._is_alone:
-            self._savepoint("SAVEPOINT")
+        self._savepoint("SAVEPOINT")
         try:
             if unit.call is None:
                 result: Any = [self._sealed for one in unit.prepared if self.append(one)]
             else:
                 result = unit.call(self)
             self.flush()
-            if not self._is_alone:
-                self._savepoint("RELEASE")  # A pipelined statement may be refused only now.
-            elif self.IS_PIPELINED:
-                self._read("SELECT 1", ())
+            self._savepoint("RELEASE")  # A pipelined statement may be refused only now.
         except Exception as error:
             if self._is_lost(error):
                 raise
             self._rows = defaultdict(list)
-            if self._is_alone:
-                self._begin_again()
-            else:
-                self._savepoint("ROLLBACK TO")
+            self._savepoint("ROLLBACK TO")
             self.set_head((*before, self.seen_hash))
             self._asked = None
             self._known.clear()  # looked up again
@@ -498,8 +479,7 @@ class Batch(ABC):
                     next_step="Nothing of the transaction was recorded. Fix the statement.",
                 )
                 result.__cause__ = error
-            if not self._is_alone:
-                self._savepoint("RELEASE")
+            self._savepoint("RELEASE")
         return result
 
     def flush(self) -> None:

@@ -81,7 +81,6 @@ class PostgresBatch(Batch):
     """
 
     ENGINE_ERRORS = _ENGINE_ERRORS
-    IS_PIPELINED = True
     _now_ms: int | None = None
 
     def __init__(
@@ -95,11 +94,10 @@ class PostgresBatch(Batch):
         # All that is read before the first unit takes one round trip.
         begin(writer)
         head = writer.ask(_HEAD, (seen,))
-        self.look_up(units)
         tails = list(dict.fromkeys(_tails_of(units)))
         steps = writer.ask(_STEPS, _arrays(tails)) if tails else ()
         self._asked_head = head
-        self.open_stages(units)
+        self.open(units)
         ((*row, layout, self._now_ms),) = head
         if layout != LAYOUT_VERSION:
             raise LedgerLayoutError(location, layout, LAYOUT_VERSION)
@@ -192,12 +190,14 @@ class PostgresBatch(Batch):
     def _savepoint(self, verb: str) -> None:
         if verb == "ROLLBACK TO":
             self._writer.discard()
-        self._writer.fetch("SAVEPOINT unit" if verb == "SAVEPOINT" else f"{verb} SAVEPOINT unit")
-
-    def _begin_again(self) -> None:
-        self._writer.discard()
-        self._writer.fetch("ROLLBACK")
-        begin(self._writer)
+        if not self._is_alone:
+            name = "unit" if verb == "SAVEPOINT" else "SAVEPOINT unit"
+            self._writer.fetch(f"{verb} {name}")
+        elif verb == "ROLLBACK TO":
+            self._writer.fetch("ROLLBACK")
+            begin(self._writer)
+        elif verb == "RELEASE":
+            self._writer.fetch("SELECT 1")
 
     def _is_lost(self, error: Exception) -> bool:
         return not is_refusal(error)

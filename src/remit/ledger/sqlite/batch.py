@@ -201,11 +201,11 @@ class SqliteBatch(Batch):
         return found
 
     def _savepoint(self, verb: str) -> None:
-        self._connection.execute(f"{verb} unit")
-
-    def _begin_again(self) -> None:
-        self._connection.execute("ROLLBACK")
-        self._connection.execute("BEGIN")
+        if not self._is_alone:
+            self._connection.execute(f"{verb} unit")
+        elif verb == "ROLLBACK TO":
+            self._connection.execute("ROLLBACK")
+            self._connection.execute("BEGIN")
 
     def _is_lost(self, error: Exception) -> bool:
         return not self._connection.in_transaction or not is_refusal(error)

@@ -156,8 +156,7 @@ class SqliteStore(Store):
             self._same.require(deep=True)
             if batch.seen_hash != self.seen[1] or not self.is_held:
                 self._hold(batch)
-            batch.look_up(units)
-            batch.open_stages(units)
+            batch.open(units)
             for unit in units:
                 results.append(batch.do(unit))
             batch.flush()
