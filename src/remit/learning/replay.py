@@ -252,12 +252,9 @@ class KeptOnRecord:
         return made
 
     def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
-        """Yield the recorded pairs; the ledger is read at the first call only.
+        """Yield the recorded pairs; raise ConflictError if the prices changed since one.
 
         Calls whose answer is lost or erased are added to ``lost_nano`` and not yielded.
-
-        Raises:
-            ConflictError: the prices have changed since a recorded call.
         """
         if self._pairs is None:
             pairs, self.lost_nano = {}, 0
@@ -273,7 +270,7 @@ class KeptOnRecord:
         return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
 
     def keep(self, pair: Pair) -> None:
-        """Add a pair in memory; nothing is written, because the ledger holds the call already."""
+        """Add a pair in memory; the ledger holds the call already."""
         if self._pairs is not None:
             self._pairs[pair.exchange_id] = pair
 

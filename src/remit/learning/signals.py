@@ -156,10 +156,9 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> SignalPolicy:
-        """Return the signal policy in ``HOT/documents/signals.json``, as a package installed it.
+        """Return the policy in ``HOT/documents/signals.json``, as :meth:`from_json`.
 
         Raises:
-            ConfigError: the file is not a policy.
             NotInstalledError: no package installed one.
             ChangedFileError: the file differs from the installed one.
         """
@@ -362,7 +361,6 @@ def current_signals(
 
     Raises:
         InvalidInputError: ``since`` is not a time.
-        LedgerError: the ledger cannot be read.
     """
     before = instant(since) or ""
     epoch = 0 if before else policy_epoch(ledger)
@@ -381,15 +379,7 @@ def current_signals(
 
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
-    """Return the id of the exchange before the latest ones; ``None`` if there is none.
-
-    Args:
-        ledger: the ledger.
-        latest: number of the latest exchanges.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
+    """Return the id of the exchange before the ``latest`` ones; ``None`` if there is none."""
     rows = ledger.select(
         "SELECT id FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT 1 OFFSET ?",
         (latest,),
@@ -403,7 +393,6 @@ def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> 
     All entries are written in one transaction, so two concurrent calls write each entry once.
 
     Args:
-        signals: all signals; those that are not crossed are ignored.
         window: the baseline, such as ``epoch 3`` or ``first 200``. Each signal is written once for
             each window.
 

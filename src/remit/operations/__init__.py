@@ -35,8 +35,10 @@ from remit.operations.operation import (
     shown,
     verb,
 )
+from remit.operations.orders import by
 from remit.operations.package_archives import package_settings
 from remit.operations.ports import Caller, ForbiddenError, RootPort, name_of
+from remit.operations.proposals import proposal_lines, proposal_reason
 from remit.operations.requests import checked, request_model, result_form
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "Operation",
     "RootPort",
     "Table",
+    "by",
     "checked",
     "facts",
     "feed_of",
@@ -60,6 +63,8 @@ __all__ = [
     "name_of",
     "operations",
     "package_settings",
+    "proposal_lines",
+    "proposal_reason",
     "request_model",
     "result_form",
     "shown",

@@ -21,7 +21,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "trail": ("trail",),
     "witness": ("witness",),
     "learning": ("learn",),
-    "proposing": ("learn",),
+    "proposals": ("learn",),
     "approvals": ("mcp",),
     "packages": ("package",),
     "package_archives": ("package",),

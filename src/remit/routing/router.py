@@ -372,8 +372,9 @@ class Router:
         return allowed
 
     async def _prepare(self, asked: Asked) -> None:
-        """Record the learned head before the first decision made with it, and read what the head's
-        choice depends on: the spend, and the warm prompt cache of the session.
+        """Read the spend and the session's warm prompt cache for a learned head.
+
+        The head is recorded before the first decision made with it.
         """
         head = self.rules.weights.head
         if head is None:

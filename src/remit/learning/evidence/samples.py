@@ -189,24 +189,20 @@ class _Joined:
 
     def turn_of(self, row: _Row) -> int | None:
         """Return the sequence number of the turn of an exchange; ``None`` if it has none."""
-        metadata = row.metadata
         plan = self._of(row, "WO_PLANNED")
         if not plan or plan[0].metadata.get("turn_number") is None:
             return None
-        turns = self.turns.get(str(metadata.get("session_id")), [])
+        turns = self.turns.get(str(row.metadata.get("session_id")), [])
         place = bisect_right(turns, row.seq)
         return turns[place] if place < len(turns) else None
 
     def is_degraded(self, row: _Row) -> bool:
         """Return True if the turn's loop had failed before the exchange."""
         session = str(row.metadata.get("session_id"))
-        degraded = self.degradations.get(session, [])
+        degraded, turns = self.degradations.get(session, []), self.turns.get(session, [])
         last = bisect_right(degraded, row.seq) - 1
-        if last < 0:
-            return False
-        turns = self.turns.get(session, [])
-        place = bisect_right(turns, degraded[last])
-        return place == len(turns) or turns[place] > row.seq
+        place = bisect_right(turns, degraded[last]) if last >= 0 else 0
+        return last >= 0 and (place == len(turns) or turns[place] > row.seq)
 
     def rejected(self, row: _Row) -> bool:
         """Return True if the quality gate rejected the order's result."""

@@ -168,11 +168,8 @@ def _asked(prompt: Any) -> str:
     """Return the prompt as text, each message under its role."""
     if isinstance(prompt, str):
         return prompt
-    return "\n\n".join(
-        f"[{message.get('role')}]\n{text_of(message.get('content'))}"
-        for message in prompt
-        if isinstance(message, Mapping)
-    )
+    messages = (one for one in prompt if isinstance(one, Mapping))
+    return "\n\n".join(f"[{one.get('role')}]\n{text_of(one.get('content'))}" for one in messages)
 
 
 def _grade(text: str) -> tuple[float, str] | None:

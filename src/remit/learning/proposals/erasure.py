@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from remit.gateway.auth import Identity
 from remit.kernel.errors import RemitError
@@ -39,10 +39,9 @@ def forget_erased(
     version before it is in force again. Archives and recorded heads of all versions with erased
     content are deleted.
 
-    Fast if nothing was erased since the last call; may be repeated after a crash. Appends
-    ``SIGNAL_ROLLED_BACK``, ``SIGNAL_PROPOSED``, ``SIGNAL_ADOPTED`` and ``ERASURE`` entries; each of
-    the first and third begins a policy epoch. The file ``proposals/.erased`` holds the newest
-    erasure that was handled.
+    May be repeated after a crash. Appends ``SIGNAL_ROLLED_BACK``, ``SIGNAL_PROPOSED``,
+    ``SIGNAL_ADOPTED`` and ``ERASURE`` entries; each of the first and third begins a policy epoch.
+    The file ``proposals/.erased`` names the newest erasure that was handled.
 
     Args:
         governance: adopts heads in the name of the erasure.
@@ -55,7 +54,10 @@ def forget_erased(
     """
     mark = root.path / "proposals" / ".erased"
     ((newest,),) = ledger.select(_NEWEST)
-    if newest is None or newest <= _read(mark):
+    handled = -1
+    with suppress(OSError, ValueError):
+        handled = int(mark.read_text())
+    if newest is None or newest <= handled:
         return []
     known = list(governance.proposals.all())
     gone = []
@@ -88,13 +90,6 @@ def _end_canary(ledger: LedgerClient, governance: Governance, proposal_id: str) 
         governance.stop_canary(proposal_id, reason="Content that it was fitted to was erased.")
     for entry in ledger.query(event_type="SIGNAL_CANARY", submission_id=proposal_id):
         _erase_thoughts(ledger, entry.metadata.get("heads", ()))
-
-
-def _read(mark: Path) -> int:
-    try:
-        return int(mark.read_text())
-    except (OSError, ValueError):
-        return -1
 
 
 def _erasure_of(ledger: LedgerClient, entry_ids: Iterable[str]) -> str:

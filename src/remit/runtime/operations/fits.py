@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations import Answer, Caller, Note, RootPort, field, verb
+from remit.operations import (
+    Answer,
+    Caller,
+    Note,
+    RootPort,
+    by,
+    field,
+    proposal_lines,
+    proposal_reason,
+    verb,
+)
 from remit.operations.files import read_lines, require_exchanges
-from remit.operations.orders import by
-from remit.operations.proposing import proposal_lines, reason
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
@@ -159,8 +167,8 @@ def fit_route(
 )  # fmt: skip
 def propose_abilities(
     root: RootPort, caller: Caller, *,
-    route: str = field("Route whose models are compared.", "auto", flag="--route", most=128),
-    reason: str = reason(),
+    name: str = field("Route whose models are compared.", "auto", flag="--route", most=128),
+    reason: str = proposal_reason(),
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
     """Propose the models' abilities by their grades, so that routes choose the best graded model.
@@ -177,7 +185,7 @@ def propose_abilities(
 
     with Runtime.open(root.place.path, by=caller.name) as runtime:
         settings, case = abilities_case(
-            prompts_of(runtime, route), runtime.router.candidates(route),
+            prompts_of(runtime, name), runtime.router.candidates(name),
             runtime.router.rules.weights, runtime.loaded.settings.routing.guard.looks,
         )  # fmt: skip
         learner = Learner(runtime.root, runtime.ledger, runtime.loaded, caller.identity)

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations import Answer, Caller, Operation, RootPort, field, verb
+from remit.operations import (
+    Answer,
+    Caller,
+    Operation,
+    RootPort,
+    by,
+    field,
+    proposal_lines,
+    proposal_reason,
+    verb,
+)
 from remit.operations.files import note_unused, read_references, read_table, require_exchanges
-from remit.operations.orders import by
-from remit.operations.proposing import proposal_lines, reason
 from remit.runtime.operations.fits import proposed, require_reason
 
 if TYPE_CHECKING:
@@ -25,8 +33,7 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
     from remit.runtime.runtime import Runtime
 
-_SEARCH = 3  # a third of the budget is for the search, the rest for the held-out part
-_NANO = 1_000_000_000
+_SEARCH, _NANO = 3, 1_000_000_000  # A third of the budget is for the search.
 _CAUSES = {
     "question": "The question was the cause: changing it improves answers more than another "
     "model does.",
@@ -250,7 +257,7 @@ class SearchPrompt(Operation):
             schema=wanted if right is None else None, reflect=reflect,
             findings=[one for question in read_questions(ledger, runtime.contracts,
                                                          contract_id=contract_id)
-                      if question.contract_version == contract.version
+                      if question.contract_version in ("", contract.version)
                       for one, _ in question.missing],
         )  # fmt: skip
         measured: Measured | None = None
@@ -439,12 +446,10 @@ def propose_boundary(
     model: str | None = field("The model that answers, as provider/model.", None, most=256),
     usd: float = _usd(),
     json_schema: dict[str, Any] | None = _schema(door="command"),
-    reason: str = reason(),
+    reason: str = proposal_reason(),
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
     """Propose a contract's limits or model, if a replay of held-out exchanges shows that it helps.
-
-    Held-out exchanges are asked again under the change, as by `remit learn replay`.
 
     Raises:
         InvalidInputError: no change is given, the answers cannot be graded, or the budget ended.

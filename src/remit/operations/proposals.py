@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from remit.learning.proposals import Kind
 
 
-def reason() -> Any:
+def proposal_reason() -> Any:
     """Declare the field with the reason of a proposal."""
     return field(
         "Reason of the proposal (recorded permanently).", least=1, most=1000, pattern=r"\S"
@@ -58,7 +58,7 @@ def _proposed(
 def propose_set_aside(
     root: RootPort, caller: Caller, *,
     models: list[str] = field("Models that routes shall pass over.", flag="", metavar="MODEL..."),
-    reason: str = reason(),
+    reason: str = proposal_reason(),
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
     """Propose to set models of routes aside, if the record shows that other models answer better.
@@ -79,7 +79,7 @@ def propose_set_aside(
 def propose_tools(
     root: RootPort, caller: Caller, *,
     allowed: list[str] = field("All tools that stay allowed.", flag="", metavar="TOOL..."),
-    reason: str = reason(),
+    reason: str = proposal_reason(),
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
     """Propose the tools of conversations, if the record shows that calls of other tools do worse.
@@ -102,7 +102,7 @@ def propose_limit(
     session_tokens: int | None = field("Token limit of a session.", None, least=1),
     session_turns: int | None = field("Limit of the turns of a session.", None, least=1),
     work_order_tokens: int | None = field("Token limit of a work order.", None, least=1),
-    reason: str = reason(),
+    reason: str = proposal_reason(),
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
     """Propose limits of sessions and work orders, if the record shows that calls beyond do worse.
