@@ -17,6 +17,13 @@ results are in :mod:`remit.operations.results`.
 
 from __future__ import annotations
 
+from remit.operations.agent_tools import (
+    AgentTool,
+    ToolCall,
+    argument,
+    make_tools,
+    session_argument,
+)
 from remit.operations.catalogue import operations
 from remit.operations.limits import limits_line
 from remit.operations.operation import (
@@ -40,6 +47,7 @@ from remit.operations.ports import Caller, ForbiddenError, RootPort, name_of
 from remit.operations.requests import checked, request_model, result_form
 
 __all__ = [
+    "AgentTool",
     "Answer",
     "Caller",
     "Column",
@@ -51,17 +59,21 @@ __all__ = [
     "Operation",
     "RootPort",
     "Table",
+    "ToolCall",
+    "argument",
     "checked",
     "facts",
     "feed_of",
     "field",
     "limit",
     "limits_line",
+    "make_tools",
     "name_of",
     "operations",
     "package_settings",
     "request_model",
     "result_form",
+    "session_argument",
     "shown",
     "verb",
 ]

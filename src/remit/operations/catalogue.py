@@ -30,6 +30,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "settings": ("config",),
     "report": (),
     "sessions": (),
+    "journeys": (),
     "governance": (),
     "deploy": ("deploy",),
 }

@@ -13,6 +13,7 @@ import orjson
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError, nearest
 from remit.kernel.words import count, cut
+from remit.operations.entry_tools import QUERY_LEDGER, QUERY_LEDGER_FULL
 from remit.operations.files import archives
 from remit.operations.operation import Answer, Document, Feed, Note, field, limit, verb
 from remit.operations.ports import Caller, RootPort
@@ -61,8 +62,8 @@ def _entry_line(entry: LedgerEntry) -> str:
 
 @verb(
     "ledger query", "GET /ledger/entries", summary="Query entries", form="EntryQuery",
-    result="EntryPage", member="entries", endpoint="entries", tools=("query_ledger",),
-    line=_entry_line,
+    result="EntryPage", member="entries", endpoint="entries", line=_entry_line,
+    agent_tools=(QUERY_LEDGER, QUERY_LEDGER_FULL),
 )  # fmt: skip
 def query_ledger(
     root: RootPort, caller: Caller, *,
@@ -185,7 +186,7 @@ def _show_entry_lines(found: LedgerEntry) -> Iterator[str]:
 
 @verb(
     "ledger show", "GET /ledger/entries/{entry_id}", summary="One entry", result="EntryShape",
-    endpoint="entry", tools=("query_ledger_full",), instead_of_json=("record", "body", "answer"),
+    endpoint="entry", instead_of_json=("record", "body", "answer"),
     lines=_show_entry_lines,
 )  # fmt: skip
 def show_entry(

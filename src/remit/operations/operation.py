@@ -49,6 +49,8 @@ class Field:
             folder`` if the file or folder must exist.
         is_hidden: True if the command's help omits the option.
         door: ``command`` or ``route`` if only that door offers the field; empty for all.
+        examples: values that the schema of a tool shows.
+        known: returns the values that the schema of a tool lists; others are not refused.
     """
 
     name: str = ""
@@ -69,6 +71,8 @@ class Field:
     place: str = "file"
     is_hidden: bool = False
     door: str = ""
+    examples: tuple[Any, ...] = ()
+    known: Callable[[], Iterable[str]] | None = None
 
     @property
     def is_required(self) -> bool:
@@ -249,7 +253,9 @@ class Operation:
         endpoint: first word of the route's ``operationId``; by default the command's last word.
         summary: title of the route.
         tag: group of the route in the OpenAPI document; by default the first part of its path.
-        tools: names of the tools of MCP clients and of ADMIN that do the same.
+        tools: names of the tools of MCP clients and of ADMIN that do the same; those in
+            ``agent_tools`` are added.
+        agent_tools: each :class:`remit.operations.AgentTool` that is made of the operation.
         needs: the needed permission of a caller over HTTP or MCP; of several joined with " or ",
             one.
         changes: whether the operation writes to the ledger; by default, True for a route that is
@@ -280,6 +286,7 @@ class Operation:
     summary: ClassVar[str] = ""
     tag: ClassVar[str] = ""
     tools: ClassVar[tuple[str, ...]] = ()
+    agent_tools: ClassVar[tuple[Any, ...]] = ()
     needs: ClassVar[str] = "read"
     changes: ClassVar[bool] = False
     form: ClassVar[str] = ""
@@ -302,7 +309,9 @@ class Operation:
         own = vars(cls)
         if own.get("route") and "changes" not in own:
             cls.changes = not cls.route.startswith("GET ")
-        if {"command", "route"} & own.keys():
+        if "agent_tools" in own:
+            cls.tools = (*own.get("tools", ()), *(tool.name for tool in cls.agent_tools))
+        if {"command", "route", "agent_tools"} & own.keys():
             DECLARED.append(cls)
 
     # A dataclass would take a millisecond of the start of every command for each operation.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.extensions import INDEX, load_extension
 from remit.kernel.words import count
+from remit.operations.agent_tools import AgentTool, ToolCall
 from remit.operations.operation import Answer, Note, field, verb
 from remit.operations.ports import Caller, RootPort
 
@@ -168,7 +169,39 @@ def _list_installed_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"{one['package_id']:<{width}}  {one['version']:<8}  {signed:<8}  {one['title']}"
 
 
-@verb("package list", repairs=True, lines=_list_installed_lines)
+_ROW = ("package_id", "version", "title", "plane_id", "spec_id", "framework_id")
+
+
+def _shape(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the packages with a few of their facts."""
+    rows = [{**{name: one[name] for name in _ROW}, "signed": not one["signature"]["waived"]}
+            for one in found["packages"]]  # fmt: skip
+    return {**found, "packages": rows}
+
+
+def _say(output: dict[str, Any]) -> str:
+    rows = output["packages"]
+    names = ", ".join(f"{row['package_id']} {row['version']}" for row in rows)
+    among = "" if len(rows) == output["count"] else ", among them"
+    return f"There are {output['count']} packages installed{among}: {names}."
+
+
+_TOOL = AgentTool(
+    name="list_packages", label="packages", shape=_shape,
+    about="List all installed packages: their ids, versions, titles and what they belong to.",
+    examples=(
+        ("list all installed packages", {}),
+        ("which packages are installed?", {}),
+        ("show the packages", {}),
+        ("what is installed here?", {}),
+        ("how many packages are there?", {}),
+        ("which version of the software is running?", {}),
+    ),
+    describe=_say,
+)  # fmt: skip
+
+
+@verb("package list", repairs=True, lines=_list_installed_lines, agent_tools=(_TOOL,))
 def list_installed(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List installed packages: your own first, then those shipped with Remit."""
     found = root.packages(caller).registry().packages.values()

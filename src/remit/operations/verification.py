@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.words import count
+from remit.operations.agent_tools import AgentTool, ToolCall
 from remit.operations.files import archives
 from remit.operations.operation import Note, Operation, field
 from remit.operations.ports import Caller, RootPort
@@ -42,13 +43,35 @@ _MEMBERS = (
 )  # fmt: skip
 
 
+def _requested(call: ToolCall) -> dict[str, Any]:
+    """Return the request of a full check; of a great ledger, from where the last check ended."""
+    root = call.root
+    return {"full": root.ledger.count() <= root.settings.gates.full_entries, "jobs": 1}
+
+
+_TOOL = AgentTool(
+    name="verify_ledger", label="verify", request=_requested,
+    about="Check that the ledger is intact: every record, link and content value; of a great one, "
+    "from where the last check ended.",
+    examples=(
+        ("verify the ledger", {}),
+        ("check the hash chain", {}),
+        ("has anybody tampered with the ledger?", {}),
+        ("is the integrity of the log intact?", {}),
+        ("was anything in the record changed or altered after the fact?", {}),
+        ("prove that the hash chain holds", {}),
+    ),
+    note="Cut to fit. `remit ledger verify` prints all problems.",
+)  # fmt: skip
+
+
 class VerifyLedger(Operation):
     """Verify the whole ledger; exit 1 on a problem.
 
     The command checks records, hash chain, tree, content, erasures and checkpoints. With --file, it
     checks the file alone, without a root."""
 
-    command, tools = "ledger verify", ("verify_ledger",)
+    command, agent_tools = "ledger verify", (_TOOL,)
 
     source: str | None = field("Checkpoint kept elsewhere.", None, flag="--checkpoint",
                                metavar="FILE|URL")  # fmt: skip

@@ -6,9 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.kernel.words import count
-from remit.operations import Caller, Note, RootPort, Table, field, verb
+from remit.operations import (
+    AgentTool,
+    Caller,
+    Note,
+    RootPort,
+    Table,
+    ToolCall,
+    argument,
+    field,
+    session_argument,
+    verb,
+)
 
 _DECISION = "DEC-… | LED-…"
 
@@ -39,7 +50,54 @@ def _explain_route_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield Note("`remit route replay` recomputes the decision.")
 
 
-@verb("route explain", tools=("router_explain", "explain_route"), lines=_explain_route_lines)
+def _requested(call: ToolCall) -> dict[str, Any]:
+    """Return the named entry, or the last call of the session.
+
+    Raises:
+        NotFoundError: the session has no call.
+    """
+    if entry_id := call.given["entry_id"]:
+        return {"decision": entry_id}
+    for entry in call.root.ledger.query(
+        event_type="EXCHANGE", session_id=call.session(), order="desc", limit=1, with_content=False
+    ):
+        return {"decision": entry.id}
+    raise NotFoundError("There is no call in that session; name an entry_id.")
+
+
+def _say(output: dict[str, Any]) -> str:
+    """Return the sentences on the call; without a call, those on the decision."""
+    return " ".join(map(str, (output.get("call") or output)["why"]))
+
+
+_TOOL = AgentTool(
+    name="explain_route", label="why", request=_requested,
+    about="Explain why a model answered a call: by which name it was asked for, which models were "
+    "passed over, what was changed, what it cost. With nothing named, the last call.",
+    arguments={
+        "entry_id": argument("any entry of the call, or of a routing decision",
+                             pattern="^LED-[0-9a-f]{8,}$"),
+        "session_id": session_argument("the last call of this session; this session when left out"),
+    },
+    examples=(
+        ("why did this model answer?", {}),
+        ("why did you choose this model?", {}),
+        ("which model or LLM was used for the last answer?", {}),
+        ("who or what decided which model answers?", {}),
+        ("why was that picked and not another, smaller one?", {}),
+        ("why not a bigger model?", {}),
+        ("explain the routing of LED-0000002a", {"entry_id": "LED-0000002a"}),
+        ("the routing decision behind LED-00000007", {"entry_id": "LED-00000007"}),
+        ("which model was passed over, and why?", {}),
+        ("why was that model chosen in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
+    ),
+    describe=_say,
+)  # fmt: skip
+
+
+@verb(
+    "route explain", tools=("router_explain",), lines=_explain_route_lines, agent_tools=(_TOOL,)
+)  # fmt: skip
 def explain_route(
     root: RootPort, caller: Caller, *,
     decision: str = field("Id of the decision or entry.", flag="", metavar=_DECISION),
