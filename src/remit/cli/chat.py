@@ -54,7 +54,20 @@ def chat(
 def run_chat(
     root: Path | None, model: str | None, session_id: str | None, agent_id: str | None = None
 ) -> None:
-    """Open the root and start the shell; create the root first if none exists."""
+    """Open the root and talk until the person ends the shell; create the root if none exists.
+
+    An unfinished turn of a given session is resumed first.
+
+    Args:
+        root: the directory; None for the nearest root.
+        model: the model that answers; None for the configured one.
+        session_id: the session to continue; None for a new one.
+        agent_id: an agent of a package; None for ADMIN.
+
+    Raises:
+        RemitError: the root cannot be opened, no model can be reached, or the session or agent
+            does not exist.
+    """
     from remit.runtime import Runtime
 
     _announce(root)

@@ -69,8 +69,11 @@ class AgentTool:
     Attributes:
         name: id of the tool.
         label: a plain word for the tool, which a small model chooses more reliably than an id.
+            ADMIN gets only tools with a label.
+        title: a title for people. MCP clients get only tools with a title.
+        returns: for MCP clients, the schema of each member of the output.
         about: description for models.
-        examples: phrases of a user, each with the arguments that they mean.
+        examples: phrases of a user, each with the arguments that it means, if any.
         arguments: fields of the tool, by name. In a request, a name that begins with ``max_``
             bounds the number of items of a list.
         request: returns the values of the operation's fields; by default the arguments.
@@ -82,9 +85,11 @@ class AgentTool:
     """
 
     name: str
-    label: str
     about: str
-    examples: tuple[tuple[str, Mapping[str, Any]], ...]
+    label: str = ""
+    title: str = ""
+    returns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    examples: tuple[str | tuple[str, Mapping[str, Any]], ...] = ()
     arguments: Mapping[str, Field] = dataclasses.field(default_factory=dict)
     request: Callable[[ToolCall], dict[str, Any]] = _same
     shape: Callable[[ToolCall, dict[str, Any]], dict[str, Any]] = _unchanged
@@ -103,6 +108,16 @@ def argument(help: str, default: Any = None, **traits: Any) -> Field:
     return Field(help=help, default=default, **traits)
 
 
+def list_schema(member: str) -> dict[str, Any]:
+    """Return the schemas of the members of a list.
+
+    Args:
+        member: name of the member that has the items.
+    """
+    return {"status": {"const": "ok"}, "count": {"type": "integer"},
+            member: {"type": "array", "items": {"type": "object"}}}  # fmt: skip
+
+
 def session_argument(help: str) -> Field:
     """Return the field of a tool that names a session.
 
@@ -118,8 +133,9 @@ def make_tools(
     caller: Callable[[], Caller],
     settings: ToolSettings,
     redactor: Redactor,
-) -> Iterator[Tool]:
-    """Yield the tools of operations. Secrets are hidden, erased content is marked.
+) -> Iterator[tuple[AgentTool, Tool]]:
+    """Yield the tools of operations as declared and as made. Secrets are hidden, erased content is
+    marked.
 
     The function of a tool raises ToolError if the operation refuses the request or finds nothing.
 
@@ -140,7 +156,7 @@ def make_tools(
     for one in kinds:
         for tool in one.agent_tools:
             function = functools.partial(run, one, tool)
-            yield dataclasses.replace(_form(one, tool.name), function=function)
+            yield tool, dataclasses.replace(_form(one, tool.name), function=function)
 
 
 @functools.cache
@@ -156,13 +172,16 @@ def _form(kind: Any, name: str) -> Tool:
     types = {name: argument_type(item) for name, item in stated.arguments.items()}
     form.__annotations__ = types
     form.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=item.default)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=(
+            inspect.Parameter.empty if item.is_required else item.default
+        ))
         for name, item in stated.arguments.items()
     ])  # fmt: skip
     helps = [f"    {name}: {item.help}" for name, item in stated.arguments.items()]
     form.__doc__ = "\n".join([stated.about, "", "Args:", *helps])
     return tool(
-        tool_id=stated.name, label=stated.label, examples=stated.examples, on_unknown="retry",
+        tool_id=stated.name, label=stated.label, on_unknown="retry",
+        examples=[(one, {}) if isinstance(one, str) else one for one in stated.examples],
         describe=functools.partial(_described, kind, stated),
     )(form)  # fmt: skip
 
@@ -190,7 +209,7 @@ def _output(
             found = {"count": len(rows), **more, kind.command_member or kind.member: rows}
         output = plain_value({"status": "ok", **tool.shape(call, found)})
     except (InvalidInputError, NotFoundError) as error:
-        raise ToolError(error.message) from error
+        raise ToolError(error.message, next_step=error.next_step) from error
     fitted = cut_to_fit(call.redactor.value(output), call.settings.max_output_bytes // 2)
     if not fitted.cut:
         return dict(fitted.value)

@@ -101,11 +101,8 @@ _TOOL = AgentTool(
         "max_scopes": argument("maximum number of budgets", 20, type=int, least=1, most=100),
     },
     examples=(
-        ("show the budget", {}),
-        ("how much money was spent?", {}),
-        ("is there budget left?", {}),
-        ("what are the spending limits?", {}),
-        ("are we close to the limit?", {}),
+        "show the budget", "how much money was spent?", "is there budget left?",
+        "what are the spending limits?", "are we close to the limit?",
     ),
     describe=_say_budgets,
 )  # fmt: skip
@@ -122,6 +119,10 @@ def show_budget(
     """Show limits, spending and reservations of one owner, or of all owners.
 
     The spending of an owner without a budget is shown too, as is that of an agent in all sessions.
+
+    Returns:
+        ``scopes``, and the sums over them; in the sums, a budget of an agent counts only if it is
+        the named one.
 
     Raises:
         InvalidInputError: several owners are named, or the owner has no budget and no calls.
@@ -192,7 +193,11 @@ def list_budgets(
         is_name=True,
     ),
 ) -> Feed:  # fmt: skip
-    """List every scope with a budget, sorted by name: limits, spending, reservations."""
+    """List every scope with a budget, sorted by name: limits, spending, reservations.
+
+    Returns:
+        A list, page by page.
+    """
     return feed_of(
         root.budgeter.list(prefix or ""),
         lambda state: state.scope,
@@ -229,6 +234,10 @@ def set_budget(
 
     With a window, the dollar, token and call limits apply to each day, week or month. A change of
     the window starts a new window; any other change keeps what was spent.
+
+    Returns:
+        ``scope``, the new state; ``before``, the earlier limits (None without a budget); ``by`` and
+        ``entry``, the recorded BUDGET_ALLOCATED.
 
     Raises:
         InvalidInputError: the scope or the limits are missing or contradict each other.

@@ -7,7 +7,13 @@ from typing import Any
 
 from remit.kernel.errors import NotFoundError
 from remit.kernel.json_text import dump
-from remit.operations.agent_tools import AgentTool, ToolCall, argument, session_argument
+from remit.operations.agent_tools import (
+    AgentTool,
+    ToolCall,
+    argument,
+    list_schema,
+    session_argument,
+)
 
 _ROW = ("id", "event_type", "submission_id", "decision", "reason", "timestamp")
 # The other fields of an entry serve verification and are not shown.
@@ -84,10 +90,8 @@ def _say_entries(output: dict[str, Any]) -> str:
 
 
 QUERY_LEDGER = AgentTool(
-    name="query_ledger",
-    label="events",
-    request=_latest,
-    shape=_shape_rows,
+    name="query_ledger", label="events", title="Latest entries of the ledger",
+    returns=list_schema("entries"), request=_latest, shape=_shape_rows, describe=_say_rows,
     about="Show the latest entries recorded in the ledger, a line each, the newest first. "
     "Use it to see calls, decisions, refusals and approvals, and to find ids for "
     "trace_prompt_journey. The result contains no prompts or answers.",
@@ -99,23 +103,17 @@ QUERY_LEDGER = AgentTool(
         **_FILTERS,
     },
     examples=(
-        ("show the ledger", {}),
-        ("what happened recently?", {}),
+        "show the ledger", "what happened recently?",
         ("show the latest 5 events", {"max_entries": 5}),
-        ("what was written to the log most recently?", {}),
-        ("how many records are there?", {}),
+        "what was written to the log most recently?", "how many records are there?",
         ("which TOOL_CALL entries were recorded?", {"event_type": "TOOL_CALL"}),
         ("query the ledger for SESSION_END events", {"event_type": "SESSION_END"}),
         ("how many EXCHANGE entries are there?", {"event_type": "EXCHANGE"}),
     ),
-    describe=_say_rows,
-)
+)  # fmt: skip
 
 QUERY_LEDGER_FULL = AgentTool(
-    name="query_ledger_full",
-    label="content",
-    request=_latest,
-    shape=_shape_entries,
+    name="query_ledger_full", label="content", request=_latest, shape=_shape_entries,
     about="Read the full content, the whole text of a record: one by its id, or of the "
     "latest few. What is too long is cut, and it is said where.",
     arguments={
@@ -134,4 +132,4 @@ QUERY_LEDGER_FULL = AgentTool(
     describe=_say_entries,
     note="Cut to fit. Ask for one entry by its entry_id to see more of it; `remit ledger "
     "show ID` prints all of it.",
-)
+)  # fmt: skip

@@ -38,7 +38,7 @@ def _say_journey(output: dict[str, Any]) -> str:
     orders = ", ".join(
         f"{order.get('step') or order.get('wo_type')} {order.get('state')}"
         for order in last["work_orders"]
-        if isinstance(order, Mapping)  # others were cut away
+        if isinstance(order, Mapping)  # the others are marks of cuts
     )
     return (
         f"The prompt {last.get('user_message', '')!r} took {last.get('llm_calls', 0)} model calls "
@@ -90,7 +90,8 @@ def _picked(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]
 
 
 _TOOL = AgentTool(
-    name="trace_prompt_journey", label="trace", request=_requested,
+    name="trace_prompt_journey", label="trace", title="How a prompt became an answer",
+    returns={"status": {"const": "ok"}, "turns": {"type": "array"}}, request=_requested,
     about="Trace how a prompt became an answer: planned, dispatched, asked, answered, tools used, "
     "checked, delivered, with the ids of what is on record.",
     arguments={
@@ -105,9 +106,9 @@ _TOOL = AgentTool(
                          examples=(2,)),
     },
     examples=(
-        ("trace the journey of the last prompt", {}),
+        "trace the journey of the last prompt",
         ("trace LED-0000002a", {"entry_id": "LED-0000002a"}),
-        ("how did my question turn into an answer?", {}),
+        "how did my question turn into an answer?",
         ("follow LED-00000007 step by step", {"entry_id": "LED-00000007"}),
         ("trace turn 2 of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9", "turn": 2}),
     ),

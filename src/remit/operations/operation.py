@@ -13,7 +13,6 @@ from typing import (
     Any,
     ClassVar,
     TypeVar,
-    dataclass_transform,
     get_args,
     get_type_hints,
 )
@@ -240,9 +239,8 @@ class Table:
     indent: int = 0
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Operation:
-    """The base of all verbs. An instance is a checked request.
+    """The base of all verbs, which :func:`verb` derives. An instance is a checked request.
 
     The docstring is the description on all doors.
 
@@ -314,7 +312,6 @@ class Operation:
         if {"command", "route", "agent_tools"} & own.keys():
             DECLARED.append(cls)
 
-    # A dataclass would take a millisecond of the start of every command for each operation.
     def __init__(self, **values: Any) -> None:
         self.given = frozenset(values)
         for name, item in self._declared().items():
@@ -420,7 +417,7 @@ def verb(
     """Return the decorator that declares an operation by a function, and returns the function.
 
     The function takes the root, the caller, and the fields by name, whose defaults :func:`field`
-    declares.
+    declares; with an argument ``given``, also the names of the fields that the caller stated.
 
     Args:
         command: words of the command.
@@ -434,11 +431,13 @@ def verb(
     shared = more or {}
 
     def declared(function: _Verb) -> _Verb:
-        own: dict[str, Field] = function.__kwdefaults__ or {}
+        defaults: dict[str, Any] = function.__kwdefaults__ or {}
+        own = {name: item for name, item in defaults.items() if isinstance(item, Field)}
         fields = {**own, **shared}
+        wanted = [*fields, *(["given"] if "given" in defaults else [])]
 
         def run(self: Operation, root: RootPort, caller: Caller) -> Any:
-            return function(root, caller, **{name: getattr(self, name) for name in fields})
+            return function(root, caller, **{name: getattr(self, name) for name in wanted})
 
         name = "".join(map(str.capitalize, function.__name__.split("_")))
         stated = {"command": command, "route": route}

@@ -154,6 +154,10 @@ def restore_packages(
 ) -> Answer:  # fmt: skip
     """Restore changed and missing files of installed packages.
 
+    Returns:
+        ``restored``, the paths of the files. A command says of each whether a changed file was
+        there.
+
     Raises:
         PackageError: a package is not installed, or its archive is missing.
     """
@@ -190,12 +194,9 @@ _TOOL = AgentTool(
     name="list_packages", label="packages", shape=_shape,
     about="List all installed packages: their ids, versions, titles and what they belong to.",
     examples=(
-        ("list all installed packages", {}),
-        ("which packages are installed?", {}),
-        ("show the packages", {}),
-        ("what is installed here?", {}),
-        ("how many packages are there?", {}),
-        ("which version of the software is running?", {}),
+        "list all installed packages", "which packages are installed?", "show the packages",
+        "what is installed here?", "how many packages are there?",
+        "which version of the software is running?",
     ),
     describe=_say,
 )  # fmt: skip
@@ -224,7 +225,11 @@ def compare_registry(
     check: bool = field("Exit 1 if the registries differ from the ledger.", False),
     rebuild: bool = field("Rebuild the registries from the ledger.", False),
 ) -> Answer:  # fmt: skip
-    """Compare the registries of installed files with the ledger."""
+    """Compare the registries of installed files with the ledger.
+
+    Returns:
+        ``equal``, ``differing`` (paths of files) and ``sha256`` of the registry in the ledger.
+    """
     manager = root.packages(caller)
     if rebuild:
         manager.rebuild()

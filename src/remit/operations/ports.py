@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from remit.ledger import Batch, LedgerClient
     from remit.packages import PackageManager, RootPrices
     from remit.packages.gates import GateContext
+    from remit.routing import Router
 
 
 class ForbiddenError(RemitError):
@@ -80,6 +81,10 @@ class RootPort:
 
     def gate_context(self) -> GateContext:
         """Return the inputs of the gates."""
+        raise NotImplementedError
+
+    def router(self, caller: Caller) -> Router:
+        """Return the router; a command opens a runtime in the caller's name for it."""
         raise NotImplementedError
 
     def governance(self, caller: Caller) -> Governance:

@@ -461,7 +461,8 @@ def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list
     port = OpenRoot(lambda: (root, loaded), lambda: ledger)
     caller, settings = Caller(Identity("ADMIN", "operator")), loaded.settings.tools
     made = make_tools(all_operations(), port, lambda: caller, settings, Redactor.of(loaded))
-    return admin_tools(ledger, root.path, settings, loaded, operations=made)
+    tools = [tool for stated, tool in made if stated.label]
+    return admin_tools(ledger, root.path, settings, loaded, operations=tools)
 
 
 def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> frozenset[str]:

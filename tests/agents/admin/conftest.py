@@ -42,7 +42,8 @@ class Office:
         root = OpenRoot(lambda: (self.runtime.root, loaded), lambda: ledger)
         caller = Caller(Identity("ADMIN", "operator"))
         made = make_tools(all_operations(), root, lambda: caller, settings, Redactor.of(loaded))
-        return admin_tools(ledger, self.root, settings, loaded, operations=made)
+        tools = [tool for stated, tool in made if stated.label]
+        return admin_tools(ledger, self.root, settings, loaded, operations=tools)
 
     def output(self, tool_id: str, **more: Any) -> Any:
         """Its output; it must go well."""

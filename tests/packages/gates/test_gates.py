@@ -348,7 +348,8 @@ def test_admin_lists_packages_by_their_ids_and_checks_gates(house: House) -> Non
 
         def run(tool_id: str, most: int = settings.max_output_bytes, **arguments: Any) -> Any:
             limited = settings.model_copy(update={"max_output_bytes": most})
-            tools = [*make_tools(all_operations(), root, lambda: caller, limited, Redactor())]
+            made = make_tools(all_operations(), root, lambda: caller, limited, Redactor())
+            tools = [tool for _, tool in made]
             result = ToolDispatcher(tools, limited).execute(tool_id, arguments)
             assert result.status == "ok", result.error
             (tool,) = (one for one in tools if one.tool_id == tool_id)

@@ -55,13 +55,9 @@ _TOOL = AgentTool(
     "record are as they have to be. All of them, or one.",
     arguments={"gate": argument("only this gate", type=_Gate)},
     examples=(
-        ("check the gates", {}),
-        ("run all gates", {}),
-        ("do all gates pass?", {}),
-        ("are the gates green, or why do they fail?", {}),
-        ("status of the governance gates", {}),
-        ("check gate G1", {"gate": "G1"}),
-        ("is the installation healthy?", {}),
+        "check the gates", "run all gates", "do all gates pass?",
+        "are the gates green, or why do they fail?", "status of the governance gates",
+        ("check gate G1", {"gate": "G1"}), "is the installation healthy?",
     ),
     describe=_say,
     note="Cut to fit. `remit gate check` prints all of it.",
@@ -83,6 +79,10 @@ def check_installation(
     full: bool = field("Verify the whole ledger, including entries verified earlier.", False),
 ) -> dict[str, Any] | Answer:  # fmt: skip
     """Run gates, and record the results. A command exits with 0 unless --enforce is given.
+
+    Returns:
+        ``passed`` and the result of each gate. The ledger records GATE_PASSED or GATE_FAILED for
+        each gate.
 
     Raises:
         InvalidInputError: a command names neither all gates nor some.

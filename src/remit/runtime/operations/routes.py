@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.words import count
 from remit.operations import (
     AgentTool,
@@ -20,7 +21,9 @@ from remit.operations import (
     session_argument,
     verb,
 )
+from remit.operations.files import io_errors
 
+_MAX_NAME = 128
 _DECISION = "DEC-… | LED-…"
 
 
@@ -80,15 +83,13 @@ _TOOL = AgentTool(
         "session_id": session_argument("the last call of this session; this session when left out"),
     },
     examples=(
-        ("why did this model answer?", {}),
-        ("why did you choose this model?", {}),
-        ("which model or LLM was used for the last answer?", {}),
-        ("who or what decided which model answers?", {}),
-        ("why was that picked and not another, smaller one?", {}),
-        ("why not a bigger model?", {}),
+        "why did this model answer?", "why did you choose this model?",
+        "which model or LLM was used for the last answer?",
+        "who or what decided which model answers?",
+        "why was that picked and not another, smaller one?", "why not a bigger model?",
         ("explain the routing of LED-0000002a", {"entry_id": "LED-0000002a"}),
         ("the routing decision behind LED-00000007", {"entry_id": "LED-00000007"}),
-        ("which model was passed over, and why?", {}),
+        "which model was passed over, and why?",
         ("why was that model chosen in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
     ),
     describe=_say,
@@ -106,6 +107,9 @@ def explain_route(
 
     ID is a decision, its ledger entry, or any entry of a call: EXCHANGE, DISPATCH,
     EXCHANGE_ORPHANED or PROMPT_REJECTED.
+
+    Returns:
+        The decision with its candidates, and ``call`` if the id is that of an entry of a call.
 
     Raises:
         NotFoundError: the ledger has no such decision or call.
@@ -170,6 +174,10 @@ def evaluate_route(
     the choices with the hashes of the code and the rules, and each witness confirms the time.
     Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration.
 
+    Returns:
+        ``statement``, a sentence on the registered choices. The ledger records
+        EVALUATION_REGISTERED.
+
     Raises:
         InvalidInputError: a line is not a prompt, or may have answers; or both files are one.
         TlogError: the key of a witness cannot be parsed.
@@ -204,11 +212,8 @@ def evaluate_route(
         found["checkpoint"] = str(cosigned(ledger, signed, keys))
     data = canonical_json(found)
     read = read_registration(data, None, [key for _, key in keys])
-    try:
-        with replacing(registration) as file:
-            file.write(data + b"\n")
-    except OSError as error:
-        raise RemitError(f"{registration} cannot be written: {error.strerror or error}.") from error
+    with io_errors(registration, "written"), replacing(registration) as file:
+        file.write(data + b"\n")
     return {"statement": read.statement}
 
 
@@ -231,13 +236,18 @@ def _router_status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield Table(heads, map(_model, found["models"]), indent=2)
 
 
-@verb("route status", tools=("router_status",), lines=_router_status_lines)
+_STATUS_TOOL = AgentTool(
+    name="router_status", title="The router's state",
+    about="See how the router is: its rules' hash, its routes and preferences, the models it can "
+    "choose from, and which of them cannot be asked just now. Use it when routing surprises, or to "
+    "learn the names that route and operator_preference take.",
+)  # fmt: skip
+
+
+@verb("route status", agent_tools=(_STATUS_TOOL,), lines=_router_status_lines)
 def router_status(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Show routes, models with their properties, and open circuits."""
-    from remit.runtime.runtime import Runtime
-
-    with Runtime.open(root.path, by=caller.name) as runtime:
-        return runtime.router.status()
+    return root.router(caller).status()
 
 
 def _score_prompt_lines(found: dict[str, Any]) -> Iterator[str | Table]:
@@ -250,7 +260,39 @@ def _score_prompt_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield Table(("model", "score"), rows, indent=2)
 
 
-@verb("route score", tools=("router_score",), needs="call or read", lines=_score_prompt_lines)
+def _scored(call: ToolCall) -> dict[str, Any]:
+    names = {"route": "route_name", "operator_preference": "prefer"}
+    return {names.get(name, name): value for name, value in call.given.items()}
+
+
+_SCORE_TOOL = AgentTool(
+    name="router_score", title="Which model would answer", request=_scored,
+    about="See which model the router would choose for a prompt, and why, without asking any: no "
+    "cost, nothing recorded. Returns the winner, the scores of all candidates, the chain of "
+    "fallbacks, the intent that was read from the prompt, and the hash of the rules.",
+    arguments={
+        "prompt": argument("the full prompt", MISSING, least=1,
+                           examples=("Summarize RFC 6962 in three sentences.",)),
+        "route": argument("Route: auto, or another route of router_status.", "auto", least=1,
+                          most=_MAX_NAME, examples=("auto",)),
+        "task": argument("Kind of the task; by default the router detects it from the prompt.", "",
+                         most=_MAX_NAME, examples=("code",)),
+        "operator_preference": argument("Preference of the choice, from router_status.", "",
+                                        most=_MAX_NAME, examples=("cost",)),
+    },
+    returns={
+        "winner": {"description": "the model that would be asked first"},
+        "scores": {"description": "of all candidates"},
+        "chain": {"description": "who would be asked in turn"},
+        "intent": {"description": "what the prompt was taken for"},
+        "rule_version_hash": {"description": "of the rules that decided"},
+    },
+)  # fmt: skip
+
+
+@verb(
+    "route score", needs="call or read", lines=_score_prompt_lines, agent_tools=(_SCORE_TOOL,)
+)  # fmt: skip
 def score_prompt(
     root: RootPort, caller: Caller, *,
     prompt: str = field("The prompt.", flag=""),
@@ -264,13 +306,10 @@ def score_prompt(
     Raises:
         RemitError: no such route exists, or the preference is unknown.
     """
-    from remit.runtime.runtime import Runtime
-
-    with Runtime.open(root.path, by=caller.name) as runtime:
-        return runtime.router.score_text(
-            prompt, route=route_name, task=task,
-            operator_preference=prefer,
-        )  # fmt: skip
+    return root.router(caller).score_text(
+        prompt, route=route_name, task=task, operator_preference=prefer,
+        identity=None if caller.is_local else caller.identity,
+    )  # fmt: skip
 
 
 def _is_erased(found: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from remit.operations import (
     argument,
     field,
     limit,
+    list_schema,
     session_argument,
     verb,
 )
@@ -34,19 +35,16 @@ def _cost(one: dict[str, Any]) -> str:
 
 
 _LIST_TOOL = AgentTool(
-    name="list_sessions", label="sessions",
+    name="list_sessions", label="sessions", title="Recorded conversations",
+    returns=list_schema("sessions"),
     about="List the conversations on record, with their number of turns. Calls without an agent "
     "are sessions without turns. Use it to find the session_id for other tools.",
     arguments={"max_sessions": argument("maximum number of sessions", 20, type=int, least=1,
                                         most=100, examples=(20,))},
     examples=(
-        ("which sessions exist?", {}),
-        ("list my conversations", {}),
-        ("show all sessions", {}),
-        ("how many sessions are there?", {}),
-        ("are there past chats?", {}),
-        ("who talked to you?", {}),
-        ("list the latest sessions", {}),
+        "which sessions exist?", "list my conversations", "show all sessions",
+        "how many sessions are there?", "are there past chats?", "who talked to you?",
+        "list the latest sessions",
     ),
 )  # fmt: skip
 
@@ -68,6 +66,9 @@ def list_conversations(
 
     Gateway calls that name no session have one session for each key and day. The list has the
     sessions of the latest 10,000 calls.
+
+    Returns:
+        A list, newest first, with the calls, tokens and cost of each session.
     """
     from remit.agents.sessions import sessions_with_calls
     from remit.views import UsageRow, instant_of, read_usage
@@ -158,8 +159,8 @@ _SHOW_TOOL = AgentTool(
     examples=(
         ("reconstruct SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
         ("what was said in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
-        ("both sides of the whole conversation", {}),
-        ("the transcript of this chat from start to end, turn by turn", {}),
+        "both sides of the whole conversation",
+        "the transcript of this chat from start to end, turn by turn",
         ("replay SES-4B8QW2ZZ", {"session_id": "SES-4B8QW2ZZ"}),
     ),
     describe=_say_turns,
@@ -174,6 +175,9 @@ def show_conversation(
     last: bool = field("Show the latest session.", False),
 ) -> dict[str, Any]:  # fmt: skip
     """Show the messages of every turn of a session, and the tools and models it set aside.
+
+    Returns:
+        The session with ``turn_list``, ``unfinished_turn`` (None without one) and ``set_aside``.
 
     Raises:
         InvalidInputError: neither a session nor the latest one is meant, or both.
@@ -216,6 +220,9 @@ def cancel_conversation(
     root: RootPort, caller: Caller, *, session_id: str = field("Id of the session.", flag="")
 ) -> dict[str, Any]:
     """Cancel the running, waiting or interrupted turn of a session.
+
+    Returns:
+        ``cancelled``, which is False if the session has no unfinished turn.
 
     Raises:
         NotFoundError: the ledger has no such session of an agent.
