@@ -270,6 +270,12 @@ def no_colour() -> bool:
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
+def screen() -> tuple[int, bool]:
+    """Return the columns of standard output, 120 without a terminal, and True if it has colours."""
+    colour = sys.stdout.isatty() and not no_colour()
+    return shutil.get_terminal_size((120, 24)).columns, colour
+
+
 def progress(label: str) -> Callable[[int, int], None]:
     """Show a progress bar on standard error, and return the function that updates the bar.
 

@@ -82,6 +82,7 @@ class AgentTool:
         describe: returns an output as sentences, for models that cannot read data; by default the
             lines of the command.
         note: added to an output that was cut to fit.
+        has_status: True if an output begins with ``"status": "ok"``.
     """
 
     name: str
@@ -94,7 +95,8 @@ class AgentTool:
     request: Callable[[ToolCall], dict[str, Any]] = _same
     shape: Callable[[ToolCall, dict[str, Any]], dict[str, Any]] = _unchanged
     describe: Callable[[dict[str, Any]], str] | None = None
-    note: str = "Cut to fit."
+    note: str = "Cut to fit. Ask for fewer items."
+    has_status: bool = True
 
 
 def argument(help: str, default: Any = None, **traits: Any) -> Field:
@@ -206,8 +208,14 @@ def _output(
             rows = [item for _, item in islice(found.read(None, wanted), wanted)]
             more = {"more": True} if most is not None and len(rows) > most else {}
             rows = rows[:most]
-            found = {"count": len(rows), **more, kind.command_member or kind.member: rows}
-        output = plain_value({"status": "ok", **tool.shape(call, found)})
+            found = {
+                **found.rest,
+                "count": len(rows),
+                **more,
+                kind.command_member or kind.member: rows,
+            }
+        status = {"status": "ok"} if tool.has_status else {}
+        output = plain_value({**status, **tool.shape(call, found)})
     except (InvalidInputError, NotFoundError) as error:
         raise ToolError(error.message, next_step=error.next_step) from error
     fitted = cut_to_fit(call.redactor.value(output), call.settings.max_output_bytes // 2)

@@ -277,12 +277,10 @@ def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) ->
     return Answer(found, _compare_tools_lines(changed, server), bool(changed))
 
 
-def _accept_tools_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the accepted tools."""
-    return (f"accepted {one['tool_id']}" for one in found["accepted"])
-
-
-@verb("mcp accept", changes=True, lines=_accept_tools_lines)
+@verb(
+    "mcp accept", changes=True,
+    lines=lambda found: [f"accepted {one['tool_id']}" for one in found["accepted"]],
+)  # fmt: skip
 def accept_tools(
     root: RootPort, caller: Caller, *,
     server: str = _server(),

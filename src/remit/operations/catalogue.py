@@ -30,7 +30,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "settings": ("config",),
     "report": (),
     "sessions": (),
-    "journeys": (),
+    "journeys": ("trace",),
     "governance": (),
     "deploy": ("deploy",),
 }

@@ -115,6 +115,10 @@ class Note(str):
     """A line of a command's output for people only, which goes to standard error."""
 
 
+class Drawn(str):
+    """A line of a command's output with colours, and with control characters written out."""
+
+
 Column = str | tuple[str, Callable[[dict[str, Any]], Any]]
 """A column of a table: a member of the items, or a head and the function from an item to its value.
 """
@@ -167,7 +171,7 @@ def feed_of(
     is_shown: Callable[[_T], bool] = lambda item: True,
     **more: Any,
 ) -> Feed:
-    """Return a list of known items.
+    """Return a list of known items. Reading it raises InvalidInputError if no item has the cursor.
 
     Args:
         items: all items, in order.
@@ -197,12 +201,12 @@ class Answer:
     """A result of a command with its lines for people, if these need more than the result.
 
     Attributes:
-        value: the JSON object.
+        value: the JSON object; or a :class:`Feed`, whose items can be read once.
         lines: the lines for people, which are computed only if they are printed.
         has_failed: True if the command exits with 1.
     """
 
-    value: dict[str, Any]
+    value: Any
     lines: Iterable[str | Table]
     has_failed: bool = False
 
@@ -215,11 +219,13 @@ class Document:
         content: the content, or the function that writes the content to an open file.
         out: the file; None for standard output.
         note: a message for people.
+        has_failed: True if the command exits with 1.
     """
 
     content: str | bytes | Callable[[IO[bytes]], Any]
     out: Path | None = None
     note: str = ""
+    has_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ def _say(output: dict[str, Any]) -> str:
 
 
 _TOOL = AgentTool(
-    name="list_packages", label="packages", shape=_shape,
+    name="list_packages", label="packages", has_status=False, shape=_shape,
     about="List all installed packages: their ids, versions, titles and what they belong to.",
     examples=(
         "list all installed packages", "which packages are installed?", "show the packages",

@@ -53,6 +53,7 @@ class RootPort:
         approvals: the requests for approval.
         prices: the prices in force.
         gateway: the gateway; only a server has one.
+        screen: columns of the output, and True if it has colours.
         note: shows a message for people.
         step: shows the name of a step before the step.
         log_sender: returns the function that sends entries to a receiver of OpenTelemetry logs; the
@@ -71,6 +72,7 @@ class RootPort:
     approvals: ApprovalQueue
     prices: RootPrices
     gateway: LLMGateway
+    screen: tuple[int, bool] = (120, False)
     note: Callable[[str], None]
     step: Callable[[str], None]
     log_sender: Callable[[str, str], Callable[[Batch], None]]

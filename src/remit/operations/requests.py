@@ -111,6 +111,9 @@ def result_form(name: str) -> type[BaseModel]:
 
     Args:
         name: its name in the OpenAPI document, as in :attr:`Operation.result`.
+
+    Raises:
+        KeyError: no form has the name.
     """
     from remit.operations.results import (
         budgets,

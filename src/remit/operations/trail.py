@@ -146,12 +146,9 @@ def export_thoughts(
     return Document(write, target)
 
 
-def _import_thoughts_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the number of thoughts."""
-    yield count(found["thoughts"], "thought")
-
-
-@verb("trail import", changes=True, lines=_import_thoughts_lines)
+@verb(
+    "trail import", changes=True, lines=lambda found: [count(found["thoughts"], "thought")]
+)  # fmt: skip
 def import_thoughts(
     root: RootPort, caller: Caller, *, source: str = field("File of the thoughts.", flag="")
 ) -> dict[str, Any]:

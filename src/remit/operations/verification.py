@@ -52,7 +52,7 @@ def _requested(call: ToolCall) -> dict[str, Any]:
 
 
 _TOOL = AgentTool(
-    name="verify_ledger", label="verify", request=_requested,
+    name="verify_ledger", label="verify", has_status=False, request=_requested,
     about="Check that the ledger is intact: every record, link and content value; of a great one, "
     "from where the last check ended.",
     examples=(

@@ -34,12 +34,10 @@ def list_workers(root: RootPort, caller: Caller) -> dict[str, Any]:
     return {"workers": _seats(root).workers(), "queues": root.orders.stats()}
 
 
-def _drain_workers_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the number of workers."""
-    yield f"Asked to stop: {count(found['asked'], 'worker')}."
-
-
-@verb("worker drain", changes=True, lines=_drain_workers_lines)
+@verb(
+    "worker drain", changes=True,
+    lines=lambda found: [f"Asked to stop: {count(found['asked'], 'worker')}."],
+)  # fmt: skip
 def drain_workers(
     root: RootPort, caller: Caller, *,
     name: str = field("Name of the worker; all by default.", "", flag="", metavar="[NAME]"),

@@ -47,6 +47,10 @@ class RootTools(Toolset):
 
         Args:
             path: path relative to the root
+
+        Raises:
+            ToolError: the path is outside of the root or hidden; the file does not exist, is too
+                long, is no UTF-8, or cannot be read.
         """
         file = self._inside(path)
         if not file.is_file():
@@ -81,6 +85,9 @@ class RootTools(Toolset):
 
         Args:
             path: a directory relative to the root
+
+        Raises:
+            ToolError: the path is outside of the root or hidden, or is no directory.
         """
         directory = self._inside(path)
         if not directory.is_dir():

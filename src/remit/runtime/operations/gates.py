@@ -50,7 +50,7 @@ def _say(output: dict[str, Any]) -> str:
 
 
 _TOOL = AgentTool(
-    name="gate_check", label="gates", request=_requested, shape=_shape,
+    name="gate_check", label="gates", has_status=False, request=_requested, shape=_shape,
     about="Check the gates: whether packages, files, work orders, constraints, signatures and the "
     "record are as they have to be. All of them, or one.",
     arguments={"gate": argument("only this gate", type=_Gate)},

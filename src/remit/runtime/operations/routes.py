@@ -237,7 +237,7 @@ def _router_status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
 
 
 _STATUS_TOOL = AgentTool(
-    name="router_status", title="The router's state",
+    name="router_status", title="The router's state", has_status=False,
     about="See how the router is: its rules' hash, its routes and preferences, the models it can "
     "choose from, and which of them cannot be asked just now. Use it when routing surprises, or to "
     "learn the names that route and operator_preference take.",
@@ -266,7 +266,7 @@ def _scored(call: ToolCall) -> dict[str, Any]:
 
 
 _SCORE_TOOL = AgentTool(
-    name="router_score", title="Which model would answer", request=_scored,
+    name="router_score", title="Which model would answer", has_status=False, request=_scored,
     about="See which model the router would choose for a prompt, and why, without asking any: no "
     "cost, nothing recorded. Returns the winner, the scores of all candidates, the chain of "
     "fallbacks, the intent that was read from the prompt, and the hash of the rules.",

@@ -164,7 +164,12 @@ def object_schema(properties: Mapping[str, Any], optional: tuple[str, ...] = ())
 
 
 def bounded(tool: Tool, limits: McpEndpointSettings) -> Tool:
-    """Return a tool whose schema limits every text, and has no defaults that mean "left out"."""
+    """Return a tool whose schema limits every text, and has no defaults that mean "left out".
+
+    Args:
+        tool: the tool, which stays unchanged; texts with a limit or a list of values keep these.
+        limits: settings of the MCP server.
+    """
     properties = {}
     for name, value in tool.input_schema["properties"].items():
         shown = {key: item for key, item in value.items() if (key, item) not in _LEFT_OUT}
