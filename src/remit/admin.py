@@ -7,4 +7,4 @@ from remit.kernel import lazy_names
 
 __all__ = ["RECALL", "Redactor", "admin_tools", "fit", "plain"]
 
-__getattr__ = lazy_names(__name__, {"remit.agents.admin": "HIDDEN Fitted GatePort GateTools"})
+__getattr__ = lazy_names(__name__, {"remit.agents.admin": "HIDDEN Fitted"})

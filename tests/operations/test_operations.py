@@ -19,7 +19,7 @@ def _named(name: str) -> type[Operation]:
 
 @pytest.mark.parametrize("kind", all_operations(), ids=lambda kind: kind.__name__)
 def test_an_operation_is_complete(kind: type[Operation]) -> None:
-    assert kind.command or kind.route
+    assert kind.command or kind.route or kind.agent_tools
     assert set(kind.needs.split(" or ")) <= set(PERMISSIONS)
     assert (kind.__doc__ or "").strip().partition("\n\n")[0].rstrip().endswith(".")
     if kind.route:

@@ -14,12 +14,12 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from remit.agents.admin import admin_tools
 from remit.gateway.auth import ROLES, AuthLimits, KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope
 from remit.ledger import LedgerEntry, read_extract
 from remit.ledger.tlog import SignedCheckpoint, TlogProof, VerifierKey
 from remit.runtime import Runtime
+from remit.runtime.installation import root_tools
 from remit.server.api import api_application
 from remit.server.extending import Authenticator
 from remit.server.mcp.records import record_tools
@@ -776,8 +776,7 @@ def test_nothing_else_takes_a_role(api: Api) -> None:
     ]
     assert {name for names in asked for name in names} & taking == {"KeyRequest"}
     runtime = api.runtime
-    settings = runtime.loaded.settings.tools
-    tools = admin_tools(runtime.ledger, runtime.root.path, settings, runtime.loaded)
+    tools = root_tools(runtime.root, runtime.ledger, runtime.loaded)
     published = [tool.tool for tool in record_tools(runtime)]
     assert {tool.tool_id for tool in published} <= {tool.tool_id for tool in tools}
     for tool in (*tools, *published):

@@ -155,6 +155,11 @@ def ask_person(
 
     Input typed before the question is discarded.
 
+    Args:
+        tool_id: the tool.
+        arguments: arguments of the call.
+        kind: ``unknown_outcome`` if the call may have run already, else ``approval``.
+
     Returns:
         The decision, and the arguments: unchanged, or as the person edited them. An interrupted
         prompt gives ``later``.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, note, progress, reads, say, say_text, whoami
+from remit.cli.shared import common, echo_json, note, progress, reads, say, say_text, screen, whoami
 from remit.kernel.words import count
 
 if TYPE_CHECKING:
@@ -54,7 +54,20 @@ def chat(
 def run_chat(
     root: Path | None, model: str | None, session_id: str | None, agent_id: str | None = None
 ) -> None:
-    """Open the root and start the shell; create the root first if none exists."""
+    """Open the root and talk until the person ends the shell; create the root if none exists.
+
+    An unfinished turn of a given session is resumed first.
+
+    Args:
+        root: the directory; None for the nearest root.
+        model: the model that answers; None for the configured one.
+        session_id: the session to continue; None for a new one.
+        agent_id: an agent of a package; None for ADMIN.
+
+    Raises:
+        RemitError: the root cannot be opened, no model can be reached, or the session or agent
+            does not exist.
+    """
     from remit.runtime import Runtime
 
     _announce(root)
@@ -164,7 +177,11 @@ class Shell:
             self._resume()
 
     def talk(self) -> None:
-        """Answer every line until ``/exit`` or the end of the input."""
+        """Answer every line until ``/exit`` or the end of the input.
+
+        A line that begins with ``/`` is a command of the shell; any other line is a turn. A failure
+        of a turn is printed, and the next line is read.
+        """
         for line in self._lines():
             name, _, rest = line.partition(" ")
             if name == "/exit":
@@ -329,15 +346,17 @@ class Shell:
         )
 
     def _show_trace(self, _: str) -> None:
-        from remit.cli.trace import print_trace
-        from remit.views import open_journey
+        from remit.views import journey_text, open_journey
 
         last = self._conversation.turn_count + (self._conversation.unfinished() is not None)
         if not last:
             note("This session has no turn yet.")
             return
         ledger, session_id = self._runtime.ledger, self._conversation.session_id
-        print_trace(open_journey(ledger, session_id=session_id, turn=last))
+        journey = open_journey(ledger, session_id=session_id, turn=last)
+        columns, colour = screen()
+        for line in journey_text(journey, colour=colour, width=columns):
+            click.echo(line)
 
     def _show_verification(self, _: str) -> None:
         ledger, gates = self._runtime.ledger, self._runtime.loaded.settings.gates

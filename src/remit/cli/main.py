@@ -35,7 +35,7 @@ _COMMANDS = {
     "usage": "remit.cli.operations:usage",
     "ledger": "remit.cli.operations:ledger",
     "session": "remit.cli.session:session",
-    "trace": "remit.cli.trace:trace",
+    "trace": "remit.cli.operations:trace",
     "replay": "remit.cli.replay:replay",
     "report": "remit.cli.report:report",
     "receipt": "remit.cli.operations:receipt",

@@ -44,6 +44,12 @@ def gateway(root: Path | None, name: str, http: bool, dev: bool, **given: Any) -
 def served_root(root: Path | None, http: bool, dev: bool, given: dict[str, Any]) -> Path:
     """Return the path of the root to serve.
 
+    Args:
+        root: the directory; None for the nearest root.
+        http: True for a server over HTTP.
+        dev: True if clients need no key, which only a server over HTTP can permit.
+        given: host and port; None for values that were not given.
+
     Raises:
         click.UsageError: an option of ``--http`` was given without ``--http``.
         RemitError: the root does not exist.

@@ -34,6 +34,7 @@ from remit.cli.shared import (
     say,
     say_list,
     say_text,
+    screen,
     show_step,
     table,
     whoami,
@@ -45,6 +46,7 @@ from remit.operations import (
     Answer,
     Caller,
     Document,
+    Drawn,
     Feed,
     Field,
     Note,
@@ -137,7 +139,7 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
             place, loaded, ledger = open_root(root)
             parts = lambda: (place, loaded), lambda: ledger
         shows: Any = {"path": root, "progress": progress, "note": note, "step": show_step,
-                      "log_sender": _log_sender}  # fmt: skip
+                      "log_sender": _log_sender, "screen": screen()}  # fmt: skip
         with OpenRoot(*parts, **shows) as port:
             _show(request, request.run(port, caller), as_json, out)
 
@@ -162,6 +164,8 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
         write_text(out, found)
     elif isinstance(found, Document):
         _write(found)
+        if found.has_failed:
+            sys.exit(1)
     elif isinstance(found, Feed):
         is_limited, limit = hasattr(request, "limit"), getattr(request, "limit", None)
         most = (limit or LISTED) if is_limited else sys.maxsize
@@ -182,7 +186,10 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
         answer = found if isinstance(found, Answer) else Answer(
             found, request.lines(found), request.has_failed(found)
         )  # fmt: skip
-        if as_json:
+        if as_json and isinstance(answer.value, Feed):
+            items = (item for _, item in answer.value.read(None, None))
+            print_json_list(member, items, answer.value.rest)
+        elif as_json:
             emit(True, answer.value, ())
         for line in () if as_json else answer.lines:
             if isinstance(line, Table):
@@ -190,11 +197,16 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
                 before = " " * line.indent
                 say_list((f"{before}{row}" for row in rows), line.limit or sys.maxsize)
             else:
-                (note if isinstance(line, Note) else say)(line)
+                show = note if isinstance(line, Note) else _draw if isinstance(line, Drawn) else say
+                show(line)
         if answer.has_failed:
             sys.exit(1)
     if isinstance(found, Feed) and found.note and not as_json:
         note(found.note)
+
+
+def _draw(line: str) -> None:
+    click.echo(line)
 
 
 def _write(found: Document) -> None:

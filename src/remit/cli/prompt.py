@@ -33,6 +33,9 @@ class ShellCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterator[Completion]:
+        """Yield the commands that begin with the typed word; after a command that takes a request,
+        the ids of requests and ``last``.
+        """
         text = document.text_before_cursor
         name, space, rest = text.partition(" ")
         if not space:

@@ -164,6 +164,11 @@ def secret_of(settings: Settings, choice: Choice, asks: bool) -> str:
 
     A typed key is put into the environment of this process and not stored.
 
+    Args:
+        settings: the settings in force.
+        choice: the provider.
+        asks: True if a person can type the key.
+
     Raises:
         RemitError: the provider needs a key, and none was found or typed.
     """

@@ -61,7 +61,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def debuggable(function: _F) -> _F:
-    """Add ``--debug`` and ``--raw`` to a command."""
+    """Add ``--debug`` and ``--raw`` to a command.
+
+    With ``--debug``, a failure also prints its traceback on standard error. ``--raw`` is in force
+    until the command ends, see :func:`is_raw`. Errors of the command are raised unchanged.
+    """
 
     @click.option("--debug", is_flag=True, help="Show a traceback on failure.")
     @click.option(
@@ -111,7 +115,12 @@ def decides(function: _F) -> _F:
 
 
 def confirm(question: str, *, yes: bool, err: bool) -> None:
-    """Ask in a terminal, unless ``yes``; on stderr with ``err``.
+    """Ask in a terminal before an irreversible change. Without a terminal, nothing is asked.
+
+    Args:
+        question: the question, without its mark for the answers.
+        yes: True to ask nothing.
+        err: True to ask on standard error, because standard output is JSON.
 
     Raises:
         click.Abort: the person answers no.
@@ -131,7 +140,13 @@ def echo_json_line(value: Any) -> None:
 
 
 def print_json_list(key: str, items: Iterable[Any], rest: Mapping[str, Any] | None = None) -> None:
-    """Print ``{…rest, "key": [...]}`` item by item, in constant memory."""
+    """Print a JSON object with a list, item by item, in constant memory.
+
+    Args:
+        key: member that holds the items.
+        items: the items; errors of reading them are raised after the first are printed.
+        rest: the other members, which come first.
+    """
     click.echo("{", nl=False)
     for name, value in (rest or {}).items():
         click.echo(f'"{name}": {_json(value, indent=False)},')
@@ -167,6 +182,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 
     On a terminal, a line and its ``indent`` fit: the widest columns after the first are cut, and
     the last columns are left out if even short ones need more room. A line below the table names
     these. A pipe or a file receives every text whole, on one line.
+
+    Args:
+        heads: heads of the columns; the widths are those of all rows, which are read first.
+        rows: the cells of each row, as many as heads.
+        indent: columns that the caller prints before each line.
     """
     lines = [heads, *(list(map(one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -248,6 +268,12 @@ def note(text: str, colour: str = "") -> None:
 def no_colour() -> bool:
     """Return True if the user (https://no-color.org) or the terminal rules out colours."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def screen() -> tuple[int, bool]:
+    """Return the columns of standard output, 120 without a terminal, and True if it has colours."""
+    colour = sys.stdout.isatty() and not no_colour()
+    return shutil.get_terminal_size((120, 24)).columns, colour
 
 
 def progress(label: str) -> Callable[[int, int], None]:

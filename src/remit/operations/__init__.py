@@ -1,11 +1,11 @@
 """Each verb once: its request, its result, its permission, and how it runs.
 
-An operation is a function that :func:`verb` declares; a few of the longest are classes derived from
-:class:`Operation`. Its fields have types, limits and descriptions. The doors derive the rest:
-``remit.cli`` the command, ``remit.server.api`` the route and its OpenAPI entry,
-``remit.server.mcp`` the permissions of its tools, the console a form. Verbs that need tenants or a
-runtime are declared in :mod:`remit.runtime.operations`, whose catalogue contains all verbs. The
-room owns no rule of keys, budgets or owners; an operation calls the room that does.
+An operation is a function that :func:`verb` declares. Its fields have types, limits and
+descriptions. The doors derive the rest: ``remit.cli`` the command, ``remit.server.api`` the route
+and its OpenAPI entry, the console a form. :func:`make_tools` makes the tools of ADMIN and of MCP
+clients. Verbs that need tenants or a runtime are declared in :mod:`remit.runtime.operations`, whose
+catalogue contains all verbs. The room owns no rule of keys, budgets or owners; an operation calls
+the room that does.
 
 Invariants: an operation has one validation and one description for all doors; a door checks the
 permission before ``run``; importing the declarations does not import pydantic or a ledger, so
@@ -17,12 +17,21 @@ results are in :mod:`remit.operations.results`.
 
 from __future__ import annotations
 
+from remit.operations.agent_tools import (
+    AgentTool,
+    ToolCall,
+    argument,
+    list_schema,
+    make_tools,
+    session_argument,
+)
 from remit.operations.catalogue import operations
 from remit.operations.limits import limits_line
 from remit.operations.operation import (
     Answer,
     Column,
     Document,
+    Drawn,
     Feed,
     Field,
     Note,
@@ -42,10 +51,12 @@ from remit.operations.proposals import proposal_lines, proposal_reason
 from remit.operations.requests import checked, request_model, result_form
 
 __all__ = [
+    "AgentTool",
     "Answer",
     "Caller",
     "Column",
     "Document",
+    "Drawn",
     "Feed",
     "Field",
     "ForbiddenError",
@@ -53,6 +64,8 @@ __all__ = [
     "Operation",
     "RootPort",
     "Table",
+    "ToolCall",
+    "argument",
     "by",
     "checked",
     "facts",
@@ -60,6 +73,8 @@ __all__ = [
     "field",
     "limit",
     "limits_line",
+    "list_schema",
+    "make_tools",
     "name_of",
     "operations",
     "package_settings",
@@ -67,6 +82,7 @@ __all__ = [
     "proposal_reason",
     "request_model",
     "result_form",
+    "session_argument",
     "shown",
     "verb",
 ]

@@ -35,7 +35,11 @@ def list_approvals(
         "State of the requests; `void` means that the order ended before a decision.", "pending"
     ),
 ) -> Feed:  # fmt: skip
-    """Return tool calls that wait for a person, oldest first; others with `state`."""
+    """Return tool calls that wait for a person, oldest first; others with `state`.
+
+    Returns:
+        A list, page by page; requests that are not pending come newest first.
+    """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
         order: Literal["asc", "desc"] = "asc" if state == "pending" else "desc"
@@ -78,6 +82,9 @@ def show_approval(
 ) -> dict[str, Any]:
     """Return a request with its state and decision.
 
+    Returns:
+        The request with its tool, arguments, order, session, state and decisions.
+
     Raises:
         NotFoundError: no such request exists.
     """
@@ -107,6 +114,9 @@ def decide_approval(
     The order continues when its session is resumed. A tool that needs several people stays
     pending until the last of them grants the same arguments. A key counts as the person who
     received its secret: a key that your key made or renewed over the network counts as you.
+
+    Returns:
+        The request after the decision; it is still pending if other people have to grant it too.
 
     Raises:
         NotFoundError: no such request exists.
@@ -139,6 +149,9 @@ def delegate(
 ) -> dict[str, Any]:  # fmt: skip
     """Let another person approve in the caller's place for a time.
 
+    Returns:
+        ``entry_id`` of the recorded APPROVAL_DELEGATED.
+
     Raises:
         ApprovalError: the caller may not delegate in this way.
         InvalidInputError: a value cannot be used.
@@ -168,7 +181,11 @@ def list_pins(
     root: RootPort, caller: Caller, *,
     server: str = field("Name of a server; empty for all.", "", flag="", metavar="[SERVER]"),
 ) -> Any:  # fmt: skip
-    """List the pinned tools of one MCP server, or of all, with their changes."""
+    """List the pinned tools of one MCP server, or of all, with their changes.
+
+    Returns:
+        A list for a command, and all pins in one object for a route.
+    """
     from remit.agents.tools import Pins
 
     found = [one.to_dict() for one in Pins(root.ledger).tools(server)]
@@ -190,6 +207,9 @@ def accept_pin(
     ),
 ) -> dict[str, Any]:  # fmt: skip
     """Accept a changed definition, so that the tool can be called. The key is recorded.
+
+    Returns:
+        The tool with its new pin. The ledger records it as TOOL_PINNED in the caller's name.
 
     Raises:
         NotFoundError: no such tool is pinned.
@@ -240,6 +260,9 @@ def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) ->
 
     The command starts the server as an agent would, and pins tools that are new.
 
+    Returns:
+        The changed tools, with the pinned and the present definition.
+
     Raises:
         RemitError: the server is not configured, or does not start.
     """
@@ -254,12 +277,10 @@ def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) ->
     return Answer(found, _compare_tools_lines(changed, server), bool(changed))
 
 
-def _accept_tools_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the accepted tools."""
-    return (f"accepted {one['tool_id']}" for one in found["accepted"])
-
-
-@verb("mcp accept", changes=True, lines=_accept_tools_lines)
+@verb(
+    "mcp accept", changes=True,
+    lines=lambda found: [f"accepted {one['tool_id']}" for one in found["accepted"]],
+)  # fmt: skip
 def accept_tools(
     root: RootPort, caller: Caller, *,
     server: str = _server(),
@@ -268,6 +289,9 @@ def accept_tools(
     yes: bool = field("Do not ask for confirmation.", False),
 ) -> dict[str, Any]:  # fmt: skip
     """Show and accept changed tools of a server, or one changed TOOL.
+
+    Returns:
+        The tools with their new pins, which the ledger records after a confirmation.
 
     Raises:
         RemitError: no tool of the server changed.

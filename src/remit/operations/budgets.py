@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
 from remit.operations import limits as limits_
+from remit.operations.agent_tools import AgentTool, ToolCall, argument, session_argument
 from remit.operations.operation import Answer, Feed, Field, Note, feed_of, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
     from remit.gateway.budget import BudgetScope, BudgetStatus
 
+_CALLERS = ("key:", "session:")
 _OWNERS = ("key", "session", "user", "team", "organisation")
 
 
@@ -64,7 +66,49 @@ def _show_budget_lines(
         yield Note(f"Only the first {most} are shown; raise --limit to see more.")
 
 
-@verb("budget show", more=_OWNER_FIELDS)
+def _requested(call: ToolCall) -> dict[str, Any]:
+    return {"session": call.given["session_id"]}
+
+
+def _busiest(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the budgets with the highest spending first; the sums include the others."""
+    scopes = found["scopes"]
+    if call.given["session_id"] is None:
+        scopes = [one for one in scopes if "/" not in one["scope"]]
+        scopes.sort(key=lambda one: (-one["spent_usd"], -one["spent_tokens"], one["scope"]))
+    unpriced = sum(one["unpriced_calls"] for one in scopes
+                   if "/" not in one["scope"] and one["scope"].startswith(_CALLERS))  # fmt: skip
+    return {"count": len(scopes), **found, "unpriced_calls": unpriced,
+            "scopes": scopes[: call.given["max_scopes"]]}  # fmt: skip
+
+
+def _say_budgets(output: dict[str, Any]) -> str:
+    """Return the sums, and a line for each budget."""
+    unpriced = output["unpriced_calls"]
+    priced = f" and {unpriced} calls without a price" if unpriced else ""
+    head = (f"{output['spent_tokens']} tokens were spent, {output['spent_usd']:.4f} US dollars"
+            f"{priced}; there are {output['count']} budgets.")  # fmt: skip
+    lines = (limits_.state_line(one, one["name"] or "") for one in output["scopes"])
+    return "\n".join([head, *lines])
+
+
+_TOOL = AgentTool(
+    name="budget_status", label="budget", request=_requested, shape=_busiest,
+    about="Show budgets: what was spent, is reserved and may be spent, in tokens and US dollars; "
+    "of all keys, users and teams, or of one conversation.",
+    arguments={
+        "session_id": session_argument("only the budget of this session"),
+        "max_scopes": argument("maximum number of budgets", 20, type=int, least=1, most=100),
+    },
+    examples=(
+        "show the budget", "how much money was spent?", "is there budget left?",
+        "what are the spending limits?", "are we close to the limit?",
+    ),
+    describe=_say_budgets,
+)  # fmt: skip
+
+
+@verb("budget show", more=_OWNER_FIELDS, agent_tools=(_TOOL,))
 def show_budget(
     root: RootPort, caller: Caller, *,
     agent: str | None = _owner("An agent, in all sessions or in the named one."),
@@ -75,6 +119,10 @@ def show_budget(
     """Show limits, spending and reservations of one owner, or of all owners.
 
     The spending of an owner without a budget is shown too, as is that of an agent in all sessions.
+
+    Returns:
+        ``scopes``, and the sums over them; in the sums, a budget of an agent counts only if it is
+        the named one.
 
     Raises:
         InvalidInputError: several owners are named, or the owner has no budget and no calls.
@@ -89,9 +137,7 @@ def show_budget(
         states = root.budgeter.list("")
         # Each call counts once: by its key where there is one, else by its session.
         shown = [
-            state
-            for state in states
-            if "/" not in state.scope and state.scope.startswith(("key:", "session:"))
+            state for state in states if "/" not in state.scope and state.scope.startswith(_CALLERS)
         ]
     else:
         name = f"agent:{agent}" if scope is None else scope.key
@@ -138,7 +184,7 @@ def _spending(root: RootPort, name: str, session: str, agent: str | None) -> Bud
 
 @verb(
     route="GET /budgets", summary="List budgets", form="PrefixQuery", result="BudgetPage",
-    member="scopes", endpoint="budgets", tools=("budget_status",),
+    member="scopes", endpoint="budgets",
 )  # fmt: skip
 def list_budgets(
     root: RootPort, caller: Caller, *,
@@ -147,7 +193,11 @@ def list_budgets(
         is_name=True,
     ),
 ) -> Feed:  # fmt: skip
-    """List every scope with a budget, sorted by name: limits, spending, reservations."""
+    """List every scope with a budget, sorted by name: limits, spending, reservations.
+
+    Returns:
+        A list, page by page.
+    """
     return feed_of(
         root.budgeter.list(prefix or ""),
         lambda state: state.scope,
@@ -184,6 +234,10 @@ def set_budget(
 
     With a window, the dollar, token and call limits apply to each day, week or month. A change of
     the window starts a new window; any other change keeps what was spent.
+
+    Returns:
+        ``scope``, the new state; ``before``, the earlier limits (None without a budget); ``by`` and
+        ``entry``, the recorded BUDGET_ALLOCATED.
 
     Raises:
         InvalidInputError: the scope or the limits are missing or contradict each other.

@@ -31,6 +31,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "settings": ("config",),
     "report": (),
     "sessions": (),
+    "journeys": ("trace",),
     "governance": (),
     "deploy": ("deploy",),
 }

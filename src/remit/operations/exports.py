@@ -46,6 +46,9 @@ def export_ledger(
     a session, order, action or range, without content, and proves that none of them is missing.
     With --cursor, each run adds the records since the last one, with the same proof.
 
+    Returns:
+        The number of written and of later entries; an extract as a document.
+
     Raises:
         InvalidInputError: the format does not suit the target, several extracts are named, or
             an option requires or excludes the cursor.

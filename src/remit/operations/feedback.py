@@ -40,6 +40,9 @@ def grade(
 
     A later grade by the same party replaces the earlier one; both stay recorded.
 
+    Returns:
+        The recorded feedback; that of the first request if an idempotency key is repeated.
+
     Raises:
         NotFoundError: the target does not exist, or is another caller's.
         InvalidInputError: there is neither a score nor a label.
@@ -65,6 +68,10 @@ def list_feedback(
     ),
 ) -> Feed:  # fmt: skip
     """Return all feedback, or that on one target; replaced feedback is included.
+
+    Returns:
+        A list in ledger order, page by page. ``uncalibrated`` is True for a judge whose grades were
+        not compared with those of people.
 
     Raises:
         NotFoundError: the target does not exist.
@@ -136,6 +143,9 @@ def rate_answer(
 
     ID is an entry (LED-…) of an exchange, turn or work order, a work order (WO-…), a routing
     decision (DEC-…), a turn of a session (SES-…/3), or a session (SES-…) for its latest turn.
+
+    Returns:
+        The recorded feedback, the list of feedback, or with ``shares`` the weight of each author.
 
     Raises:
         InvalidInputError: several kinds of grade are given, or none but a reason.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import load_unique
 from remit.kernel.words import cut
 from remit.operations.operation import field
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 16 * 1024 * 1024
 _NAMED = 3
+
+
+@contextmanager
+def io_errors(
+    named: object, done: str = "read", kind: Callable[[str], RemitError] = RemitError
+) -> Iterator[None]:
+    """Raise an error that names a file if the block raises OSError.
+
+    Args:
+        named: the file, as the message names it.
+        done: the attempted action, as a participle.
+        kind: makes the error from the message.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{named} cannot be {done}: {error.strerror or error}.") from error
 
 
 def archives() -> Any:
@@ -150,11 +168,8 @@ def note_unused(root: RootPort, references: Mapping[str, str], used: Collection[
 
 
 def _read(file: Path | str) -> bytes:
-    try:
-        with Path(file).open("rb") as stream:
-            data = stream.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise InvalidInputError(f"{file} cannot be read: {error.strerror or error}.") from error
+    with io_errors(file, kind=InvalidInputError), Path(file).open("rb") as stream:
+        data = stream.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise InvalidInputError(
             f"{file} is longer than {_MAX_BYTES // 1024**2} MiB.",

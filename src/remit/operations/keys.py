@@ -81,6 +81,10 @@ def create_key(
 
     Over HTTP, a key can have at most the permissions of its creator.
 
+    Returns:
+        ``id``, ``name`` and ``key``, the secret, of which only a hash is stored. The ledger records
+        KEY_CREATED and the limits in one transaction.
+
     Raises:
         ForbiddenError: the key would have more permissions than its creator.
         InvalidInputError: a value cannot be used.
@@ -123,6 +127,9 @@ def set_key(
 ) -> dict[str, Any]:  # fmt: skip
     """Replace the requests without a model call that a key may make. The secret stays.
 
+    Returns:
+        The key as recorded. A list that is not given stays as it is.
+
     Raises:
         InvalidInputError: no list is given, or a list and ``no_pass_through``.
         NotFoundError: no such key exists.
@@ -153,7 +160,11 @@ def list_keys(
     root: RootPort, caller: Caller, *,
     revoked: bool = field("Include revoked keys.", False, flag="--all"),
 ) -> Feed:  # fmt: skip
-    """List keys by name, without secrets."""
+    """List keys by name, without secrets.
+
+    Returns:
+        A list, page by page, with the limits and the spending of each key.
+    """
     from remit.gateway.auth import shown_keys
 
     # A key that was revoked meanwhile still marks the place of a cursor.
@@ -202,6 +213,10 @@ def rotate_key(
 ) -> dict[str, str]:  # fmt: skip
     """Give a key a new secret. Its id, permissions, budget and history stay.
 
+    Returns:
+        ``id``, ``name`` and ``key``, the new secret. Without a grace period, the old secret is
+        invalid at once.
+
     Raises:
         ForbiddenError: the key has more permissions than the caller, who gets its secret.
         NotFoundError: no such key exists.
@@ -226,6 +241,9 @@ def revoke_key(
     """Revoke a key permanently; all servers refuse it within a second.
 
     A repetition has no effect.
+
+    Returns:
+        ``id``, ``name`` and ``entry``, the recorded KEY_REVOKED.
 
     Raises:
         NotFoundError: no such key exists.

@@ -236,12 +236,10 @@ for _decision in (
     _declare_decision(*_decision)
 
 
-def _settle_canary_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the verdict and its reason."""
-    yield f"{found['verdict'] or 'undecided'}: {found['reason']}"
-
-
-@verb("learn settle", changes=True, lines=_settle_canary_lines)
+@verb(
+    "learn settle", changes=True,
+    lines=lambda found: [f"{found['verdict'] or 'undecided'}: {found['reason']}"],
+)  # fmt: skip
 def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     """End the canary in force if the comparison of both routes has decided.
 
@@ -281,7 +279,12 @@ def report_learning(
     ),
 ) -> Answer | Document:  # fmt: skip
     """Report proposals, whether adopted changes had the predicted effect, and whether contracts
-    ask the right question."""
+    ask the right question.
+
+    Returns:
+        The report, or the page as a document. With ``propose``, a rollback of each adopted change
+        that made answers significantly worse is proposed and recorded first.
+    """
     from remit.contracts import ContractLoader
     from remit.kernel.installation import InstalledFiles
     from remit.learning.meta import read_report

@@ -42,6 +42,9 @@ def canary_lines(found: dict[str, Any]) -> Iterator[str]:
 def report_lines(found: Report) -> Iterator[str]:
     """Yield the lines of all sections of a report, for people.
 
+    The sections are the proposals by state, the effects of adopted changes, the findings on the
+    questions of contracts, and the cause of bad answers.
+
     Args:
         found: the report.
     """

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError, nearest
+from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
 from remit.kernel.words import count, cut
-from remit.operations.files import archives
+from remit.operations.entry_tools import QUERY_LEDGER, QUERY_LEDGER_FULL
+from remit.operations.files import archives, io_errors
 from remit.operations.operation import Answer, Document, Feed, Note, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
@@ -61,8 +62,8 @@ def _entry_line(entry: LedgerEntry) -> str:
 
 @verb(
     "ledger query", "GET /ledger/entries", summary="Query entries", form="EntryQuery",
-    result="EntryPage", member="entries", endpoint="entries", tools=("query_ledger",),
-    line=_entry_line,
+    result="EntryPage", member="entries", endpoint="entries", line=_entry_line,
+    agent_tools=(QUERY_LEDGER, QUERY_LEDGER_FULL),
 )  # fmt: skip
 def query_ledger(
     root: RootPort, caller: Caller, *,
@@ -157,7 +158,11 @@ def tail_ledger(
     follow: bool = field("Keep printing new entries (with --json, one line each).", False,
                          flag="-f --follow"),
 ) -> Feed:  # fmt: skip
-    """Show the latest entries."""
+    """Show the latest entries.
+
+    Returns:
+        A list in ledger order; with ``follow``, a list without end.
+    """
     ledger, end = root.ledger, root.ledger.count()
     first = max(0, end - number)
 
@@ -185,7 +190,7 @@ def _show_entry_lines(found: LedgerEntry) -> Iterator[str]:
 
 @verb(
     "ledger show", "GET /ledger/entries/{entry_id}", summary="One entry", result="EntryShape",
-    endpoint="entry", tools=("query_ledger_full",), instead_of_json=("record", "body", "answer"),
+    endpoint="entry", instead_of_json=("record", "body", "answer"),
     lines=_show_entry_lines,
 )  # fmt: skip
 def show_entry(
@@ -200,6 +205,9 @@ def show_entry(
     """Show an entry with its content, or write one of its exact byte strings.
 
     For a stream, the answer is the combined response.
+
+    Returns:
+        The entry, or the requested bytes as a document.
 
     Raises:
         InvalidInputError: several byte strings are requested.
@@ -253,6 +261,9 @@ def prove_entry(
 
     `remit ledger show ID --record` prints the record that the proof is for.
 
+    Returns:
+        The proof. A new checkpoint is signed if none covers the entry.
+
     Raises:
         EntryNotFoundError: the ledger has no such entry.
     """
@@ -280,6 +291,9 @@ def write_receipt(
     A receipt contains no content. `remit` is an extract, which proves the action and its place in
     the run; `remit ledger verify --file` checks it. The other formats are for public verifiers, and
     contain hashes of arguments.
+
+    Returns:
+        The receipt as JSON; for a session or work order, a list of receipts or one extract.
 
     Raises:
         EntryNotFoundError: the ledger has no such entry or run.
@@ -326,6 +340,9 @@ def check_proof(
 
     With --key, no root is needed. Get the key from a source that the operator cannot change.
 
+    Returns:
+        ``verified``, which is True, with the entry, its log and the key.
+
     Raises:
         TlogError: the record is not the entry that the proof names, another key signed the
             checkpoint, or a file or the key is malformed.
@@ -370,6 +387,9 @@ def sign_checkpoint(
     ),
 ) -> str:  # fmt: skip
     """Sign a checkpoint of the ledger. Keep it where the operator cannot change it.
+
+    Returns:
+        The signed checkpoint in the text format of C2SP, with the requested cosignatures.
 
     Raises:
         TlogError: the key of a witness cannot be parsed.
@@ -462,7 +482,5 @@ def _as_json(value: Any) -> str:
 
 
 def _bytes_of(file: Path) -> bytes:
-    try:
+    with io_errors(file):
         return file.read_bytes()
-    except OSError as error:
-        raise RemitError(f"{file} cannot be read: {error.strerror or error}.") from error

@@ -13,7 +13,6 @@ from typing import (
     Any,
     ClassVar,
     TypeVar,
-    dataclass_transform,
     get_args,
     get_type_hints,
 )
@@ -49,6 +48,8 @@ class Field:
             folder`` if the file or folder must exist.
         is_hidden: True if the command's help omits the option.
         door: ``command`` or ``route`` if only that door offers the field; empty for all.
+        examples: values that the schema of a tool shows.
+        known: returns the values that the schema of a tool lists; others are not refused.
     """
 
     name: str = ""
@@ -69,6 +70,8 @@ class Field:
     place: str = "file"
     is_hidden: bool = False
     door: str = ""
+    examples: tuple[Any, ...] = ()
+    known: Callable[[], Iterable[str]] | None = None
 
     @property
     def is_required(self) -> bool:
@@ -110,6 +113,10 @@ def limit() -> Any:
 
 class Note(str):
     """A line of a command's output for people only, which goes to standard error."""
+
+
+class Drawn(str):
+    """A line of a command's output with colours, and with control characters written out."""
 
 
 Column = str | tuple[str, Callable[[dict[str, Any]], Any]]
@@ -164,7 +171,7 @@ def feed_of(
     is_shown: Callable[[_T], bool] = lambda item: True,
     **more: Any,
 ) -> Feed:
-    """Return a list of known items.
+    """Return a list of known items. Reading it raises InvalidInputError if no item has the cursor.
 
     Args:
         items: all items, in order.
@@ -194,12 +201,12 @@ class Answer:
     """A result of a command with its lines for people, if these need more than the result.
 
     Attributes:
-        value: the JSON object.
+        value: the JSON object; or a :class:`Feed`, whose items can be read once.
         lines: the lines for people, which are computed only if they are printed.
         has_failed: True if the command exits with 1.
     """
 
-    value: dict[str, Any]
+    value: Any
     lines: Iterable[str | Table]
     has_failed: bool = False
 
@@ -212,11 +219,13 @@ class Document:
         content: the content, or the function that writes the content to an open file.
         out: the file; None for standard output.
         note: a message for people.
+        has_failed: True if the command exits with 1.
     """
 
     content: str | bytes | Callable[[IO[bytes]], Any]
     out: Path | None = None
     note: str = ""
+    has_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +245,8 @@ class Table:
     indent: int = 0
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Operation:
-    """The base of all verbs. An instance is a checked request.
+    """The base of all verbs, which :func:`verb` derives. An instance is a checked request.
 
     The docstring is the description on all doors.
 
@@ -249,7 +257,9 @@ class Operation:
         endpoint: first word of the route's ``operationId``; by default the command's last word.
         summary: title of the route.
         tag: group of the route in the OpenAPI document; by default the first part of its path.
-        tools: names of the tools of MCP clients and of ADMIN that do the same.
+        tools: names of the tools of MCP clients and of ADMIN that do the same; those in
+            ``agent_tools`` are added.
+        agent_tools: each :class:`remit.operations.AgentTool` that is made of the operation.
         needs: the needed permission of a caller over HTTP or MCP; of several joined with " or ",
             one.
         changes: whether the operation writes to the ledger; by default, True for a route that is
@@ -280,6 +290,7 @@ class Operation:
     summary: ClassVar[str] = ""
     tag: ClassVar[str] = ""
     tools: ClassVar[tuple[str, ...]] = ()
+    agent_tools: ClassVar[tuple[Any, ...]] = ()
     needs: ClassVar[str] = "read"
     changes: ClassVar[bool] = False
     form: ClassVar[str] = ""
@@ -302,10 +313,11 @@ class Operation:
         own = vars(cls)
         if own.get("route") and "changes" not in own:
             cls.changes = not cls.route.startswith("GET ")
-        if {"command", "route"} & own.keys():
+        if "agent_tools" in own:
+            cls.tools = (*own.get("tools", ()), *(tool.name for tool in cls.agent_tools))
+        if {"command", "route", "agent_tools"} & own.keys():
             DECLARED.append(cls)
 
-    # A dataclass would take a millisecond of the start of every command for each operation.
     def __init__(self, **values: Any) -> None:
         self.given = frozenset(values)
         for name, item in self._declared().items():
@@ -411,7 +423,7 @@ def verb(
     """Return the decorator that declares an operation by a function, and returns the function.
 
     The function takes the root, the caller, and the fields by name, whose defaults :func:`field`
-    declares.
+    declares; with an argument ``given``, also the names of the fields that the caller stated.
 
     Args:
         command: words of the command.
@@ -425,11 +437,13 @@ def verb(
     shared = more or {}
 
     def declared(function: _Verb) -> _Verb:
-        own: dict[str, Field] = function.__kwdefaults__ or {}
+        defaults: dict[str, Any] = function.__kwdefaults__ or {}
+        own = {name: item for name, item in defaults.items() if isinstance(item, Field)}
         fields = {**own, **shared}
+        wanted = [*fields, *(["given"] if "given" in defaults else [])]
 
         def run(self: Operation, root: RootPort, caller: Caller) -> Any:
-            return function(root, caller, **{name: getattr(self, name) for name in fields})
+            return function(root, caller, **{name: getattr(self, name) for name in wanted})
 
         name = "".join(map(str.capitalize, function.__name__.split("_")))
         stated = {"command": command, "route": route}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from remit.operations.operation import Feed, Operation, facts, field, limit, verb
+from remit.operations.operation import Answer, Feed, facts, field, limit, verb
 from remit.operations.ports import Caller, ForbiddenError, RootPort
 
 if TYPE_CHECKING:
@@ -68,7 +68,11 @@ def list_orders(
     ),
     limit: int | None = limit(),
 ) -> Feed:  # fmt: skip
-    """List open orders in the order in which they start; with a state, others too."""
+    """List open orders in the order in which they start; with a state, others too.
+
+    Returns:
+        A list, page by page.
+    """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
         for one in root.orders.list(
@@ -85,98 +89,91 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield from ("", *str(found["response"]).splitlines())
 
 
-class SubmitOrder(Operation):
+@verb(
+    "order submit", "POST /orders", summary="Submit an order", needs="call", form="OrderGiven",
+    result="OrderStatus", status=201, fails=(404, 409),
+)  # fmt: skip
+def submit_order(
+    root: RootPort, caller: Caller, *,
+    agent_id: str = field(
+        "Agent that carries out the order.", is_name=True, flag="", metavar="AGENT"
+    ),
+    task: str = field(
+        "Task for the agent; stored as content, which can be erased.", least=1, flag="",
+        metavar="TASK", read=lambda text: sys.stdin.read() if text == "-" else text,
+    ),
+    queue: str = field("Queue of the order.", "default", most=100),
+    priority: int = field(
+        "Priority; orders with lower numbers start first.", 0, least=-1000, most=1000
+    ),
+    after: str = _text("Earliest start: a duration from now such as 2h, or a time.", 64),
+    key: str = _text("Idempotency key: only one order is created per key."),
+    for_key: str = _text(
+        "Name or id of the virtual key whose limits apply; by default the caller's own key."
+    ),
+    user_id: str = _text("User whose budget is charged.", flag="--user"),
+    subject_id: str = _text("Person whom the content is about, for erasure.", flag="--subject"),
+    tokens: int | None = field("Token limit of the session.", None, least=0, most=10**12),
+    usd: float | None = field("Limit of the session in US dollars.", None, least=0, most=10**9),
+    max_attempts: int | None = field(
+        "Number of attempts before the order is set aside.", None, least=1, most=1000,
+        flag="--attempts",
+    ),
+    wait: bool = field("Wait until the order ends, and show the answer.", False, door="command"),
+    by: str | None = by(),
+    given: frozenset[str] = frozenset(),
+) -> Answer:  # fmt: skip
     """Submit an order: a worker gives an agent one turn within the limits of a key.
 
     Over HTTP, the order has the limits of the caller's key; operators may name another key. Any
     other key must name the agent among its `agents`, and may not set `queue`, `priority`,
     `for_key`, `tokens`, `usd`, `max_attempts` or another `user_id`: its session has the agent's
     limits. At the command line, the task `-` is standard input.
+
+    Returns:
+        The order; with ``wait``, the ended order with its task and response. A repeated idempotency
+        key gives the first order.
+
+    Raises:
+        ForbiddenError: the caller's key may not submit this order.
+        InvalidInputError: a value cannot be used.
+        NotFoundError: no such key exists.
+        ConflictError: the key is revoked or expired.
     """
+    from remit.agents.queue import Submission, bind_to_key
+    from remit.gateway.auth import expiry_of
+    from remit.kernel.loops import run_blocking
 
-    command, route, summary, needs = "order submit", "POST /orders", "Submit an order", "call"
-    form, result, status, fails = "OrderGiven", "OrderStatus", 201, (404, 409)
-
-    agent_id: str = field(
-        "Agent that carries out the order.", is_name=True, flag="", metavar="AGENT"
-    )
-    task: str = field(
-        "Task for the agent; stored as content, which can be erased.", least=1, flag="",
-        metavar="TASK", read=lambda text: sys.stdin.read() if text == "-" else text,
-    )  # fmt: skip
-    queue: str = field("Queue of the order.", "default", most=100)
-    priority: int = field(
-        "Priority; orders with lower numbers start first.", 0, least=-1000, most=1000
-    )
-    after: str = _text("Earliest start: a duration from now such as 2h, or a time.", 64)
-    key: str = _text("Idempotency key: only one order is created per key.")
-    for_key: str = _text(
-        "Name or id of the virtual key whose limits apply; by default the caller's own key."
-    )
-    user_id: str = _text("User whose budget is charged.", flag="--user")
-    subject_id: str = _text("Person whom the content is about, for erasure.", flag="--subject")
-    tokens: int | None = field("Token limit of the session.", None, least=0, most=10**12)
-    usd: float | None = field("Limit of the session in US dollars.", None, least=0, most=10**9)
-    max_attempts: int | None = field(
-        "Number of attempts before the order is set aside.", None, least=1, most=1000,
-        flag="--attempts",
-    )  # fmt: skip
-    wait: bool = field("Wait until the order ends, and show the answer.", False, door="command")
-    by: str | None = by()
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Submit the order.
-
-        Raises:
-            ForbiddenError: the caller's key may not submit this order.
-            InvalidInputError: a value cannot be used.
-            NotFoundError: no such key exists.
-            ConflictError: the key is revoked or expired.
-        """
-        from remit.agents.queue import Submission, bind_to_key
-        from remit.gateway.auth import expiry_of
-        from remit.kernel.loops import run_blocking
-
-        key, submitted_as, own = self.for_key, self.key, caller.identity
-        if not caller.may(_OPERATES):
-            self._check_own(caller)
-            submitted_as = f"{own.key_id}/{self.key}" if self.key else ""
-        if not key and own.key_id != "dev":
-            key = own.key_id
-        wanted = Submission(
-            agent_id=self.agent_id, task=self.task, queue=self.queue, priority=self.priority,
-            due=expiry_of(self.after) if self.after else None, user_id=self.user_id,
-            subject_id=self.subject_id or caller.subject_id, tokens=self.tokens, usd=self.usd,
-            max_attempts=self.max_attempts,
-        )  # fmt: skip
-        if key:
-            wanted = bind_to_key(root.ledger, wanted, key)
-        order_id = root.orders.submit(wanted, by=caller.name, key=submitted_as)
-        if self.wait:
-            return _detail(root, run_blocking(root.orders.ended(order_id)))
-        return root.orders.get(order_id).to_dict()
-
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if the awaited order did not complete."""
-        return self.wait and found["state"] != "completed"
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the id of the order, or the lines of the ended order."""
-        return _lines(found) if self.wait else iter([found["order_id"]])
-
-    def _check_own(self, caller: Caller) -> None:
-        """Raise ForbiddenError if a caller who is no operator may not submit this order."""
-        own, why = caller.identity, ""
-        if not own.key_id or own.within is not None:
-            why = "Orders are submitted with a virtual key."
-        elif self.agent_id not in own.agents:
-            why = f"This key does not name {self.agent_id!r} among its agents."
-        elif not self.given.isdisjoint(_OPERATORS_OWN):
-            why = f"The role {own.role} may not set {', '.join(_OPERATORS_OWN)} of an order."
-        elif self.user_id not in ("", own.user_id):
-            why = "This key may not name another user."
-        if why:
+    submitted_as, own = key, caller.identity
+    if not caller.may(_OPERATES):
+        if why := _why_not(caller, agent_id, user_id, given):
             raise ForbiddenError(why)
+        submitted_as = f"{own.key_id}/{key}" if key else ""
+    wanted = Submission(
+        agent_id=agent_id, task=task, queue=queue, priority=priority,
+        due=expiry_of(after) if after else None, user_id=user_id,
+        subject_id=subject_id or caller.subject_id, tokens=tokens, usd=usd,
+        max_attempts=max_attempts,
+    )  # fmt: skip
+    if limiting := for_key or ("" if own.key_id == "dev" else own.key_id):
+        wanted = bind_to_key(root.ledger, wanted, limiting)
+    order_id = root.orders.submit(wanted, by=caller.name, key=submitted_as)
+    if wait:
+        found = _detail(root, run_blocking(root.orders.ended(order_id)))
+        return Answer(found, _lines(found), found["state"] != "completed")
+    return Answer(root.orders.get(order_id).to_dict(), [order_id])
+
+
+def _why_not(caller: Caller, agent_id: str, user_id: str, given: frozenset[str]) -> str:
+    """Return why a caller who is no operator may not submit an order; empty if it may."""
+    own = caller.identity
+    if not own.key_id or own.within is not None:
+        return "Orders are submitted with a virtual key."
+    if agent_id not in own.agents:
+        return f"This key does not name {agent_id!r} among its agents."
+    if not given.isdisjoint(_OPERATORS_OWN):
+        return f"The role {own.role} may not set {', '.join(_OPERATORS_OWN)} of an order."
+    return "" if user_id in ("", own.user_id) else "This key may not name another user."
 
 
 @verb(
@@ -187,6 +184,9 @@ def show_order(root: RootPort, caller: Caller, *, order_id: str = _order_id()) -
     """Show an order with its state, task and response.
 
     With the permission `call` alone, only orders of the caller's key are found.
+
+    Returns:
+        The order with its state, task and, once it ended, its response or notice.
 
     Raises:
         NotFoundError: the order does not exist, or belongs to another key.
@@ -212,6 +212,9 @@ def change_order(
     """Cancel, pause, resume or retry an order.
 
     With the permission `call` alone, only cancelling an order of the caller's key is allowed.
+
+    Returns:
+        The order in its new state. A running order is stopped by its worker.
 
     Raises:
         ForbiddenError: the caller may only cancel.
@@ -245,6 +248,9 @@ def fork_order(
     root: RootPort, caller: Caller, *, by: str | None = by(), order_id: str = _order_id()
 ) -> dict[str, Any]:
     """Submit the content of an earlier order as a new order.
+
+    Returns:
+        ``order_id`` of the new order, which has the same limits.
 
     Raises:
         NotFoundError: the order does not exist.

@@ -6,12 +6,14 @@ import io
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
+from remit.operations.files import io_errors
 from remit.operations.operation import Answer, Note, field, verb
 from remit.operations.ports import Caller, RootPort
 
@@ -99,15 +101,10 @@ def pack_package(
     # An archive that others would refuse is refused here, where it can be changed.
     manifest = read_archive(io.BytesIO(data), package_settings(root.path)).manifest
     target = target or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
-    try:
+    step = "Choose another file with `remit package pack --out FILE`."
+    with io_errors(target, "written", partial(PackageError, "unreadable", next_step=step)):
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, data)
-    except OSError as error:
-        raise PackageError(
-            "unreadable",
-            f"{target} cannot be written: {error.strerror or error}.",
-            next_step="Choose another file with `remit package pack --out FILE`.",
-        ) from error
     return {
         "package_id": manifest.package_id, "version": manifest.version,
         "archive": str(target), "digest": f"sha256:{sha256_hex(data)}", "bytes": len(data),
@@ -235,15 +232,10 @@ def _view(root: RootPort, argument: str) -> Archive:
     if argument.startswith("PKG-") and not argument.endswith(".tar.gz") and not path.exists():
         installed = Registry.from_ledger(root.ledger).require(argument)
         path = root.place.path / archive_path(installed)
-    try:
-        with path.open("rb") as stream:
-            return read_archive(stream, package_settings(root.path))
-    except OSError as error:
-        raise PackageError(
-            "unreadable",
-            f"{path} cannot be read: {error.strerror or error}.",
-            next_step="Give a package archive, a directory, or the id of an installed package.",
-        ) from error
+    step = "Give a package archive, a directory, or the id of an installed package."
+    kind = partial(PackageError, "unreadable", next_step=step)
+    with io_errors(path, kind=kind), path.open("rb") as stream:
+        return read_archive(stream, package_settings(root.path))
 
 
 def _manifest_lines(manifest: Manifest) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.extensions import INDEX, load_extension
 from remit.kernel.words import count
+from remit.operations.agent_tools import AgentTool, ToolCall
 from remit.operations.operation import Answer, Note, field, verb
 from remit.operations.ports import Caller, RootPort
 
@@ -153,6 +154,10 @@ def restore_packages(
 ) -> Answer:  # fmt: skip
     """Restore changed and missing files of installed packages.
 
+    Returns:
+        ``restored``, the paths of the files. A command says of each whether a changed file was
+        there.
+
     Raises:
         PackageError: a package is not installed, or its archive is missing.
     """
@@ -168,7 +173,36 @@ def _list_installed_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"{one['package_id']:<{width}}  {one['version']:<8}  {signed:<8}  {one['title']}"
 
 
-@verb("package list", repairs=True, lines=_list_installed_lines)
+_ROW = ("package_id", "version", "title", "plane_id", "spec_id", "framework_id")
+
+
+def _shape(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the packages with a few of their facts."""
+    rows = [{**{name: one[name] for name in _ROW}, "signed": not one["signature"]["waived"]}
+            for one in found["packages"]]  # fmt: skip
+    return {**found, "packages": rows}
+
+
+def _say(output: dict[str, Any]) -> str:
+    rows = output["packages"]
+    names = ", ".join(f"{row['package_id']} {row['version']}" for row in rows)
+    among = "" if len(rows) == output["count"] else ", among them"
+    return f"There are {output['count']} packages installed{among}: {names}."
+
+
+_TOOL = AgentTool(
+    name="list_packages", label="packages", has_status=False, shape=_shape,
+    about="List all installed packages: their ids, versions, titles and what they belong to.",
+    examples=(
+        "list all installed packages", "which packages are installed?", "show the packages",
+        "what is installed here?", "how many packages are there?",
+        "which version of the software is running?",
+    ),
+    describe=_say,
+)  # fmt: skip
+
+
+@verb("package list", repairs=True, lines=_list_installed_lines, agent_tools=(_TOOL,))
 def list_installed(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List installed packages: your own first, then those shipped with Remit."""
     found = root.packages(caller).registry().packages.values()
@@ -191,7 +225,11 @@ def compare_registry(
     check: bool = field("Exit 1 if the registries differ from the ledger.", False),
     rebuild: bool = field("Rebuild the registries from the ledger.", False),
 ) -> Answer:  # fmt: skip
-    """Compare the registries of installed files with the ledger."""
+    """Compare the registries of installed files with the ledger.
+
+    Returns:
+        ``equal``, ``differing`` (paths of files) and ``sha256`` of the registry in the ledger.
+    """
     manager = root.packages(caller)
     if rebuild:
         manager.rebuild()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from remit.ledger import Batch, LedgerClient
     from remit.packages import PackageManager, RootPrices
     from remit.packages.gates import GateContext
+    from remit.routing import Router
 
 
 class ForbiddenError(RemitError):
@@ -52,6 +53,7 @@ class RootPort:
         approvals: the requests for approval.
         prices: the prices in force.
         gateway: the gateway; only a server has one.
+        screen: columns of the output, and True if it has colours.
         note: shows a message for people.
         step: shows the name of a step before the step.
         log_sender: returns the function that sends entries to a receiver of OpenTelemetry logs; the
@@ -70,6 +72,7 @@ class RootPort:
     approvals: ApprovalQueue
     prices: RootPrices
     gateway: LLMGateway
+    screen: tuple[int, bool] = (120, False)
     note: Callable[[str], None]
     step: Callable[[str], None]
     log_sender: Callable[[str, str], Callable[[Batch], None]]
@@ -80,6 +83,10 @@ class RootPort:
 
     def gate_context(self) -> GateContext:
         """Return the inputs of the gates."""
+        raise NotImplementedError
+
+    def router(self, caller: Caller) -> Router:
+        """Return the router; a command opens a runtime in the caller's name for it."""
         raise NotImplementedError
 
     def governance(self, caller: Caller) -> Governance:

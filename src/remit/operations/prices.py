@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError, nearest
+from remit.operations.files import io_errors
 from remit.operations.operation import Answer, Feed, Note, feed_of, field, verb
 from remit.operations.ports import Caller, RootPort
 
@@ -59,13 +61,8 @@ def _read(
 
     from remit.providers.prices import Overlay, is_litellm, read_litellm
 
-    try:
+    with io_errors(file, kind=partial(RemitError, next_step="Give a file that you can read.")):
         data = file.read_bytes()
-    except OSError as error:
-        raise RemitError(
-            f"{file} cannot be read: {error.strerror}.",
-            next_step="Give a file that you can read.",
-        ) from error
     known = _known_providers(found, root)
     for name in providers:
         _check_provider(name, known)
@@ -112,6 +109,9 @@ def list_prices(
     """List the prices in force, sorted by provider and model, with source and date.
 
     With PATTERN (gpt-4o*), those of matching models.
+
+    Returns:
+        A list, page by page, with the versions of the tables.
     """
     from remit.packages import recorded_prices
 
@@ -143,6 +143,9 @@ def show_price(
     provider: str | None = _provider(),
 ) -> dict[str, Any]:  # fmt: skip
     """Show the price of a model, by any of its names, and its origin.
+
+    Returns:
+        ``price`` with its surcharges, and the versions of the tables.
 
     Raises:
         InvalidInputError: no provider has the model, or several have and none is named.
@@ -226,6 +229,9 @@ def set_price(
     Sizes and names of a known model are kept. An unknown model needs --provider, --context-window
     and --max-output-tokens; without them its calls have no upper bound.
 
+    Returns:
+        The version of the prices, the changes, and ``entry``, which is None if nothing changed.
+
     Raises:
         InvalidInputError: no provider has the model, or several have and none is named.
         RemitError: a price cannot be used, or a package installed the file.
@@ -272,6 +278,9 @@ def unset_price(
 ) -> dict[str, Any]:  # fmt: skip
     """Remove a price of your own, so that the shipped one applies, if any.
 
+    Returns:
+        The version of the prices, the changes, and ``entry``, which is None if nothing changed.
+
     Raises:
         InvalidInputError: no model is named, or a model and all prices are.
         RemitError: the model has no price of the operator, or a package installed the file.
@@ -310,6 +319,9 @@ def import_prices(
     FILE is a table as in docs/prices.md, or LiteLLM's model_prices_and_context_window.json, of
     which the prices that differ are taken.
 
+    Returns:
+        As :func:`set_price`; of a LiteLLM file also the numbers of equal and of skipped prices.
+
     Raises:
         InvalidInputError: a provider is unknown.
         RemitError: the file cannot be read or is wrong, or a package installed the own prices.
@@ -340,6 +352,9 @@ def diff_prices(
     pattern: str | None = _pattern(),
 ) -> dict[str, Any]:  # fmt: skip
     """Compare your own prices with the shipped ones; with FILE, the prices in force with it.
+
+    Returns:
+        The differences, with the versions of the tables. Nothing is changed.
 
     Raises:
         InvalidInputError: a provider is unknown.

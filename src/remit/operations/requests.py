@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from remit.kernel.errors import InvalidInputError, excerpt
@@ -110,6 +111,9 @@ def result_form(name: str) -> type[BaseModel]:
 
     Args:
         name: its name in the OpenAPI document, as in :attr:`Operation.result`.
+
+    Raises:
+        KeyError: no form has the name.
     """
     from remit.operations.results import (
         budgets,
@@ -125,6 +129,18 @@ def result_form(name: str) -> type[BaseModel]:
             found: type[BaseModel] = vars(module)[name]
             return found
     raise KeyError(name)
+
+
+def argument_type(item: Field) -> Any:
+    """Return the type of a tool's argument, with its limits, examples and known values."""
+    from pydantic import Field as Described
+    from pydantic.json_schema import SkipJsonSchema
+
+    known: Any = {"enum": list(item.known())} if item.known else None
+    more = Described(examples=list(item.examples) or None, json_schema_extra=known)
+    kind: Any = Annotated[_annotated(replace(item, type=item.inner), False), more]
+    nothing: Any = SkipJsonSchema[None]  # type: ignore[misc]
+    return kind | nothing if item.default is None else kind
 
 
 def _annotated(item: Field, is_query: bool) -> Any:

@@ -28,7 +28,7 @@ _STATES = {"WO_COMPLETED": "completed", "WO_FAILED": "failed", "WO_EXECUTING": "
 
 @verb(
     route="GET /sessions", summary="List sessions", result="SessionPage", member="sessions",
-    endpoint="sessions", tools=("list_sessions",),
+    endpoint="sessions",
 )  # fmt: skip
 def list_sessions(root: RootPort, caller: Caller) -> Feed:
     """Return sessions that began with a ``SESSION_START``, latest first.
@@ -48,7 +48,7 @@ def list_sessions(root: RootPort, caller: Caller) -> Feed:
 
 @verb(
     route="GET /sessions/{session_id:path}", summary="One session", result="SessionDetail",
-    member="turn_list", endpoint="session", tools=("session_overview", "reconstruct_session"),
+    member="turn_list", endpoint="session", tools=("session_overview",),
 )  # fmt: skip
 def show_session(
     root: RootPort, caller: Caller, *, session_id: str = field("Id of the session.")
@@ -74,7 +74,7 @@ def show_session(
 
 @verb(
     route="GET /traces/{work_order_id:path}", summary="Trace of a work order", tag="sessions",
-    result="Trace", member="steps", endpoint="trace", tools=("trace_prompt_journey",),
+    result="Trace", member="steps", endpoint="trace",
 )  # fmt: skip
 def show_trace(
     root: RootPort, caller: Caller, *, work_order_id: str = field("Id of the work order.")

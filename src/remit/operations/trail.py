@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count, cut
+from remit.operations.files import io_errors
 from remit.operations.operation import Answer, Document, Feed, facts, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
@@ -87,6 +88,9 @@ def verify_trail(
 ) -> Answer:
     """Check the hash of every thought and its link to the one before; exit 1 if one fails.
 
+    Returns:
+        The report: ``verified``, the numbers of thoughts and tasks, and the problems.
+
     Raises:
         RemitError: the task has no thoughts.
     """
@@ -111,6 +115,9 @@ def add_thought(
     session_id: str = field("Session of the thought.", "", flag="--session"),
 ) -> dict[str, Any]:  # fmt: skip
     """Record a thought.
+
+    Returns:
+        The thought with its hash, and the id of its THOUGHT_RECORD.
 
     Raises:
         InvalidInputError: a value cannot be used.
@@ -139,12 +146,9 @@ def export_thoughts(
     return Document(write, target)
 
 
-def _import_thoughts_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the number of thoughts."""
-    yield count(found["thoughts"], "thought")
-
-
-@verb("trail import", changes=True, lines=_import_thoughts_lines)
+@verb(
+    "trail import", changes=True, lines=lambda found: [count(found["thoughts"], "thought")]
+)  # fmt: skip
 def import_thoughts(
     root: RootPort, caller: Caller, *, source: str = field("File of the thoughts.", flag="")
 ) -> dict[str, Any]:
@@ -160,8 +164,5 @@ def import_thoughts(
 
     if source == "-":
         return {"thoughts": import_thought_records(root.ledger, sys.stdin.buffer)}
-    try:
-        with Path(source).open("rb") as file:
-            return {"thoughts": import_thought_records(root.ledger, file)}
-    except OSError as error:
-        raise InvalidInputError(f"{source} cannot be read: {error.strerror or error}.") from error
+    with io_errors(source, kind=InvalidInputError), Path(source).open("rb") as file:
+        return {"thoughts": import_thought_records(root.ledger, file)}

@@ -41,7 +41,11 @@ def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
 
 @verb("package trust restore", lines=_policy_lines)
 def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Rebuild the trust file from the ledger, and replace the current file."""
+    """Rebuild the trust file from the ledger, and replace the current file.
+
+    Returns:
+        The policy in force after the change.
+    """
     from remit.packages import package_lock, trust
 
     place = root.place.path
@@ -101,6 +105,9 @@ def trust_key(
 ) -> dict[str, Any]:  # fmt: skip
     """Trust a key (ed25519: and 64 hex digits), or change its name or packages.
 
+    Returns:
+        The policy after the change, and ``entry``, which is empty if nothing changed.
+
     Raises:
         PackageError: the key cannot be used.
     """
@@ -112,6 +119,9 @@ def trust_key(
 @verb("package trust retire", changes=True, lines=_change_lines)
 def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> dict[str, Any]:
     """Stop accepting new signatures of a key; installed packages stay valid.
+
+    Returns:
+        As :func:`trust_key`.
 
     Raises:
         PackageError: the key is unknown.
@@ -127,6 +137,9 @@ def revoke_trust(
 ) -> dict[str, Any]:  # fmt: skip
     """Revoke a compromised key permanently: all its signatures become invalid.
 
+    Returns:
+        As :func:`trust_key`.
+
     Raises:
         PackageError: the key is unknown.
     """
@@ -139,6 +152,9 @@ def set_threshold(
     number: int = field("Number of keys.", flag="", metavar="N", least=1),
 ) -> dict[str, Any]:  # fmt: skip
     """Set how many different keys must sign a package.
+
+    Returns:
+        As :func:`trust_key`.
 
     Raises:
         PackageError: fewer keys are trusted.
@@ -160,6 +176,9 @@ def new_package_key(
     name: str = field("Display name."),
 ) -> dict[str, Any]:  # fmt: skip
     """Create a key pair and print the public key, for others to trust.
+
+    Returns:
+        ``key_id``, ``name`` and ``public``. The private key is only in the file.
 
     Raises:
         PackageError: the file exists or cannot be written.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
-from remit.operations.operation import Document, Operation, Table, field
+from remit.operations.operation import Answer, Document, Table, field, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
@@ -35,125 +35,130 @@ def _only(name: str) -> Any:
     return field(f"Only usage of this {name}.", "", most=512)
 
 
-class ReadUsage(Operation):
+@verb(
+    "usage", "GET /usage", summary="Add up usage", form="UsageQuery", result="UsagePage",
+    tools=("usage",), instead_of_json=("csv", "parquet"), endpoint="usage",
+)  # fmt: skip
+def show_usage(
+    root: RootPort, caller: Caller, *,
+    since: str = field(
+        "Start of the range: today, yesterday, monday, 24h, 7d, or ISO 8601.", "7d", most=64
+    ),
+    until: str = field("End of the range, exclusive, in the same forms.", "now", most=64),
+    by: str = field(
+        "Group by hour, day, week or month; key, user, team, organisation, agent, session, "
+        "contract, provider, model, certainty. Empty: only the total.",
+        "model", most=256, metavar="A,B",
+    ),
+    key: str = field(
+        "Only usage of this virtual key: its id, or its name in a command.", "", most=512
+    ),
+    user: str = _only("user"),
+    team: str = _only("team"),
+    organisation: str = _only("organisation"),
+    agent: str = _only("agent"),
+    session: str = _only("session"),
+    contract: str = _only("contract"),
+    provider: str = _only("provider"),
+    model: str = _only("model"),
+    certainty: str = _only("certainty"),
+    time_zone: str = field("Time zone of days, such as Europe/Berlin.", "UTC", most=64),
+    why: bool = field(
+        "Show the reasons of fallbacks, with example exchanges.", False, door="command"
+    ),
+    limit: int | None = field(
+        "Largest number of rows: in a command, those of highest cost (default: all); in a page, 1 "
+        "to 500 (default: 50).", None, least=1,
+    ),
+    cursor: str | None = field("`next_cursor` of the previous page.", None, door="route"),
+    csv: bool = field("Print CSV.", False, door="command"),
+    parquet: Path | None = field(
+        "Write a Parquet file (extra parquet).", None, door="command", metavar="FILE"
+    ),
+) -> dict[str, Any] | Document | Answer:  # fmt: skip
     """Show usage and cost of calls, grouped by time, owner, model and more.
 
     Costs are listed by certainty: measured, estimated, or the upper bound for calls with unknown
     usage. Calls without a price are counted but not included in any cost. Only sums that were
     stored with each call are read.
+
+    Returns:
+        The sums by group and their total, page by page; for a command all groups, perhaps as a
+        file.
+
+    Raises:
+        InvalidInputError: a time, a name or the cursor cannot be used.
+        NotFoundError: a command names an unknown key.
+        RemitError: a Parquet file is wanted, and pyarrow is not installed.
     """
+    from remit.views import instant_of, read_fallbacks, read_usage
 
-    command, route, summary, form = "usage", "GET /usage", "Add up usage", "UsageQuery"
-    result, tools, instead_of_json = "UsagePage", ("usage",), ("csv", "parquet")
+    if why and (csv or parquet):
+        raise InvalidInputError("--why cannot be combined with --csv or --parquet.")
+    if csv and parquet:
+        raise InvalidInputError("Choose one of --json, --csv and --parquet.")
+    given = (key, user, team, organisation, agent, session, contract, provider, model, certainty)
+    where = {name: value for name, value in zip(_OWNERS, given, strict=True) if value}
+    if caller.is_local and key not in ("", "dev"):  # dev mode's own is no virtual key
+        where["key"] = root.keys.find(key).key_id
+    names = [name for one in by.split(",") if (name := one.strip())]
+    ends = [instant_of(one, time_zone) for one in (since, until)]
+    end = None if caller.is_local and until == "now" else ends[1]
+    of: dict[str, Any] = {"since": ends[0], "until": end, "where": where}
+    if caller.is_local:
+        paged: dict[str, Any] = {"limit": limit}
+    elif limit is not None and limit > _MAX_PAGE:
+        raise InvalidInputError(f"limit is larger than {_MAX_PAGE}.")
+    else:
+        paged = {"limit": limit or _LISTED, "order": "name", "after": _place(cursor)}
+    found = read_usage(root.ledger, by=names, time_zone=time_zone, **paged, **of)
+    if csv:
+        return Document(_csv(names, found.rows))
+    if parquet:
+        note = f"{count(len(found.rows), 'row')} written to {parquet}."
+        return Document(_parquet(names, found.rows), parquet, note)
+    shown = {
+        "since": found.since.isoformat(), "until": found.until.isoformat(),
+        "time_zone": time_zone, "by": names, "rows": [row.to_dict() for row in found.rows],
+        "total": None if cursor else read_usage(root.ledger, **of).rows[0].to_dict(),
+    }  # fmt: skip
+    if not caller.is_local:
+        return {**shown, "next_cursor": found.more and _cursor(found.more)}
+    if why:
+        reasons = read_fallbacks(root.ledger, by=names, **of)
+        rows = [one.to_dict() for one in reasons.reasons]
+        shown["fallbacks"] = {"calls": reasons.calls, "read": reasons.read, "reasons": rows}
+    return Answer(shown, _lines(root, shown, limit or _LISTED))
 
-    since: str = field(
-        "Start of the range: today, yesterday, monday, 24h, 7d, or ISO 8601.", "7d", most=64
-    )
-    until: str = field("End of the range, exclusive, in the same forms.", "now", most=64)
-    by: str = field(
-        "Group by hour, day, week or month; key, user, team, organisation, agent, session, "
-        "contract, provider, model, certainty. Empty: only the total.",
-        "model", most=256, metavar="A,B",
-    )  # fmt: skip
-    key: str = field(
-        "Only usage of this virtual key: its id, or its name in a command.", "", most=512
-    )
-    user: str = _only("user")
-    team: str = _only("team")
-    organisation: str = _only("organisation")
-    agent: str = _only("agent")
-    session: str = _only("session")
-    contract: str = _only("contract")
-    provider: str = _only("provider")
-    model: str = _only("model")
-    certainty: str = _only("certainty")
-    time_zone: str = field("Time zone of days, such as Europe/Berlin.", "UTC", most=64)
-    why: bool = field(
-        "Show the reasons of fallbacks, with example exchanges.", False, door="command"
-    )
-    limit: int | None = field(
-        "Largest number of rows: in a command, those of highest cost (default: all); in a page, 1 "
-        "to 500 (default: 50).", None, least=1,
-    )  # fmt: skip
-    cursor: str | None = field("`next_cursor` of the previous page.", None, door="route")
-    csv: bool = field("Print CSV.", False, door="command")
-    parquet: Path | None = field(
-        "Write a Parquet file (extra parquet).", None, door="command", metavar="FILE"
-    )
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any] | Document:
-        """Return the sums by group, and their total; for a command, perhaps as a file.
+def _lines(root: RootPort, found: dict[str, Any], most: int) -> Iterator[str | Table]:
+    """Yield the range, the table of groups with the total, and the reasons of fallbacks."""
+    by = found["by"]
+    rows = found["rows"][:most] if by else []
+    shown = [*rows, found["total"]]
+    columns = [head for head, name in _FIGURES.items()
+               if head in _ALWAYS or any(row[name] for row in shown)]  # fmt: skip
+    declared = {scope: owner.name for scope, owner in root.directory.declared().items()}
+    firsts = [_names_of(by, row, declared) for row in rows]
+    firsts.append(["total", *[""] * (len(by) - 1)])
+    cells = [[*first, *(_cell(row[_FIGURES[head]]) for head in columns)]
+             for first, row in zip(firsts, shown, strict=True)]  # fmt: skip
+    since, until = (found[end][:16].replace("T", " ") for end in ("since", "until"))
+    yield f"{since} to {until} UTC"
+    yield Table([*(by or [""]), *columns], cells)
+    if len(found["rows"]) > most:
+        yield f"Only the first {most} rows are shown; raise --limit to see more."
+    if "fallbacks" in found:
+        yield from _why(found["fallbacks"], by)
 
-        Raises:
-            InvalidInputError: a time, a name or the cursor cannot be used.
-            NotFoundError: a command names an unknown key.
-        """
-        from remit.views import instant_of, read_fallbacks, read_usage
 
-        if self.why and (self.csv or self.parquet):
-            raise InvalidInputError("--why cannot be combined with --csv or --parquet.")
-        if self.csv and self.parquet:
-            raise InvalidInputError("Choose one of --json, --csv and --parquet.")
-        where = {name: value for name in _OWNERS if (value := getattr(self, name))}
-        if caller.is_local and where.get("key", "dev") != "dev":  # dev mode's own is no virtual key
-            where["key"] = root.keys.find(where["key"]).key_id
-        by = [name for one in self.by.split(",") if (name := one.strip())]
-        ends = [instant_of(one, self.time_zone) for one in (self.since, self.until)]
-        until = None if caller.is_local and self.until == "now" else ends[1]
-        of: dict[str, Any] = {"since": ends[0], "until": until, "where": where}
-        if caller.is_local:
-            paged: dict[str, Any] = {"limit": self.limit}
-        elif self.limit is not None and self.limit > _MAX_PAGE:
-            raise InvalidInputError(f"limit is larger than {_MAX_PAGE}.")
-        else:
-            paged = {"limit": self.limit or _LISTED, "order": "name", "after": _place(self.cursor)}
-        found = read_usage(root.ledger, by=by, time_zone=self.time_zone, **paged, **of)
-        if self.csv:
-            return Document(_csv(by, found.rows))
-        if self.parquet:
-            note = f"{count(len(found.rows), 'row')} written to {self.parquet}."
-            return Document(_parquet(by, found.rows), self.parquet, note)
-        shown = {
-            "since": found.since.isoformat(), "until": found.until.isoformat(),
-            "time_zone": self.time_zone, "by": by, "rows": [row.to_dict() for row in found.rows],
-            "total": None if self.cursor else read_usage(root.ledger, **of).rows[0].to_dict(),
-        }  # fmt: skip
-        if not caller.is_local:
-            return {**shown, "next_cursor": found.more and _cursor(found.more)}
-        declared = root.directory.declared()
-        self.names = {scope: owner.name for scope, owner in declared.items()}
-        if self.why:
-            why = read_fallbacks(root.ledger, by=by, **of)
-            reasons = [one.to_dict() for one in why.reasons]
-            shown["fallbacks"] = {"calls": why.calls, "read": why.read, "reasons": reasons}
-        return shown
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the range, the table of groups with the total, and the reasons of fallbacks."""
-        by, most = found["by"], self.limit or _LISTED
-        rows = found["rows"][:most] if by else []
-        shown = [*rows, found["total"]]
-        columns = [head for head, name in _FIGURES.items()
-                   if head in _ALWAYS or any(row[name] for row in shown)]  # fmt: skip
-        firsts = [self._names_of(by, row) for row in rows]
-        firsts.append(["total", *[""] * (len(by) - 1)])
-        cells = [[*first, *(_cell(row[_FIGURES[head]]) for head in columns)]
-                 for first, row in zip(firsts, shown, strict=True)]  # fmt: skip
-        since, until = (found[end][:16].replace("T", " ") for end in ("since", "until"))
-        yield f"{since} to {until} UTC"
-        yield Table([*(by or [""]), *columns], cells)
-        if len(found["rows"]) > most:
-            yield f"Only the first {most} rows are shown; raise --limit to see more."
-        if self.why:
-            yield from _why(found["fallbacks"], by)
-
-    def _names_of(self, by: Sequence[str], row: dict[str, Any]) -> list[str]:
-        found = []
-        for column in by:
-            value = row[column] or "(not recorded)"
-            name = row["key_name"] if column == "key" else self.names.get(f"{column}:{value}", "")
-            found.append(f"{name} ({value})" if name else value)
-        return found
+def _names_of(by: Sequence[str], row: Mapping[str, Any], declared: Mapping[str, str]) -> list[str]:
+    found = []
+    for column in by:
+        value = row[column] or "(not recorded)"
+        name = row["key_name"] if column == "key" else declared.get(f"{column}:{value}", "")
+        found.append(f"{name} ({value})" if name else value)
+    return found
 
 
 def _cell(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.words import count
-from remit.operations.files import archives
-from remit.operations.operation import Note, Operation, field
+from remit.operations.agent_tools import AgentTool, ToolCall
+from remit.operations.files import archives, io_errors
+from remit.operations.operation import Answer, Note, field, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
-    from remit.ledger.tlog import VerifierKey
+    from remit.ledger import Extract
+    from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
 _FETCH_S = 10
 _MAX_CHECKPOINT = 1_000_000
@@ -42,182 +45,221 @@ _MEMBERS = (
 )  # fmt: skip
 
 
-class VerifyLedger(Operation):
-    """Verify the whole ledger; exit 1 on a problem.
+def _requested(call: ToolCall) -> dict[str, Any]:
+    """Return the request of a full check; of a great ledger, from where the last check ended."""
+    root = call.root
+    return {"full": root.ledger.count() <= root.settings.gates.full_entries, "jobs": 1}
 
-    The command checks records, hash chain, tree, content, erasures and checkpoints. With --file, it
-    checks the file alone, without a root."""
 
-    command, tools = "ledger verify", ("verify_ledger",)
+_TOOL = AgentTool(
+    name="verify_ledger", label="verify", has_status=False, request=_requested,
+    about="Check that the ledger is intact: every record, link and content value; of a great one, "
+    "from where the last check ended.",
+    examples=(
+        "verify the ledger", "check the hash chain", "has anybody tampered with the ledger?",
+        "is the integrity of the log intact?",
+        "was anything in the record changed or altered after the fact?",
+        "prove that the hash chain holds",
+    ),
+    note="Cut to fit. `remit ledger verify` prints all problems.",
+)  # fmt: skip
 
+
+def _lines(found: dict[str, Any], archives: Sequence[Path] = ()) -> Iterator[str]:
+    """Yield the numbers and notes on their meaning, or the problems.
+
+    Args:
+        found: the JSON object of the report.
+        archives: the archives that were read.
+    """
+    if not found["verified"]:
+        yield (f"NOT VERIFIED: {count(found['problem_count'], 'problem')} in "
+               f"{count(found['entries'], 'entry')}")  # fmt: skip
+        yield from (f"  {problem}" for problem in found["problems"])
+        return
+    yield (f"verified: {count(found['entries'], 'entry')}, "
+           f"{count(found['contents'], 'content value')}, {found['erased']} erased")  # fmt: skip
+    if found["archived"]:
+        yield f"  archived: {count(found['archived'], 'more entry')}"
+    for name, number in sorted(found["erasures"].items()):
+        yield f"  content erased under {name}: {number}"
+    yield from (f"  cosigned by {name}" for name in found["witnesses"])
+    yield from (Note(f"Not checked: {said}.") for said in found["notes"])
+    if found["first_seq"]:
+        yield Note(f"Entries before {found['first_seq']} were not checked.")
+    if found["last_full"]:
+        yield Note(f"Verified earlier and not read again: {count(found['unread'], 'entry')}. "
+                   "The last full check, including the database file, was on "
+                   f"{found['last_full']}.")  # fmt: skip
+    if found["archived"] and not archives:
+        yield Note("Checked only by their hashes: "
+                   f"{count(found['archived'], 'archived entry')}; add --archive DIR to read "
+                   "them.")  # fmt: skip
+    yield Note(_STATUS[found["checkpoint"]].format(size=found["checkpoint_size"]))
+
+
+@verb("ledger verify", agent_tools=(_TOOL,), lines=_lines)
+def verify_ledger(
+    root: RootPort, caller: Caller, *,
     source: str | None = field("Checkpoint kept elsewhere.", None, flag="--checkpoint",
-                               metavar="FILE|URL")  # fmt: skip
+                               metavar="FILE|URL"),
     first: str = field("Skip entries before this sequence number.", "0", flag="--from",
-                       flag_default="0", metavar="SEQ")  # fmt: skip
-    jobs: int | None = field("Processes (default: one per core).", None, least=1)
+                       flag_default="0", metavar="SEQ"),
+    jobs: int | None = field("Processes (default: one per core).", None, least=1),
     full: bool = field(
         "Incremental continues from the last verification and rechecks only a sample of earlier "
         "entries (default: full).", True, flag="--full/--incremental",
-    )  # fmt: skip
+    ),
     witnesses: list[str] = field("Require the cosignature of this witness.", [], flag="--witness",
-                                 metavar="VKEY")  # fmt: skip
-    file: Path | None = field("Verify this extract or registration instead.", None)
+                                 metavar="VKEY"),
+    file: Path | None = field("Verify this extract or registration instead.", None),
     before: str | None = field("With --file of a registration: the latest time.", None,
-                               metavar="TIME")  # fmt: skip
-    key: str | None = field("With --file: the log's verifier key.", None, metavar="VKEY")
-    archives: list[Path] = archives()
+                               metavar="TIME"),
+    key: str | None = field("With --file: the log's verifier key.", None, metavar="VKEY"),
+    archives: list[Path] = archives(),
+) -> Answer:  # fmt: skip
+    """Verify the whole ledger; exit 1 on a problem.
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the result; a ledger that cannot be opened does not verify.
+    The command checks records, hash chain, tree, content, erasures and checkpoints. With --file, it
+    checks the file alone, without a root.
 
-        Raises:
-            InvalidInputError: the checkpoint's URL has another scheme than HTTP.
-            RemitError: a file or the checkpoint cannot be read.
-            TlogError: a key or the checkpoint cannot be parsed.
-        """
-        from remit.ledger import LedgerError, VerificationReport
-        from remit.ledger.tlog import VerifierKey
+    Returns:
+        The report; a ledger that cannot be opened does not verify.
 
-        keys = [VerifierKey.parse(text) for text in self.witnesses]
-        if self.file is not None:
-            return self._of_file(self.file, keys)
-        held = _read_checkpoint(self.source) if self.source else None
-        try:
-            ledger, unread = root.ledger, VerificationReport()
-            if self.archives:
-                with unread.guard("the segments"):
-                    ledger.attach(self.archives)
-            report = ledger.verify(
-                checkpoint=held,
-                first=int(self.first) if self.first.isdecimal() else self.first,
-                jobs=self.jobs or os.cpu_count() or 1,
-                witnesses=keys,
-                since_mark=not self.full,
-                progress=root.progress("verifying"),
-            )
-            report.merge(unread)
-        except LedgerError as error:
-            report = VerificationReport.of_failure(error)
-            if error.next_step:
-                root.note(f"next: {error.next_step}")
-        found = {name: getattr(report, name) for name in _MEMBERS}
-        return {**found, "problems": [str(problem) for problem in report.problems]}
+    Raises:
+        InvalidInputError: the checkpoint's URL has another scheme than HTTP.
+        RemitError: a file or the checkpoint cannot be read.
+        TlogError: a key or the checkpoint cannot be parsed.
+    """
+    from remit.ledger import LedgerError, VerificationReport
+    from remit.ledger.tlog import VerifierKey
 
-    def _of_file(self, file: Path, witnesses: Sequence[VerifierKey]) -> dict[str, Any]:
-        """Return the entries that a file proves, or the problem of a file that does not hold.
+    keys = [VerifierKey.parse(text) for text in witnesses]
+    if file is not None:
+        return _verify_file(file, source, keys, before, key)
+    held = _read_checkpoint(source) if source else None
+    try:
+        ledger, unread = root.ledger, VerificationReport()
+        if archives:
+            with unread.guard("the segments"):
+                ledger.attach(archives)
+        report = ledger.verify(
+            checkpoint=held,
+            first=int(first) if first.isdecimal() else first,
+            jobs=jobs or os.cpu_count() or 1,
+            witnesses=keys,
+            since_mark=not full,
+            progress=root.progress("verifying"),
+        )
+        report.merge(unread)
+    except LedgerError as error:
+        report = VerificationReport.of_failure(error)
+        if error.next_step:
+            root.note(f"next: {error.next_step}")
+    found = {name: getattr(report, name) for name in _MEMBERS}
+    found["problems"] = [str(problem) for problem in report.problems]
+    return Answer(found, _lines(found, archives), not report.verified)
 
-        Raises:
-            InvalidInputError: witnesses or a time are given, and the file is no registration; or
-                the time is not valid.
-            RemitError: the file or the checkpoint cannot be read.
-            TlogError: a key or the checkpoint is malformed, or is of another log.
-        """
-        from remit.ledger import LedgerFormatError, entry_id, read_batches, read_extract
-        from remit.ledger.tlog import SignedCheckpoint, VerifierKey
-        from remit.routing import REGISTRATION_FORMAT, read_registration
-        from remit.views import read_receipts
 
-        key, batches = None if self.key is None else VerifierKey.parse(self.key), None
-        held = SignedCheckpoint.parse(_read_checkpoint(self.source)) if self.source else None
-        kept = held.checkpoint if held else None
-        try:
-            with file.open("rb") as lines:
-                start = lines.readline()
-            is_batches = b'"previous_hash":' in start  # an extract has this text in quotes only
-            is_registration = not is_batches and _format_of(file) == REGISTRATION_FORMAT
-            if (witnesses or self.before) and not is_registration:
-                raise InvalidInputError(
-                    f"{file} is no registration, which --witness and --before need."
-                )
-            if self.before and not witnesses:
-                raise InvalidInputError("--before needs the key of a witness (--witness).")
-            if is_registration:
-                read = read_registration(file.read_bytes(), key, witnesses, self.before)
-                found, statement = read.extract, read.statement
-            elif is_batches:
-                with file.open("rb") as lines:
-                    batches = read_batches(lines, key, kept)
-                found, statement = batches.last, batches.statement
-            else:
-                found = read_extract(file.read_bytes(), key)
-                statement = found.statement
-            if held is not None and kept is not None:
-                held.verify(VerifierKey.parse(found.members["verifier_key"]))
-                if not (batches.shows_kept if batches else found.shows(kept)):
-                    raise LedgerFormatError(_NOT_SHOWN.format(
-                        kept.size, entry_id(kept.size - 1), found.signed.checkpoint.size
-                    ))  # fmt: skip
-        except OSError as error:
-            raise RemitError(f"{file} cannot be read: {error.strerror or error}.") from error
-        except LedgerFormatError as error:
-            return {"verified": False, "problems": [error.message]}
-        of, entries = dict(found.of), len(found.records)
-        if batches is not None:
-            of["first"], entries = batches.first, batches.end - batches.first
-        head, receipts = found.signed.checkpoint, read_receipts(found)
-        self.stated_key = found.members["verifier_key"]
-        self.kept_size = kept.size if kept else None
-        self.unproven = 0 if batches is None else batches.unproven
-        chosen = [one for one in receipts if one.entry_id == found.of.get("entry")]
-        self.facts = [line for one in chosen for line in one.lines()]
-        return {
-            "verified": True, "of": of, "entries": entries, "end": found.end,
-            "origin": head.origin, "size": head.size, "problems": [], "statement": statement,
-            "receipts": [dataclasses.asdict(one) for one in receipts],
-        }  # fmt: skip
+def _verify_file(
+    file: Path, source: str | None, witnesses: Sequence[VerifierKey], before: str | None,
+    key: str | None,
+) -> Answer:  # fmt: skip
+    """Return the entries that a file proves, or the problem of a file that does not hold.
 
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if something does not verify."""
-        return not found["verified"]
+    Args:
+        file: the extract, export by cursor or registration.
+        source: file or URL of a checkpoint that the file's log has to continue.
+        witnesses: keys of witnesses that have to have cosigned a registration.
+        before: the latest time of the cosignatures.
+        key: verifier key of the log; None for the key that the file states.
 
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the numbers and notes on their meaning, or the problems."""
-        if self.file is not None:
-            yield from self._lines_of_file(found)
-        elif not found["verified"]:
-            yield (f"NOT VERIFIED: {count(found['problem_count'], 'problem')} in "
-                   f"{count(found['entries'], 'entry')}")  # fmt: skip
-            yield from (f"  {problem}" for problem in found["problems"])
-        else:
-            yield (f"verified: {count(found['entries'], 'entry')}, "
-                   f"{count(found['contents'], 'content value')}, {found['erased']} "
-                   "erased")  # fmt: skip
-            if found["archived"]:
-                yield f"  archived: {count(found['archived'], 'more entry')}"
-            for name, number in sorted(found["erasures"].items()):
-                yield f"  content erased under {name}: {number}"
-            yield from (f"  cosigned by {name}" for name in found["witnesses"])
-            yield from self._notes(found)
+    Raises:
+        InvalidInputError: witnesses or a time are given, and the file is no registration; or
+            the time is not valid.
+        RemitError: the file or the checkpoint cannot be read.
+        TlogError: a key or the checkpoint is malformed, or is of another log.
+    """
+    from remit.ledger import LedgerFormatError
+    from remit.ledger.tlog import SignedCheckpoint, VerifierKey
+    from remit.views import read_receipts
 
-    def _lines_of_file(self, found: dict[str, Any]) -> Iterator[str]:
-        if not found["verified"]:
-            yield f"NOT VERIFIED: {found['problems'][0]}"
-            return
-        yield found["statement"]
-        yield from self.facts
-        if self.kept_size is not None:
-            yield Note(_STATUS["outside"].format(size=self.kept_size))
-        if self.unproven:
-            yield Note(f"{count(self.unproven, 'more line')} without a proof yet.")
-        if self.key is None:
-            yield Note(f"The file states the key {self.stated_key}. Compare it with the key that "
-                       "you have from another source, or pass that with --key.")  # fmt: skip
+    log = None if key is None else VerifierKey.parse(key)
+    held = SignedCheckpoint.parse(_read_checkpoint(source)) if source else None
+    try:
+        with io_errors(file):
+            found, statement, batches = _read_proof(file, log, held, witnesses, before)
+    except LedgerFormatError as error:
+        failed = {"verified": False, "problems": [error.message]}
+        return Answer(failed, [f"NOT VERIFIED: {error.message}"], has_failed=True)
+    of, entries = dict(found.of), len(found.records)
+    if batches is not None:
+        of["first"], entries = batches.first, batches.end - batches.first
+    head, receipts = found.signed.checkpoint, read_receipts(found)
+    lines = [statement]
+    for one in receipts:
+        if one.entry_id == found.of.get("entry"):
+            lines += one.lines()
+    if held is not None:
+        lines.append(Note(_STATUS["outside"].format(size=held.checkpoint.size)))
+    if batches is not None and batches.unproven:
+        lines.append(Note(f"{count(batches.unproven, 'more line')} without a proof yet."))
+    if key is None:
+        lines.append(Note(f"The file states the key {found.members['verifier_key']}. Compare it "
+                          "with the key that you have from another source, or pass that with "
+                          "--key."))  # fmt: skip
+    value = {
+        "verified": True, "of": of, "entries": entries, "end": found.end,
+        "origin": head.origin, "size": head.size, "problems": [], "statement": statement,
+        "receipts": [dataclasses.asdict(one) for one in receipts],
+    }  # fmt: skip
+    return Answer(value, lines)
 
-    def _notes(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield notes on the parts that were not checked, and on the checkpoint."""
-        for said in found["notes"]:
-            yield Note(f"Not checked: {said}.")
-        if found["first_seq"]:
-            yield Note(f"Entries before {found['first_seq']} were not checked.")
-        if found["last_full"]:
-            yield Note(f"Verified earlier and not read again: {count(found['unread'], 'entry')}. "
-                       "The last full check, including the database file, was on "
-                       f"{found['last_full']}.")  # fmt: skip
-        if found["archived"] and not self.archives:
-            yield Note("Checked only by their hashes: "
-                       f"{count(found['archived'], 'archived entry')}; add --archive DIR to read "
-                       "them.")  # fmt: skip
-        yield Note(_STATUS[found["checkpoint"]].format(size=found["checkpoint_size"]))
+
+def _read_proof(
+    file: Path, log: VerifierKey | None, held: SignedCheckpoint | None,
+    witnesses: Sequence[VerifierKey], before: str | None,
+) -> tuple[Extract, str, Any]:  # fmt: skip
+    """Return the verified extract of a file, its statement, and the proven lines of an export by
+    cursor; None for other files.
+
+    Raises:
+        InvalidInputError: witnesses or a time are given, and the file is no registration; or
+            the time is not valid.
+        LedgerFormatError: the file does not hold, or does not continue the checkpoint.
+        OSError: the file cannot be read.
+        TlogError: the checkpoint is of another log.
+    """
+    from remit.ledger import LedgerFormatError, entry_id, read_batches, read_extract
+    from remit.ledger.tlog import VerifierKey
+    from remit.routing import REGISTRATION_FORMAT, read_registration
+
+    kept, batches = held.checkpoint if held else None, None
+    with file.open("rb") as lines:
+        start = lines.readline()
+    is_batches = b'"previous_hash":' in start  # an extract has this text in quotes only
+    is_registration = not is_batches and _format_of(file) == REGISTRATION_FORMAT
+    if (witnesses or before) and not is_registration:
+        raise InvalidInputError(f"{file} is no registration, which --witness and --before need.")
+    if before and not witnesses:
+        raise InvalidInputError("--before needs the key of a witness (--witness).")
+    if is_registration:
+        read = read_registration(file.read_bytes(), log, witnesses, before)
+        found, statement = read.extract, read.statement
+    elif is_batches:
+        with file.open("rb") as lines:
+            batches = read_batches(lines, log, kept)
+        found, statement = batches.last, batches.statement
+    else:
+        found = read_extract(file.read_bytes(), log)
+        statement = found.statement
+    if held is not None and kept is not None:
+        held.verify(VerifierKey.parse(found.members["verifier_key"]))
+        if not (batches.shows_kept if batches else found.shows(kept)):
+            raise LedgerFormatError(_NOT_SHOWN.format(
+                kept.size, entry_id(kept.size - 1), found.signed.checkpoint.size
+            ))  # fmt: skip
+    return found, statement, batches
 
 
 def _format_of(file: Path) -> Any:
@@ -237,14 +279,10 @@ def _read_checkpoint(source: str) -> bytes:
         RemitError: the file cannot be read, or the URL cannot be fetched.
     """
     if "://" not in source:
-        try:
-            with Path(source).open("rb") as file:
-                return file.read(_MAX_CHECKPOINT)
-        except OSError as error:
-            raise RemitError(
-                f"The checkpoint {source} cannot be read: {error.strerror or error}.",
-                next_step="`remit ledger checkpoint --out FILE` writes one.",
-            ) from error
+        step = "`remit ledger checkpoint --out FILE` writes one."
+        kind = functools.partial(RemitError, next_step=step)
+        with io_errors(f"The checkpoint {source}", kind=kind), Path(source).open("rb") as file:
+            return file.read(_MAX_CHECKPOINT)
     if not source.startswith(("https://", "http://")):
         raise InvalidInputError(f"A checkpoint cannot be fetched from {source!r}.")
     import urllib.error  # much to import, for one option

@@ -23,6 +23,9 @@ def create_witness(
 ) -> dict[str, Any]:  # fmt: skip
     """Create a witness with a key and an empty state, and print the verifier key.
 
+    Returns:
+        ``key``, the verifier key.
+
     Raises:
         WitnessError: the directory contains a witness, or cannot be written.
         TlogError: the name cannot be used.
@@ -60,6 +63,10 @@ def show_witness(
     root: RootPort, caller: Caller, *, directory: Path = _directory()
 ) -> dict[str, Any]:
     """Show the cosigned size of each log, and the recorded evidence of misbehaviour.
+
+    Returns:
+        The name and key of the witness, and for each log its size and the numbers of forks and of
+        requests without proof.
 
     Raises:
         WitnessError: the directory contains no witness.

@@ -26,21 +26,28 @@ def _list_workers_lines(found: dict[str, Any]) -> Iterator[str | Table]:
 
 @verb("worker list", lines=_list_workers_lines)
 def list_workers(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """List running workers and the number of waiting orders."""
+    """List running workers and the number of waiting orders.
+
+    Returns:
+        ``workers``, the running ones, and ``queues``, the number of orders by queue and state.
+    """
     return {"workers": _seats(root).workers(), "queues": root.orders.stats()}
 
 
-def _drain_workers_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the number of workers."""
-    yield f"Asked to stop: {count(found['asked'], 'worker')}."
-
-
-@verb("worker drain", changes=True, lines=_drain_workers_lines)
+@verb(
+    "worker drain", changes=True,
+    lines=lambda found: [f"Asked to stop: {count(found['asked'], 'worker')}."],
+)  # fmt: skip
 def drain_workers(
     root: RootPort, caller: Caller, *,
     name: str = field("Name of the worker; all by default.", "", flag="", metavar="[NAME]"),
 ) -> dict[str, Any]:  # fmt: skip
-    """Stop a worker, or all workers without NAME, after their running turns."""
+    """Stop a worker, or all workers without NAME, after their running turns.
+
+    Returns:
+        ``asked``, the number of workers, found by the beginning of the name. The command does not
+        wait for them.
+    """
     return {"asked": _seats(root).drain(name)}
 
 

@@ -43,7 +43,7 @@ from remit.packages import (
     install_shipped,
     record_settings,
 )
-from remit.packages.gates import GATES, GateContext, GateReport, GateView, check_gates
+from remit.packages.gates import GATES, GateContext, GateReport, check_gates
 from remit.packages.shipped import move_aside
 from remit.packages.trust import recorded_trust
 from remit.runtime.providers import resolve_model
@@ -465,10 +465,17 @@ def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list
         ledger: ledger of the root.
         loaded: settings of the root with their sources.
     """
-    gates = GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
-    from remit.agents import admin_tools  # The import is slow.
+    from remit.agents import Redactor, admin_tools  # The imports are slow.
+    from remit.gateway.auth import Identity
+    from remit.operations import Caller, make_tools
+    from remit.runtime.open_root import OpenRoot
+    from remit.runtime.operations import all_operations
 
-    return admin_tools(ledger, root.path, loaded.settings.tools, loaded, gates=gates)
+    port = OpenRoot(lambda: (root, loaded), lambda: ledger)
+    caller, settings = Caller(Identity("ADMIN", "operator")), loaded.settings.tools
+    made = make_tools(all_operations(), port, lambda: caller, settings, Redactor.of(loaded))
+    tools = [tool for stated, tool in made if stated.label]
+    return admin_tools(ledger, root.path, settings, loaded, operations=tools)
 
 
 def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> frozenset[str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
     from remit.packages import PackageManager, RootPrices
     from remit.packages.gates import GateContext
+    from remit.routing import Router
+    from remit.runtime.runtime import Runtime
 
 
 # The parts import their rooms themselves, so that a command imports only the rooms that it uses.
@@ -96,6 +98,7 @@ class OpenRoot(RootPort):
         progress: shows the progress of long work, as :meth:`RootPort.progress`.
         note: shows a message for people.
         step: shows the name of a step before the step.
+        runtime: the open runtime; None if :meth:`router` opens one.
         parts: parts that exist already, by the name of their attribute.
     """
 
@@ -111,11 +114,13 @@ class OpenRoot(RootPort):
         progress: Callable[[str], Callable[[int, int], None]] = _no_progress,
         note: Callable[[str], None] = lambda text: None,
         step: Callable[[str], None] = lambda name: None,
+        runtime: Runtime | None = None,
         **parts: Any,
     ) -> None:
         self.find = find
         self.open_ledger = open_ledger
         self._given = parts
+        self._runtime, self._closes_runtime = runtime, runtime is None
         vars(self).update(parts, progress=progress, note=note, step=step)
 
     def __getattr__(self, name: str) -> Any:
@@ -154,6 +159,18 @@ class OpenRoot(RootPort):
 
         return gate_context(self.place, self.ledger, self.loaded)
 
+    def router(self, caller: Caller) -> Router:
+        """Return the router, which a runtime in the caller's name holds.
+
+        Raises:
+            RemitError: the runtime cannot be opened.
+        """
+        from remit.runtime.runtime import Runtime
+
+        if self._runtime is None:
+            self._runtime = Runtime.open(self.path, by=caller.name)
+        return self._runtime.router
+
     def governance(self, caller: Caller) -> Governance:
         """Return the object that decides on proposals in the caller's name.
 
@@ -182,6 +199,8 @@ class OpenRoot(RootPort):
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._runtime is not None and self._closes_runtime:
+            self._runtime.close()
         for part in ("approvals", "keys", "ledger"):
             if part in vars(self).keys() - self._given:
                 vars(self)[part].close()

@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
-from remit.agents import admin_tools
-from remit.agents.tools import Context, ToolDispatcher
-from remit.runtime import Runtime
+from remit.agents import Redactor, admin_tools
+from remit.agents.tools import Context, Tool, ToolDispatcher
+from remit.gateway.auth import Identity
+from remit.kernel.settings import ToolSettings
+from remit.operations import Caller, make_tools
+from remit.runtime import OpenRoot, Runtime
+from remit.runtime.operations import all_operations
 from tests.support.agents import anthropic_runtime, by_kind
 from tests.support.wire import Step
 
@@ -28,9 +32,18 @@ class Office:
         settings = self.runtime.loaded.settings.tools
         if most:
             settings = settings.model_copy(update={"max_output_bytes": most})
-        tools = admin_tools(self.runtime.ledger, self.root, settings, self.runtime.loaded)
+        tools = self.tools(settings)
         call = Context(tool_id, "k", f"WO-{session}-001", session) if session else None
         return ToolDispatcher(tools, settings).execute(tool_id, arguments, call=call)
+
+    def tools(self, settings: ToolSettings) -> list[Tool]:
+        """All tools of ADMIN."""
+        ledger, loaded = self.runtime.ledger, self.runtime.loaded
+        root = OpenRoot(lambda: (self.runtime.root, loaded), lambda: ledger)
+        caller = Caller(Identity("ADMIN", "operator"))
+        made = make_tools(all_operations(), root, lambda: caller, settings, Redactor.of(loaded))
+        tools = [tool for stated, tool in made if stated.label]
+        return admin_tools(ledger, self.root, settings, loaded, operations=tools)
 
     def output(self, tool_id: str, **more: Any) -> Any:
         """Its output; it must go well."""

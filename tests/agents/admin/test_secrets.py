@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents import RECALL, Redactor, admin_tools, cut_to_fit
+from remit.agents import RECALL, Redactor, cut_to_fit
 from remit.agents.admin import HIDDEN
 from remit.agents.admin.redaction import redact_assignments
 from remit.gateway.auth import KeyStore
 from remit.ledger import EVENTS, LedgerEntry
-from remit.packages.gates import GateView
 from tests.agents.admin.conftest import Office
 from tests.support.secrets import KEYS
 from tests.support.wire import message
@@ -34,8 +33,7 @@ JSON = st.recursive(
 def test_every_tool_may_run_again_and_says_what_it_takes(office: Offices) -> None:
     it = office(message("hello"))
     settings = it.runtime.loaded.settings.tools
-    gates = GateView(it.runtime.gate_context, by="ADMIN")
-    tools = admin_tools(it.runtime.ledger, it.root, settings, gates=gates)
+    tools = it.tools(settings)
     allowed = it.runtime.loaded.settings.chat.tools_allowed
     assert {tool.tool_id for tool in tools} == {*allowed, RECALL}
     labels = [tool.label for tool in tools]
@@ -94,7 +92,7 @@ def test_what_is_too_long_is_cut_and_named(office: Offices) -> None:
     assert shown["metadata"]["response"] == "short"
     assert shown["metadata"]["prompt"].startswith("ppp")
     assert "more characters]" in shown["metadata"]["prompt"]
-    assert output["cut"] == [f"{entry}: metadata.prompt"]
+    assert output["cut"] == ["entries.0.metadata.prompt"]
     assert "ledger show" in output["note"]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from remit.agents import admin_tools
-from remit.agents.tools import Tool
 from remit.ledger import Content, LedgerEntry
 from remit.runtime import Conversation
 from tests.agents.admin.conftest import Office
@@ -122,7 +120,7 @@ def test_a_journey_that_is_too_long_is_cut_and_says_so(office: Offices) -> None:
     it = office(message("w" * 30_000), message("short"))
     session = _talk(it, "say it", "again").session_id
     told = it.output("trace_prompt_journey", session_id=session, most=8192)
-    assert "query_ledger_full" in told["note"]
+    assert "entry_id, to see more" in told["note"]
     first, second = told["turns"]
     assert "more characters]" in first["response"]
     assert len(first["entry_id"]) == len("LED-00000000")
@@ -210,14 +208,11 @@ def test_why_a_model_answered(office: Offices) -> None:
     assert "Name a session" in it.error("explain_route")
     started = it.runtime.ledger.read_by_event_type("SESSION_START")[0]
     assert "neither a routing decision nor" in it.error("explain_route", entry_id=started.id)
-    (tool,) = [t for t in _tools(it) if t.tool_id == "explain_route"]
+    (tool,) = [
+        t for t in it.tools(it.runtime.loaded.settings.tools) if t.tool_id == "explain_route"
+    ]
     assert tool.describe is not None
     assert tool.describe(told) == said
-
-
-def _tools(it: Office) -> list[Tool]:
-    runtime = it.runtime
-    return admin_tools(runtime.ledger, it.root, runtime.loaded.settings.tools, runtime.loaded)
 
 
 def test_content_that_a_tools_result_cannot_carry_is_put_in_words(office: Offices) -> None:

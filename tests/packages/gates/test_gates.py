@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -13,16 +14,21 @@ from typing import Any
 import pytest
 
 from remit.agents import Redactor
-from remit.agents.admin import RootTools
 from remit.agents.tools import ToolDispatcher
+from remit.gateway.auth import Identity
 from remit.kernel.errors import ConfigError, RemitError
+from remit.kernel.root import Root
 from remit.kernel.schemas import first_problem
+from remit.kernel.settings import load_settings
 from remit.ledger import LedgerEntry
+from remit.operations import Caller, make_tools
 from remit.packages import EDITABLE_INSTALL, Framework, PackageKey, Registry, receipt_path, waived
 from remit.packages.distribution import Distribution
-from remit.packages.gates import GATES, GateView, check_gates
+from remit.packages.gates import GATES, check_gates
 from remit.packages.registry import receipt_bytes
 from remit.packages.trust import TrustPolicy, change_trust
+from remit.runtime import OpenRoot
+from remit.runtime.operations import all_operations
 from tests.packages.gates.conftest import House, fails
 from tests.packages.gates.test_orders import Writer, writing
 from tests.support.commands import run_remit
@@ -335,12 +341,15 @@ def test_admin_lists_packages_by_their_ids_and_checks_gates(house: House) -> Non
     house.write("HO1/stray.txt", "x")
     with house.context() as context:
         settings = context.settings.tools
-        view = GateView(lambda: context, by="admin-001")
+        loaded = replace(load_settings(None), settings=context.settings)
+        root = OpenRoot(lambda: (Root(house.path), loaded), lambda: context.ledger)
+        root.gate_context = lambda: context  # type: ignore[method-assign]
+        caller = Caller(Identity("admin-001", "operator"))
 
         def run(tool_id: str, most: int = settings.max_output_bytes, **arguments: Any) -> Any:
             limited = settings.model_copy(update={"max_output_bytes": most})
-            seen: Any = (context.ledger, context.root, None, limited, Redactor(), view)
-            tools = RootTools(*seen).tools()
+            made = make_tools(all_operations(), root, lambda: caller, limited, Redactor())
+            tools = [tool for _, tool in made]
             result = ToolDispatcher(tools, limited).execute(tool_id, arguments)
             assert result.status == "ok", result.error
             (tool,) = (one for one in tools if one.tool_id == tool_id)

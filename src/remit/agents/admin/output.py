@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
@@ -13,7 +13,7 @@ from remit.agents.admin.redaction import Redactor
 from remit.agents.tools import Tool, ToolError, current_call
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.json_text import dump
-from remit.kernel.settings import LoadedSettings, ToolSettings
+from remit.kernel.settings import ToolSettings
 from remit.ledger import Erased, LedgerClient
 
 SessionId = Annotated[str, Field(pattern="^SES-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
@@ -25,30 +25,6 @@ _MAX_DEPTH = 100
 _MIN_CHARACTERS = 64  # An id or a time is never cut.
 
 
-class GatePort(Protocol):
-    """The gates and packages of a root, as ADMIN's tools use them.
-
-    Runs gates and lists installed packages; packages cannot be changed through it.
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The gates there are."""
-        ...
-
-    def check(self, gate: str | None) -> dict[str, Any]:
-        """Run one gate, or all if ``gate`` is None.
-
-        Returns:
-            ``{"passed": …, "gates": [{"gate": …, "passed": …, …}]}``.
-        """
-        ...
-
-    def packages(self) -> list[dict[str, Any]]:
-        """Return a row for each installed package."""
-        ...
-
-
 @dataclass(frozen=True)
 class Toolset:
     """Tools that are methods, and the data they read.
@@ -56,18 +32,14 @@ class Toolset:
     Attributes:
         ledger: the ledger.
         root: the root, resolved.
-        loaded: settings with their sources.
         settings: settings of tools.
         redactor: removes secrets from output.
-        gates: checks the gates for tools that report on them; ``None`` if the runtime has none.
     """
 
     ledger: LedgerClient
     root: Path
-    loaded: LoadedSettings
     settings: ToolSettings
     redactor: Redactor
-    gates: GatePort | None = None
 
     def tools(self) -> list[Tool]:
         """Return the tools, in the order of their methods."""
@@ -78,17 +50,6 @@ class Toolset:
     def max_bytes(self) -> int:
         """Largest size of a shown text or JSON value, in bytes: half of the largest output."""
         return self.settings.max_output_bytes // 2
-
-    def shown(self, output: dict[str, Any], name: str, note: str) -> dict[str, Any]:
-        """Return ``output`` with its value ``name`` cut to fit; add ``note`` if it was cut.
-
-        Args:
-            output: the tool's output; it is not changed.
-            name: key of the value that may be long.
-            note: text of the member ``note``.
-        """
-        fitted = cut_to_fit(output[name], self.max_bytes)
-        return {**output, name: fitted.value, **({"note": note} if fitted.cut else {})}
 
 
 def caller_session(session_id: str | None = None) -> str:

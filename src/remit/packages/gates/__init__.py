@@ -6,7 +6,6 @@ from remit.packages.gates.runner import (
     GATES,
     GateReport,
     GateResult,
-    GateView,
     check_gates,
     latest_result,
 )
@@ -16,7 +15,6 @@ __all__ = [
     "GateContext",
     "GateReport",
     "GateResult",
-    "GateView",
     "check_gates",
     "check_settings",
     "latest_result",

@@ -67,6 +67,10 @@ def erase(
     An erasure of one entry also erases copies of its content in other entries of the session,
     and texts there that quote a longer part of it.
 
+    Returns:
+        Whether content was erased, and the numbers of values and entries. Without ``do``, nothing
+        is erased.
+
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.
         LeaseBusyError: another process changes the segments.
@@ -94,6 +98,9 @@ def retain(
 ) -> Answer:
     """Erase content older than [ledger.retention_days] for its event class.
 
+    Returns:
+        As :func:`erase`, for each event class.
+
     Raises:
         InvalidInputError: entries are archived, and no segments are given.
         LeaseBusyError: another process changes the segments.
@@ -115,7 +122,11 @@ def _compact_lines(found: dict[str, Any]) -> Iterator[str]:
 
 @verb("ledger compact", media_type="text/plain", lines=_compact_lines)
 def compact(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Remove erased bytes from the database files, if the erasure could not do so itself."""
+    """Remove erased bytes from the database files, if the erasure could not do so itself.
+
+    Returns:
+        ``remainder``, a sentence on bytes that remain; empty if none remain.
+    """
     return {"remainder": root.ledger.compact()}
 
 
@@ -129,7 +140,12 @@ def _recover_lines(found: dict[str, Any], batches: int) -> Iterator[str]:
 
 @verb("ledger recover")
 def recover(root: RootPort, caller: Caller) -> Answer:
-    """Settle calls of dead processes, and batches that ended."""
+    """Settle calls of dead processes, and batches that ended.
+
+    Returns:
+        ``settled``, the ids of settled calls; ``waiting``, the number of calls whose lease has not
+        expired; ``batches``, the number of open batches, if there are any.
+    """
     from remit.gateway import InFlightCalls
 
     calls = InFlightCalls(root.ledger, root.budgeter, charging=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError
-from remit.operations import Answer, Caller, RootPort, field, verb
+from remit.operations import AgentTool, Answer, Caller, RootPort, ToolCall, argument, field, verb
 
 if TYPE_CHECKING:
     from remit.packages.gates import GateReport
@@ -26,14 +26,52 @@ def _check_gates_lines(report: GateReport) -> Iterator[str]:
     yield f"{sum(gate.passed for gate in gates)} of {len(gates)} gates passed"
 
 
+_Gate = Literal["G0B", "G1", "G1-COMPLETE", "G2", "G3", "G4", "G5", "G6"]
+
+
+def _requested(call: ToolCall) -> dict[str, Any]:
+    return {"gates": [gate] if (gate := call.given["gate"]) else []}
+
+
+def _shape(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the report with the number of gates, and the names of those that fail."""
+    failed = [row["gate"] for row in found["gates"] if not row["passed"]]
+    return {**found, "count": len(found["gates"]), "failed": failed}
+
+
+def _say(output: dict[str, Any]) -> str:
+    """Return one sentence, with an error of the first two gates that fail."""
+    number, failed = output["count"], output["failed"]
+    if output["passed"]:
+        return f"All {number} gates pass." if number > 1 else "The gate passes."
+    errors = {row["gate"]: next(iter(row["errors"]), "") for row in output["gates"]}
+    reasons = "; ".join(f"{name}: {errors.get(name, 'not shown')}" for name in failed[:2])
+    return f"{len(failed)} of {number} gates fail: {reasons}"
+
+
+_TOOL = AgentTool(
+    name="gate_check", label="gates", has_status=False, request=_requested, shape=_shape,
+    about="Check the gates: whether packages, files, work orders, constraints, signatures and the "
+    "record are as they have to be. All of them, or one.",
+    arguments={"gate": argument("only this gate", type=_Gate)},
+    examples=(
+        "check the gates", "run all gates", "do all gates pass?",
+        "are the gates green, or why do they fail?", "status of the governance gates",
+        ("check gate G1", {"gate": "G1"}), "is the installation healthy?",
+    ),
+    describe=_say,
+    note="Cut to fit. `remit gate check` prints all of it.",
+)  # fmt: skip
+
+
 @verb(
     "gate check", "POST /gates", summary="Check gates", tag="governance", needs="manage_keys",
-    form="GateRequest", result="GateReportShape", tools=("gate_check",),
+    form="GateRequest", result="GateReportShape", agent_tools=(_TOOL,),
 )  # fmt: skip
 def check_installation(
     root: RootPort, caller: Caller, *,
     every: bool = field("Run all gates.", False, flag="--all", door="command"),
-    gates: list[Literal["G0B", "G1", "G1-COMPLETE", "G2", "G3", "G4", "G5", "G6"]] = field(
+    gates: list[_Gate] = field(
         "Gates to check; by default all.", [], flag="--gate", metavar="GATE",
         flag_help="Run this gate. Repeat for several gates.",
     ),
@@ -41,6 +79,10 @@ def check_installation(
     full: bool = field("Verify the whole ledger, including entries verified earlier.", False),
 ) -> dict[str, Any] | Answer:  # fmt: skip
     """Run gates, and record the results. A command exits with 0 unless --enforce is given.
+
+    Returns:
+        ``passed`` and the result of each gate. The ledger records GATE_PASSED or GATE_FAILED for
+        each gate.
 
     Raises:
         InvalidInputError: a command names neither all gates nor some.

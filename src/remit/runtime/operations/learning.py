@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import chain
@@ -14,7 +14,6 @@ from remit.kernel.words import count
 from remit.operations import (
     Answer,
     Caller,
-    Operation,
     RootPort,
     by,
     field,
@@ -176,85 +175,74 @@ def _judge_lines(one: JudgeReport) -> Iterator[str]:
         yield f"  grade next        {' '.join(one.label_next)}"
 
 
-class SearchPrompt(Operation):
+@verb("learn prompt", changes=True)
+def search_prompt(
+    root: RootPort, caller: Caller, *,
+    contract_id: str = field("Id of the contract.", flag="", metavar="CONTRACT"),
+    usd: float = _usd(),
+    calls: int = field("Limit of model calls of the search.", 300, least=1),
+    examples: int = field(
+        "Number of latest exchanges that the search uses; half of them are for validation.", 40,
+        least=4,
+    ),
+    reflect: str | None = field(
+        "Model that proposes additions (default: derive them from the contract).", None
+    ),
+    json_schema: dict[str, Any] | None = _schema(),
+    references: dict[str, str] | None = _references(),
+    propose: bool = field("Create a proposal if the improvement is significant.", False),
+    reason: str = field("Reason of the proposal.", ""),
+) -> Answer:  # fmt: skip
     """Search for additions to a prompt that improve answers, and measure the best one.
 
     The search uses exchanges that are not held out. The best candidate is then tested once on the
     held-out exchanges, and only this test decides. If the budget runs out or the process is killed,
     run the command again to continue; recorded answers are not paid for twice.
+
+    Raises:
+        InvalidInputError: a proposal has no reason, the model has no provider, or the search
+            runs in another process.
+        RemitError: the contract is unknown or has too few exchanges.
     """
-
-    command, changes = "learn prompt", True
-
-    contract_id: str = field("Id of the contract.", flag="", metavar="CONTRACT")
-    usd: float = _usd()
-    calls: int = field("Limit of model calls of the search.", 300, least=1)
-    examples: int = field(
-        "Number of latest exchanges that the search uses; half of them are for validation.", 40,
-        least=4,
-    )  # fmt: skip
-    reflect: str | None = field(
-        "Model that proposes additions (default: derive them from the contract).", None
+    from remit.kernel.installation import InstalledFiles
+    from remit.learning import (
+        gradable_exchanges,
+        grader,
+        held_out_sides,
+        learnable_contract,
+        open_account,
+        recorded_grader,
     )
-    json_schema: dict[str, Any] | None = _schema()
-    references: dict[str, str] | None = _references()
-    propose: bool = field("Create a proposal if the improvement is significant.", False)
-    reason: str = field("Reason of the proposal.", "")
+    from remit.learning.meta import read_questions
+    from remit.learning.prompts import PromptLoop, Purse
+    from remit.runtime.runtime import Runtime
 
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Search, measure, and propose if requested.
-
-        Raises:
-            InvalidInputError: a proposal has no reason, the model has no provider, or the search
-                runs in another process.
-            RemitError: the contract is unknown or has too few exchanges.
-        """
-        from remit.runtime.runtime import Runtime
-
-        require_reason(self.propose, self.reason)
-        provider, _, model = (self.reflect or "").partition("/")
-        if self.reflect and not (provider and model):
-            raise InvalidInputError("Give --reflect as provider/model.")
-        reflect = (provider, model) if self.reflect else None
-        with Runtime.open(root.path, by=caller.name) as runtime, ExitStack() as held:
-            return self._searched(root, caller, runtime, held, reflect)
-
-    def _searched(
-        self, root: RootPort, caller: Caller, runtime: Runtime, held: ExitStack,
-        reflect: tuple[str, str] | None,
-    ) -> dict[str, Any]:  # fmt: skip
-        from remit.kernel.installation import InstalledFiles
-        from remit.learning import (
-            gradable_exchanges,
-            grader,
-            held_out_sides,
-            learnable_contract,
-            open_account,
-            recorded_grader,
-        )
-        from remit.learning.meta import read_questions
-        from remit.learning.prompts import PromptLoop, Purse
-
-        ledger, right, contract_id = runtime.ledger, self.references, self.contract_id
-        require_exchanges(ledger, right or ())
+    require_reason(propose, reason)
+    provider, _, model = (reflect or "").partition("/")
+    if reflect and not (provider and model):
+        raise InvalidInputError("Give --reflect as provider/model.")
+    with Runtime.open(root.path, by=caller.name) as runtime, ExitStack() as held:
+        ledger = runtime.ledger
+        require_exchanges(ledger, references or ())
         contract = learnable_contract(ledger, runtime.contracts, contract_id)
-        wanted = contract.output_schema if self.json_schema is None else self.json_schema
+        wanted = contract.output_schema if json_schema is None else json_schema
         open_account(runtime.budgeter, caller.name)
         loop = PromptLoop(
             runtime.gateway, ledger, runtime.contracts, InstalledFiles(runtime.root.path),
-            contract_id, grader(wanted, right), prices=runtime.prices.version,
-            kept=self._locked(runtime.root.path, held) / _name(wanted, right),
+            contract_id, grader(wanted, references), prices=runtime.prices.version,
+            kept=_locked(runtime.root.path, contract_id, held) / _name(wanted, references),
         )  # fmt: skip
         known = [one for one in gradable_exchanges(ledger, contract_id, contract)
-                 if right is None or one in right]  # fmt: skip
-        unused = note_unused(root, right or {}, known)
+                 if references is None or one in references]  # fmt: skip
+        unused = note_unused(root, references or {}, known)
         parted = held_out_sides(ledger, known)
-        learned = [one for one, held_out in parted.items() if not held_out][-self.examples :]
+        learned = [one for one, held_out in parted.items() if not held_out][-examples:]
         root.note(f"searching on {count(len(learned), 'exchange')}")
-        budget = round(self.usd * _NANO)
+        budget = round(usd * _NANO)
         found = loop.search(
-            learned, Purse(budget // _SEARCH, self.calls),
-            schema=wanted if right is None else None, reflect=reflect,
+            learned, Purse(budget // _SEARCH, calls),
+            schema=wanted if references is None else None,
+            reflect=(provider, model) if reflect else None,
             findings=[one for question in read_questions(ledger, runtime.contracts,
                                                          contract_id=contract_id)
                       if question.contract_version in ("", contract.version)
@@ -263,7 +251,7 @@ class SearchPrompt(Operation):
         measured: Measured | None = None
         missing, made = [], ""
         if not found.additions:
-            missing.append(self._why_none(found))
+            missing.append(_why_none(found, has_model=bool(reflect)))
         else:
             measured = loop.measure(
                 found.additions, known, budget_nano=budget - found.spent_nano,
@@ -271,80 +259,83 @@ class SearchPrompt(Operation):
             )  # fmt: skip
             if measured[0].ended == "budget":
                 missing.append("The budget was spent before all held-out exchanges were tested.")
-            elif self.propose:
-                by = recorded_grader(ledger, wanted, right)
-                made, refused = self._proposed(caller, runtime, loop, found, measured, learned, by)
+            elif propose:
+                recorded = recorded_grader(ledger, wanted, references)
+                made, refused = _proposed(
+                    loop, runtime, caller, found, measured, learned, reason, recorded
+                )
                 missing += refused
-        self.found, self.measured = found, measured
-        value = {"contract_id": contract_id, "search": asdict(found), "missing": missing,
-                 "unused_references": unused}  # fmt: skip
-        if measured is not None:
-            replay, predicted, gate = measured
-            value |= {"held_out": replay.summary(), "effect": predicted.to_dict(),
-                      "gate": gate.to_dict()}  # fmt: skip
-        return {**value, "proposal_id": made}
+    value = {"contract_id": contract_id, "search": asdict(found), "missing": missing,
+             "unused_references": unused}  # fmt: skip
+    if measured is not None:
+        replay, predicted, gate = measured
+        value |= {"held_out": replay.summary(), "effect": predicted.to_dict(),
+                  "gate": gate.to_dict()}  # fmt: skip
+    lines = _search_lines(found, measured, missing, made)
+    return Answer({**value, "proposal_id": made}, lines, propose and not made)
 
-    def _locked(self, root: Path, held: ExitStack) -> Path:
-        """Return the directory of the search, after locking it against other processes.
 
-        Raises:
-            InvalidInputError: another process uses the directory.
-        """
-        from remit.packages import PackageError, file_lock
+def _search_lines(
+    search: Found, measured: Measured | None, missing: Iterable[str], proposal_id: str
+) -> Iterator[str]:
+    """Yield the search, the measured effect and the missing data; a note on the proposal."""
+    yield f"candidates  {search.candidates}, {search.refused} additions refused, {search.ended}"
+    if measured is not None:
+        yield f"validation  {search.before:.3f} before, {search.after:.3f} after"
+        yield from (f"addition    {one}" for one in search.additions)
+        done, known, gate = measured
+        yield f"held out    {len(done.pairs)} of {done.wanted} tested, {done.failed} failed"
+        yield f"effect      {_interval(known)}"
+        yield f"            always valid [{gate.low:+.4f}, {gate.high:+.4f}]"
+    yield from (f"missing: {line}" for line in missing)
+    yield from proposed(proposal_id)
 
-        place = root / "replays" / "prompt" / self.contract_id
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            held.enter_context(file_lock(place / ".lock", 0))
-        except PackageError as error:
-            raise InvalidInputError(
-                f"`remit learn prompt {self.contract_id}` is running in another process.",
-                next_step="Wait until that process has ended, so that no answer is paid for twice.",
-            ) from error
-        return place
 
-    def _proposed(
-        self, caller: Caller, runtime: Runtime, loop: PromptLoop, found: Found, measured: Measured,
-        learned: Sequence[str], grader: dict[str, Any],
-    ) -> tuple[str, list[str]]:  # fmt: skip
-        """Return the id of the proposal and the missing data; one of them is empty."""
-        from remit.gateway.auth import Identity
-        from remit.learning.proposals import Learner, ProposalError
+def _locked(root: Path, contract_id: str, held: ExitStack) -> Path:
+    """Return the directory of a search, after locking it against other processes.
 
-        identity = Identity(caller.name, "operator")
-        learner = Learner(runtime.root, runtime.ledger, runtime.loaded, identity)
-        try:
-            made = loop.propose(learner, found, measured, learned, self.reason, grader)
-            return made.proposal_id, []
-        except ProposalError as error:
-            if error.code != "not_enough":
-                raise
-            return "", list(error.missing)
+    Raises:
+        InvalidInputError: another process uses the directory.
+    """
+    from remit.packages import PackageError, file_lock
 
-    def _why_none(self, found: Found) -> str:
-        if found.ended == "budget":
-            return "The search used up its budget. Raise --usd or --calls."
-        if not found.candidates and not self.reflect:
-            return "No candidate was found. Give a model that proposes additions with --reflect."
-        return "No candidate was better than the current prompt."
+    place = root / "replays" / "prompt" / contract_id
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        held.enter_context(file_lock(place / ".lock", 0))
+    except PackageError as error:
+        raise InvalidInputError(
+            f"`remit learn prompt {contract_id}` is running in another process.",
+            next_step="Wait until that process has ended, so that no answer is paid for twice.",
+        ) from error
+    return place
 
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if a proposal was requested and is missing."""
-        return self.propose and not found["proposal_id"]
 
-    def lines(self, found: dict[str, Any]) -> Iterator[str]:
-        """Yield the search, the measured effect and the missing data; a note on the proposal."""
-        search, measured = self.found, self.measured
-        yield f"candidates  {search.candidates}, {search.refused} additions refused, {search.ended}"
-        if measured is not None:
-            yield f"validation  {search.before:.3f} before, {search.after:.3f} after"
-            yield from (f"addition    {one}" for one in search.additions)
-            done, known, gate = measured
-            yield f"held out    {len(done.pairs)} of {done.wanted} tested, {done.failed} failed"
-            yield f"effect      {_interval(known)}"
-            yield f"            always valid [{gate.low:+.4f}, {gate.high:+.4f}]"
-        yield from (f"missing: {line}" for line in found["missing"])
-        yield from proposed(found["proposal_id"])
+def _proposed(
+    loop: PromptLoop, runtime: Runtime, caller: Caller, found: Found, measured: Measured,
+    learned: Sequence[str], reason: str, grader: dict[str, Any],
+) -> tuple[str, list[str]]:  # fmt: skip
+    """Return the id of a new proposal and the missing data; one of them is empty."""
+    from remit.gateway.auth import Identity
+    from remit.learning.proposals import Learner, ProposalError
+
+    identity = Identity(caller.name, "operator")
+    learner = Learner(runtime.root, runtime.ledger, runtime.loaded, identity)
+    try:
+        made = loop.propose(learner, found, measured, learned, reason, grader)
+        return made.proposal_id, []
+    except ProposalError as error:
+        if error.code != "not_enough":
+            raise
+        return "", list(error.missing)
+
+
+def _why_none(found: Found, *, has_model: bool) -> str:
+    if found.ended == "budget":
+        return "The search used up its budget. Raise --usd or --calls."
+    if not found.candidates and not has_model:
+        return "No candidate was found. Give a model that proposes additions with --reflect."
+    return "No candidate was better than the current prompt."
 
 
 def _name(schema: Any, references: Any) -> str:

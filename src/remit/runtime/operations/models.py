@@ -62,6 +62,9 @@ def pull_model(
 ) -> dict[str, Any]:  # fmt: skip
     """Download a known model (default: the configured one) and check its SHA-256.
 
+    Returns:
+        ``path`` of the file; None if ``if_needed`` is given and the configured model is not local.
+
     Raises:
         RemitError: the model is unknown, cannot be downloaded, or has another hash.
     """
@@ -83,6 +86,9 @@ def add_model(
     name: str | None = field("Name of the model (default: the file name).", None),
 ) -> dict[str, Any]:  # fmt: skip
     """Add a GGUF file of your own, for use with `remit chat --model NAME`.
+
+    Returns:
+        ``path`` of the copy in the store of models.
 
     Raises:
         RemitError: the file cannot be read, or is not in the format GGUF.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.words import count
 from remit.operations import Caller, Note, RootPort, field, verb
+from remit.operations.files import io_errors
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -49,6 +51,9 @@ def init_root(
     ),
 ) -> dict[str, Any]:  # fmt: skip
     """Create a root in DIRECTORY (default: ./.remit), or restore its missing files.
+
+    Returns:
+        The root, the number of new files, and the paths of files that were moved aside or changed.
 
     Raises:
         InvalidInputError: the root would be bare and have a new ledger, or the directory of the
@@ -104,6 +109,9 @@ def build_bootstrap(
 ) -> dict[str, Any]:
     """Write CP_BOOTSTRAP.tar.gz: this Remit and its packages. The build is reproducible.
 
+    Returns:
+        The path, hash and size of the file, and the packages in it.
+
     Raises:
         RemitError: the file cannot be written.
     """
@@ -114,14 +122,10 @@ def build_bootstrap(
 
     wheel = repack_wheel()
     data, manifest = build_bundle(wheel, shipped_archives(), _limits(root))
-    try:
+    step = "Choose a file in a writable directory."
+    with io_errors(target, "written", partial(RemitError, next_step=step)):
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, data)
-    except OSError as error:
-        raise RemitError(
-            f"{target} cannot be written: {error.strerror or error}.",
-            next_step="Choose a file in a writable directory.",
-        ) from error
     return {
         "out": str(target), "sha256": f"sha256:{sha256_hex(data)}", "bytes": len(data),
         "remit_version": manifest["remit_version"], "wheel": wheel[0],
@@ -154,6 +158,9 @@ def install_bootstrap(
     dev: bool = field("Accept unsigned packages; the waiver is recorded.", False),
 ) -> dict[str, Any]:  # fmt: skip
     """Install all packages of a bootstrap and run every gate; exit 1 if a gate fails.
+
+    Returns:
+        ``passed``, ``receipts`` of the packages, and the results of the ``gates``.
 
     Raises:
         InvalidInputError: no root is named. The nearest root is not meant.

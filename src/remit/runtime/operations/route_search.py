@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.words import count
-from remit.operations import Caller, Note, Operation, RootPort, Table, field
+from remit.operations import Answer, Caller, Note, RootPort, Table, field, verb
 from remit.operations.files import read_lines, read_prompts, read_table, require_exchanges
 
 if TYPE_CHECKING:
@@ -17,7 +17,46 @@ if TYPE_CHECKING:
 _BAR = 30  # characters
 
 
-class LearnRoute(Operation):
+@verb("route learn", changes=True)
+def learn_route(
+    root: RootPort, caller: Caller, *,
+    usd: float = field("Spending limit of all calls in US dollars; never exceeded.", least=0,
+                       is_open=True, flag="--budget-usd"),
+    spend: bool = field("Spend. Without --yes, only show the plan.", False, flag="--yes"),
+    name: str = field("Route to learn.", "auto", flag="--route"),
+    saving: float = field("Share of the best single model's cost to save.", 0.3, least=0, most=1,
+                          is_open=True),
+    usd_per_call: float | None = field(
+        "Limit of the average cost of a call in US dollars, instead of --saving.", None, least=0,
+        is_open=True,
+    ),
+    quality_floor: float = field(
+        "Choose the cheapest model with at least this expected reward.", 0.0, least=0, most=1
+    ),
+    prompts: list[tuple[Any, str]] = field(
+        'Prompts to ask in addition: JSON Lines of {"prompt": "…", "reference": "42"}.', [],
+        metavar="FILE", read=read_prompts,
+    ),
+    references: dict[str, str] = field(
+        'JSON Lines of {"exchange_id": "LED-…", "reference": "42"}.', {}, metavar="FILE",
+        read=read_lines,
+    ),
+    json_schema: dict[str, Any] | None = field(
+        "Grade answers by this JSON Schema.", None, flag="--schema", metavar="FILE",
+        read=read_table,
+    ),
+    test: str | None = field(
+        "Grade answers by this command: exit 0 is right, 1 is wrong; it reads "
+        '{"prompt": …, "answer": …}.', None,
+    ),
+    code: str | None = field("Grade answers by this Python function of prompt and answer.", None,
+                             metavar="MODULE:FUNCTION"),
+    judge: str | None = field("Grade answers by this model.", None, metavar="PROVIDER/MODEL"),
+    max_tokens: int = field(
+        "Token limit of an answer; the budget reservation depends on it.", 4096, least=1
+    ),
+    reason: str = field("Reason of the proposal (recorded permanently).", ""),
+) -> Answer:  # fmt: skip
     """Learn a cheaper route: grade, calibrate within a budget, fit, and propose.
 
     The command first checks gates and prices, finds graders for recorded prompts, and states how
@@ -25,116 +64,74 @@ class LearnRoute(Operation):
     models in a package, asks each model the prompts that it has not answered, fits the route, and
     proposes it. `remit learn adopt last` puts the proposal in force. Run the command again to
     continue; graded answers are not paid for twice. Exit 1 if there is no proposal.
+
+    Returns:
+        The plan; after the spending also the fit and the proposal.
+
+    Raises:
+        InvalidInputError: two graders contradict each other, a reference names no exchange, or
+            no prompt can be graded.
+        RemitError: a gate fails, or a model has no price.
     """
+    from remit.runtime import route_learner
+    from remit.runtime.route_graders import Graders, command_test, load_grader
+    from remit.runtime.runtime import Runtime
 
-    command, changes = "route learn", True
-
-    usd: float = field("Spending limit of all calls in US dollars; never exceeded.", least=0,
-                       is_open=True, flag="--budget-usd")  # fmt: skip
-    spend: bool = field("Spend. Without --yes, only show the plan.", False, flag="--yes")
-    name: str = field("Route to learn.", "auto", flag="--route")
-    saving: float = field("Share of the best single model's cost to save.", 0.3, least=0, most=1,
-                          is_open=True)  # fmt: skip
-    usd_per_call: float | None = field(
-        "Limit of the average cost of a call in US dollars, instead of --saving.", None, least=0,
-        is_open=True,
+    provider, _, model = (judge or "").partition("/")
+    if judge and not (provider and model):
+        raise InvalidInputError("Give --judge as provider/model.")
+    if test and code:
+        raise InvalidInputError("Give --test or --code, not both.")
+    wanted = route_learner.RouteWanted(
+        usd=usd, route=name, saving=saving, usd_per_call=usd_per_call,
+        quality_floor=quality_floor, max_tokens=max_tokens,
+        graders=Graders(
+            references=references, prompts=prompts, test=command_test(test) if test else None,
+            code=load_grader(code) if code else None, schema=json_schema,
+            judge=(provider, model) if judge else None,
+        ),
     )  # fmt: skip
-    quality_floor: float = field(
-        "Choose the cheapest model with at least this expected reward.", 0.0, least=0, most=1
-    )
-    prompts: list[tuple[Any, str]] = field(
-        'Prompts to ask in addition: JSON Lines of {"prompt": "…", "reference": "42"}.', [],
-        metavar="FILE", read=read_prompts,
-    )  # fmt: skip
-    references: dict[str, str] = field(
-        'JSON Lines of {"exchange_id": "LED-…", "reference": "42"}.', {}, metavar="FILE",
-        read=read_lines,
-    )  # fmt: skip
-    json_schema: dict[str, Any] | None = field(
-        "Grade answers by this JSON Schema.", None, flag="--schema", metavar="FILE",
-        read=read_table,
-    )  # fmt: skip
-    test: str | None = field(
-        "Grade answers by this command: exit 0 is right, 1 is wrong; it reads "
-        '{"prompt": …, "answer": …}.', None,
-    )  # fmt: skip
-    code: str | None = field("Grade answers by this Python function of prompt and answer.", None,
-                             metavar="MODULE:FUNCTION")  # fmt: skip
-    judge: str | None = field("Grade answers by this model.", None, metavar="PROVIDER/MODEL")
-    max_tokens: int = field(
-        "Token limit of an answer; the budget reservation depends on it.", 4096, least=1
-    )
-    reason: str = field("Reason of the proposal (recorded permanently).", "")
-
-    def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
-        """Return the plan; after the spending also the fit and the proposal.
-
-        Raises:
-            InvalidInputError: two graders contradict each other, a reference names no exchange, or
-                no prompt can be graded.
-            RemitError: a gate fails, or a model has no price.
-        """
-        from remit.runtime.route_graders import Graders, command_test, load_grader
-        from remit.runtime.route_learner import RouteWanted, figures_of, learn_route, plan_route
-        from remit.runtime.runtime import Runtime
-
-        provider, _, model = (self.judge or "").partition("/")
-        if self.judge and not (provider and model):
-            raise InvalidInputError("Give --judge as provider/model.")
-        if self.test and self.code:
-            raise InvalidInputError("Give --test or --code, not both.")
-        wanted = RouteWanted(
-            usd=self.usd, route=self.name, saving=self.saving, usd_per_call=self.usd_per_call,
-            quality_floor=self.quality_floor, max_tokens=self.max_tokens,
-            graders=Graders(
-                references=self.references, prompts=self.prompts,
-                test=command_test(self.test) if self.test else None,
-                code=load_grader(self.code) if self.code else None,
-                schema=self.json_schema, judge=(provider, model) if self.judge else None,
-            ),
+    with Runtime.open(root.path, by=caller.name) as runtime:
+        require_exchanges(runtime.ledger, references)
+        plan = route_learner.plan_route(runtime, wanted)
+        value: dict[str, Any] = {"plan": plan.to_dict()}
+        if not spend:
+            note = Note("Nothing was spent. Run the command again with --yes.")
+            return Answer(value, [*_plan_lines(plan, usd), note])
+        said = f"remit route learn: {saving:.0%} less cost, equal quality."
+        done = route_learner.learn_route(
+            runtime, wanted, plan, by=caller.name, progress=_progress(root),
+            reason=reason.strip() or said,
         )  # fmt: skip
-        with Runtime.open(root.path, by=caller.name) as runtime:
-            require_exchanges(runtime.ledger, self.references)
-            self.plan = plan_route(runtime, wanted)
-            value: dict[str, Any] = {"plan": self.plan.to_dict()}
-            if not self.spend:
-                return value
-            said = f"remit route learn: {self.saving:.0%} less cost, equal quality."
-            done = learn_route(
-                runtime, wanted, self.plan, by=caller.name, progress=_progress(root),
-                reason=self.reason.strip() or said,
-            )  # fmt: skip
-        self.done = done
-        return value | {
-            "permitted": done.permitted, "calls": done.calls, "graded": done.graded,
-            "usd": done.usd, "ended": done.ended, "missing": done.missing,
-            "proposal_id": "" if done.proposal is None else done.proposal.proposal_id,
-            "models": {
-                one: {"reward": reward, "usd_per_call": cost}
-                for one, (reward, cost) in done.means.items()
-            },
-            "fit": None if isinstance(done.fit, str) else figures_of(done.fit),
-        }  # fmt: skip
+    proposal_id = "" if done.proposal is None else done.proposal.proposal_id
+    value |= {
+        "permitted": done.permitted, "calls": done.calls, "graded": done.graded,
+        "usd": done.usd, "ended": done.ended, "missing": done.missing,
+        "proposal_id": proposal_id,
+        "models": {
+            one: {"reward": reward, "usd_per_call": cost}
+            for one, (reward, cost) in done.means.items()
+        },
+        "fit": None if isinstance(done.fit, str) else route_learner.figures_of(done.fit),
+    }  # fmt: skip
+    lines = [*_plan_lines(plan, usd), *_done_lines(done, usd), _next_step(done, proposal_id[:12])]
+    return Answer(value, lines, not proposal_id)
 
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if there is no proposal after the spending."""
-        return self.spend and not found["proposal_id"]
 
-    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the plan, the calls and the fit, and a note on the next command."""
-        yield from _plan_lines(self.plan, self.usd)
-        if not self.spend:
-            yield Note("Nothing was spent. Run the command again with --yes.")
-            return
-        yield from _done_lines(self.done, self.usd)
-        if made := found["proposal_id"][:12]:
-            yield Note(f"Proposed: `remit learn show {made}`, then `remit learn adopt {made} "
-                       "--reason …`.")  # fmt: skip
-        elif self.done.ended == "budget":
-            yield Note("Run the command again with a larger --budget-usd; paid answers are kept.")
-        else:
-            yield Note("Record or give more prompts (--prompts), or ask for less with --saving; "
-                       "`auto` stays with the best single model.")  # fmt: skip
+def _next_step(done: RouteLearned, made: str) -> Note:
+    """Return a note on the next command.
+
+    Args:
+        done: the result of the learning.
+        made: the beginning of the proposal's id; empty without a proposal.
+    """
+    if made:
+        return Note(f"Proposed: `remit learn show {made}`, then `remit learn adopt {made} "
+                    "--reason …`.")  # fmt: skip
+    if done.ended == "budget":
+        return Note("Run the command again with a larger --budget-usd; paid answers are kept.")
+    return Note("Record or give more prompts (--prompts), or ask for less with --saving; "
+                "`auto` stays with the best single model.")  # fmt: skip
 
 
 def _progress(root: RootPort) -> Callable[[str, int, int], None]:

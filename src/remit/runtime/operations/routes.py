@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.words import count
-from remit.operations import Caller, Note, RootPort, Table, field, verb
+from remit.operations import (
+    AgentTool,
+    Caller,
+    Note,
+    RootPort,
+    Table,
+    ToolCall,
+    argument,
+    field,
+    session_argument,
+    verb,
+)
+from remit.operations.files import io_errors
 
+_MAX_NAME = 128
 _DECISION = "DEC-… | LED-…"
 
 
@@ -39,7 +53,52 @@ def _explain_route_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield Note("`remit route replay` recomputes the decision.")
 
 
-@verb("route explain", tools=("router_explain", "explain_route"), lines=_explain_route_lines)
+def _requested(call: ToolCall) -> dict[str, Any]:
+    """Return the named entry, or the last call of the session.
+
+    Raises:
+        NotFoundError: the session has no call.
+    """
+    if entry_id := call.given["entry_id"]:
+        return {"decision": entry_id}
+    for entry in call.root.ledger.query(
+        event_type="EXCHANGE", session_id=call.session(), order="desc", limit=1, with_content=False
+    ):
+        return {"decision": entry.id}
+    raise NotFoundError("There is no call in that session; name an entry_id.")
+
+
+def _say(output: dict[str, Any]) -> str:
+    """Return the sentences on the call; without a call, those on the decision."""
+    return " ".join(map(str, (output.get("call") or output)["why"]))
+
+
+_TOOL = AgentTool(
+    name="explain_route", label="why", request=_requested,
+    about="Explain why a model answered a call: by which name it was asked for, which models were "
+    "passed over, what was changed, what it cost. With nothing named, the last call.",
+    arguments={
+        "entry_id": argument("any entry of the call, or of a routing decision",
+                             pattern="^LED-[0-9a-f]{8,}$"),
+        "session_id": session_argument("the last call of this session; this session when left out"),
+    },
+    examples=(
+        "why did this model answer?", "why did you choose this model?",
+        "which model or LLM was used for the last answer?",
+        "who or what decided which model answers?",
+        "why was that picked and not another, smaller one?", "why not a bigger model?",
+        ("explain the routing of LED-0000002a", {"entry_id": "LED-0000002a"}),
+        ("the routing decision behind LED-00000007", {"entry_id": "LED-00000007"}),
+        "which model was passed over, and why?",
+        ("why was that model chosen in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
+    ),
+    describe=_say,
+)  # fmt: skip
+
+
+@verb(
+    "route explain", tools=("router_explain",), lines=_explain_route_lines, agent_tools=(_TOOL,)
+)  # fmt: skip
 def explain_route(
     root: RootPort, caller: Caller, *,
     decision: str = field("Id of the decision or entry.", flag="", metavar=_DECISION),
@@ -48,6 +107,9 @@ def explain_route(
 
     ID is a decision, its ledger entry, or any entry of a call: EXCHANGE, DISPATCH,
     EXCHANGE_ORPHANED or PROMPT_REJECTED.
+
+    Returns:
+        The decision with its candidates, and ``call`` if the id is that of an entry of a call.
 
     Raises:
         NotFoundError: the ledger has no such decision or call.
@@ -112,6 +174,10 @@ def evaluate_route(
     the choices with the hashes of the code and the rules, and each witness confirms the time.
     Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration.
 
+    Returns:
+        ``statement``, a sentence on the registered choices. The ledger records
+        EVALUATION_REGISTERED.
+
     Raises:
         InvalidInputError: a line is not a prompt, or may have answers; or both files are one.
         TlogError: the key of a witness cannot be parsed.
@@ -146,11 +212,8 @@ def evaluate_route(
         found["checkpoint"] = str(cosigned(ledger, signed, keys))
     data = canonical_json(found)
     read = read_registration(data, None, [key for _, key in keys])
-    try:
-        with replacing(registration) as file:
-            file.write(data + b"\n")
-    except OSError as error:
-        raise RemitError(f"{registration} cannot be written: {error.strerror or error}.") from error
+    with io_errors(registration, "written"), replacing(registration) as file:
+        file.write(data + b"\n")
     return {"statement": read.statement}
 
 
@@ -173,13 +236,18 @@ def _router_status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield Table(heads, map(_model, found["models"]), indent=2)
 
 
-@verb("route status", tools=("router_status",), lines=_router_status_lines)
+_STATUS_TOOL = AgentTool(
+    name="router_status", title="The router's state", has_status=False,
+    about="See how the router is: its rules' hash, its routes and preferences, the models it can "
+    "choose from, and which of them cannot be asked just now. Use it when routing surprises, or to "
+    "learn the names that route and operator_preference take.",
+)  # fmt: skip
+
+
+@verb("route status", agent_tools=(_STATUS_TOOL,), lines=_router_status_lines)
 def router_status(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Show routes, models with their properties, and open circuits."""
-    from remit.runtime.runtime import Runtime
-
-    with Runtime.open(root.path, by=caller.name) as runtime:
-        return runtime.router.status()
+    return root.router(caller).status()
 
 
 def _score_prompt_lines(found: dict[str, Any]) -> Iterator[str | Table]:
@@ -192,7 +260,39 @@ def _score_prompt_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield Table(("model", "score"), rows, indent=2)
 
 
-@verb("route score", tools=("router_score",), needs="call or read", lines=_score_prompt_lines)
+def _scored(call: ToolCall) -> dict[str, Any]:
+    names = {"route": "route_name", "operator_preference": "prefer"}
+    return {names.get(name, name): value for name, value in call.given.items()}
+
+
+_SCORE_TOOL = AgentTool(
+    name="router_score", title="Which model would answer", has_status=False, request=_scored,
+    about="See which model the router would choose for a prompt, and why, without asking any: no "
+    "cost, nothing recorded. Returns the winner, the scores of all candidates, the chain of "
+    "fallbacks, the intent that was read from the prompt, and the hash of the rules.",
+    arguments={
+        "prompt": argument("the full prompt", MISSING, least=1,
+                           examples=("Summarize RFC 6962 in three sentences.",)),
+        "route": argument("Route: auto, or another route of router_status.", "auto", least=1,
+                          most=_MAX_NAME, examples=("auto",)),
+        "task": argument("Kind of the task; by default the router detects it from the prompt.", "",
+                         most=_MAX_NAME, examples=("code",)),
+        "operator_preference": argument("Preference of the choice, from router_status.", "",
+                                        most=_MAX_NAME, examples=("cost",)),
+    },
+    returns={
+        "winner": {"description": "the model that would be asked first"},
+        "scores": {"description": "of all candidates"},
+        "chain": {"description": "who would be asked in turn"},
+        "intent": {"description": "what the prompt was taken for"},
+        "rule_version_hash": {"description": "of the rules that decided"},
+    },
+)  # fmt: skip
+
+
+@verb(
+    "route score", needs="call or read", lines=_score_prompt_lines, agent_tools=(_SCORE_TOOL,)
+)  # fmt: skip
 def score_prompt(
     root: RootPort, caller: Caller, *,
     prompt: str = field("The prompt.", flag=""),
@@ -206,13 +306,10 @@ def score_prompt(
     Raises:
         RemitError: no such route exists, or the preference is unknown.
     """
-    from remit.runtime.runtime import Runtime
-
-    with Runtime.open(root.path, by=caller.name) as runtime:
-        return runtime.router.score_text(
-            prompt, route=route_name, task=task,
-            operator_preference=prefer,
-        )  # fmt: skip
+    return root.router(caller).score_text(
+        prompt, route=route_name, task=task, operator_preference=prefer,
+        identity=None if caller.is_local else caller.identity,
+    )  # fmt: skip
 
 
 def _is_erased(found: Mapping[str, Any]) -> bool:

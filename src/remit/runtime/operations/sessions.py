@@ -7,11 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.words import count, indented
-from remit.operations import Caller, Feed, RootPort, field, limit, verb
+from remit.operations import (
+    AgentTool,
+    Caller,
+    Feed,
+    RootPort,
+    ToolCall,
+    argument,
+    field,
+    limit,
+    list_schema,
+    session_argument,
+    verb,
+)
 
 if TYPE_CHECKING:
     from remit.agents.sessions import SessionOverview
     from remit.ledger import LedgerClient
+
+_DEFAULT_TURNS = 20
 
 
 def _cost(one: dict[str, Any]) -> str:
@@ -20,8 +34,23 @@ def _cost(one: dict[str, Any]) -> str:
     return cents(one["cost_usd"])
 
 
+_LIST_TOOL = AgentTool(
+    name="list_sessions", label="sessions", title="Recorded conversations",
+    returns=list_schema("sessions"),
+    about="List the conversations on record, with their number of turns. Calls without an agent "
+    "are sessions without turns. Use it to find the session_id for other tools.",
+    arguments={"max_sessions": argument("maximum number of sessions", 20, type=int, least=1,
+                                        most=100, examples=(20,))},
+    examples=(
+        "which sessions exist?", "list my conversations", "show all sessions",
+        "how many sessions are there?", "are there past chats?", "who talked to you?",
+        "list the latest sessions",
+    ),
+)  # fmt: skip
+
+
 @verb(
-    "session list", command_member="sessions", nothing="No sessions.",
+    "session list", command_member="sessions", nothing="No sessions.", agent_tools=(_LIST_TOOL,),
     columns=(
         ("session", lambda one: one["session_id"]), ("started", lambda one: one["started_at"][:10]),
         ("agent", lambda one: one["agent_id"]), ("calls", lambda one: f"{one['calls']:,}"),
@@ -37,6 +66,9 @@ def list_conversations(
 
     Gateway calls that name no session have one session for each key and day. The list has the
     sessions of the latest 10,000 calls.
+
+    Returns:
+        A list, newest first, with the calls, tokens and cost of each session.
     """
     from remit.agents.sessions import sessions_with_calls
     from remit.views import UsageRow, instant_of, read_usage
@@ -84,13 +116,68 @@ def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"waiting: {called}: run `remit approve {request['request_id']}` (--deny to deny)"
 
 
-@verb("session show", lines=_conversation_lines)
+def _requested(call: ToolCall) -> dict[str, Any]:
+    return {"session_id": call.session()}
+
+
+def _window(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the turns of the window in the request; by default, the last 20.
+
+    Raises:
+        InvalidInputError: the window begins after the last turn.
+    """
+    turns, name = found["turns"], found["session_id"]
+    last = min(call.given["to_turn"] or turns, turns)
+    first = call.given["from_turn"] or max(1, last - _DEFAULT_TURNS + 1)
+    if first > max(last, 1):
+        raise InvalidInputError(f"{name} has {turns} turns, none from {first} on.")
+    rows = [turn for turn in found["turn_list"] if first <= turn["turn_number"] <= last]
+    return {"session_id": name, "turns": turns, "from_turn": first, "to_turn": last,
+            "turn_list": rows}  # fmt: skip
+
+
+def _say_turns(output: dict[str, Any]) -> str:
+    turns = output["turn_list"]
+    if not turns:
+        return "Nothing was said in that session yet."
+    last = turns[-1]
+    return (
+        f"The session has {output['turns']} turns. The last said: {last['user_message']} "
+        f"The answer was: {last['response']}"
+    )
+
+
+_SHOW_TOOL = AgentTool(
+    name="reconstruct_session", label="replay", request=_requested, shape=_window,
+    about="Read a conversation from the ledger: both sides of every turn, in full, or of a window "
+    "of turns. Without a window: the last 20. Without an id: the current one.",
+    arguments={
+        "session_id": session_argument("such as SES-7K2M4QX9; this session when left out"),
+        "from_turn": argument("number of the first turn", type=int, least=1),
+        "to_turn": argument("number of the last turn", type=int, least=1),
+    },
+    examples=(
+        ("reconstruct SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
+        ("what was said in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
+        "both sides of the whole conversation",
+        "the transcript of this chat from start to end, turn by turn",
+        ("replay SES-4B8QW2ZZ", {"session_id": "SES-4B8QW2ZZ"}),
+    ),
+    describe=_say_turns,
+    note="Cut to fit. Ask for fewer turns with from_turn and to_turn to see more of each.",
+)  # fmt: skip
+
+
+@verb("session show", lines=_conversation_lines, agent_tools=(_SHOW_TOOL,))
 def show_conversation(
     root: RootPort, caller: Caller, *,
     session_id: str = field("Id of the session.", "", flag="", metavar="[SESSION_ID]"),
     last: bool = field("Show the latest session.", False),
 ) -> dict[str, Any]:  # fmt: skip
     """Show the messages of every turn of a session, and the tools and models it set aside.
+
+    Returns:
+        The session with ``turn_list``, ``unfinished_turn`` (None without one) and ``set_aside``.
 
     Raises:
         InvalidInputError: neither a session nor the latest one is meant, or both.
@@ -113,6 +200,7 @@ def show_conversation(
             "entry_id": entry.id,
             "user_message": entry.metadata["user_message"],
             "response": entry.metadata["response"],
+            **({"outcome": outcome} if (outcome := entry.metadata.get("outcome")) else {}),
         }
         for entry in ledger.query(session_id=session_id, event_type="TURN_RECORDED")
     ]
@@ -132,6 +220,9 @@ def cancel_conversation(
     root: RootPort, caller: Caller, *, session_id: str = field("Id of the session.", flag="")
 ) -> dict[str, Any]:
     """Cancel the running, waiting or interrupted turn of a session.
+
+    Returns:
+        ``cancelled``, which is False if the session has no unfinished turn.
 
     Raises:
         NotFoundError: the ledger has no such session of an agent.

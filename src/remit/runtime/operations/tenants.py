@@ -148,12 +148,10 @@ def create_tenant(
             "place": made.place, "verifier_key": key}  # fmt: skip
 
 
-def _sign_tenants_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield each tenant with its entry."""
-    return (f"{name}  {entry}" for name, entry in found["taken"].items())
-
-
-@verb("tenant checkpoint", changes=True, lines=_sign_tenants_lines)
+@verb(
+    "tenant checkpoint", changes=True,
+    lines=lambda found: [f"{name}  {entry}" for name, entry in found["taken"].items()],
+)  # fmt: skip
 def sign_tenants(
     root: RootPort, caller: Caller, *,
     names: list[str] = field("Names of tenants.", [], flag="", metavar="[NAMES]..."),

@@ -1,4 +1,4 @@
-"""The router's tools: answer a prompt, score models, explain a decision."""
+"""The router's tools that answer a prompt and explain a decision."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _Recorded = Annotated[
 
 
 class RouterTools:
-    """The tools ``router_route``, ``router_score``, ``router_status`` and ``router_explain``.
+    """The tools ``router_route`` and ``router_explain``.
 
     Args:
         router: the router of the root.
@@ -144,48 +144,6 @@ class RouterTools:
                 subject_id=caller.subject_id,
             )
         )
-
-    @mcp_tool(
-        "Which model would answer",
-        returns=_described(
-            {
-                "winner": "the model that would be asked first",
-                "scores": "of all candidates",
-                "chain": "who would be asked in turn",
-                "intent": "what the prompt was taken for",
-                "rule_version_hash": "of the rules that decided",
-            }
-        ),
-    )
-    def router_score(
-        self,
-        prompt: _Prompt,
-        route: _Route = "auto",
-        task: _Task = "",
-        operator_preference: _Preference = "",
-    ) -> Any:
-        """See which model the router would choose for a prompt, and why, without asking
-        any: no cost, nothing recorded. Returns the winner, the scores of all candidates, the chain
-        of fallbacks, the intent that was read from the prompt, and the hash of the rules.
-        """
-        return self._fitted(
-            self._router.score_text(
-                prompt,
-                route=route,
-                task=task,
-                operator_preference=operator_preference,
-                identity=current_caller.get().identity,
-            )
-        )
-
-    @mcp_tool("The router's state", returns=_described({}))
-    def router_status(self) -> Any:
-        """See how the router is: its rules' hash, its routes and preferences, the models
-        it can choose from, and which of them cannot be asked just now. Use it when
-        routing surprises, or to learn the names that route and operator_preference
-        take.
-        """
-        return self._fitted(self._router.status())
 
     @mcp_tool("Why a model was chosen", returns=_described({}))
     def router_explain(

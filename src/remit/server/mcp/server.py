@@ -38,6 +38,10 @@ _INSTRUCTIONS = (
     "list_sessions and trace_prompt_journey show what happened. You see the tools that your key "
     "may use."
 )
+_ORDER = (
+    "thought_record", "thought_record_list", "thought_verify", "router_route", "router_score",
+    "router_status", "router_explain", "query_ledger", "list_sessions", "trace_prompt_journey",
+)  # fmt: skip
 _LONGEST_PROBLEM = 1_000
 _LONGEST_SHOWN = 64
 
@@ -52,11 +56,12 @@ def all_tools(runtime: Runtime) -> list[McpTool]:
     """
     settings = runtime.loaded.settings
     redactor = Redactor.of(runtime.loaded)
-    return [
+    found = [
         *tools_of(ThoughtTools(runtime.ledger, settings, redactor), settings),
         *tools_of(RouterTools(runtime.router, settings, redactor), settings),
         *record_tools(runtime),
     ]
+    return sorted(found, key=lambda one: _ORDER.index(one.tool.tool_id))
 
 
 def mcp_server(

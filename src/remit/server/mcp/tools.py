@@ -16,7 +16,7 @@ from pydantic import Field
 from remit.agents.tools import Tool, ToolError, tool
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread
-from remit.kernel.settings import Settings
+from remit.kernel.settings import McpEndpointSettings, Settings
 from remit.runtime.operations import all_operations
 from remit.server.mcp.callers import Caller
 
@@ -148,8 +148,7 @@ def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
             timeout_s=own.route_timeout_s if marks["calls_model"] else own.timeout_s,
             max_output_bytes=own.max_output_bytes,
         )(getattr(toolset, name))
-        schema = _input_schema(made.input_schema, own.max_text_chars)
-        found.append(McpTool(tool=replace(made, input_schema=schema, prepare=None), **marks))
+        found.append(McpTool(tool=replace(bounded(made, own), prepare=None), **marks))
     return found
 
 
@@ -164,15 +163,21 @@ def object_schema(properties: Mapping[str, Any], optional: tuple[str, ...] = ())
     return {"type": "object", "properties": dict(properties), "required": required}
 
 
-def _input_schema(schema: Mapping[str, Any], max_text_chars: int) -> dict[str, Any]:
-    """Return a schema with a limit for every text, and without defaults that mean "left out"."""
+def bounded(tool: Tool, limits: McpEndpointSettings) -> Tool:
+    """Return a tool whose schema limits every text, and has no defaults that mean "left out".
+
+    Args:
+        tool: the tool, which stays unchanged; texts with a limit or a list of values keep these.
+        limits: settings of the MCP server.
+    """
     properties = {}
-    for name, value in schema["properties"].items():
+    for name, value in tool.input_schema["properties"].items():
         shown = {key: item for key, item in value.items() if (key, item) not in _LEFT_OUT}
         if shown["type"] == "string" and not {"maxLength", "enum"} & shown.keys():
-            shown["maxLength"] = max_text_chars
+            shown["maxLength"] = limits.max_text_chars
         properties[name] = shown
-    return {"required": [], **schema, "properties": properties}
+    schema = {"required": [], **tool.input_schema, "properties": properties}
+    return replace(tool, input_schema=schema)
 
 
 _LEFT_OUT = (("default", ""), ("default", None))
