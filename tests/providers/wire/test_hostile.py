@@ -277,7 +277,8 @@ BILLED: dict[str, tuple[str, dict[str, Any]]] = {
     "responses": ("openai.responses", {
         "service_tier": "priority", "status": "completed", "usage": _USED,
         "output": [test_responses.SEARCH, test_responses.CODE,
-                   {"type": "file_search_call", "id": "f"}, {"role": "assistant", "content": []}],
+                   {"type": "file_search_call", "id": "f"},
+                   {"role": "assistant", "type": None, "content": []}],
         "tool_usage": {"web_search": {"num_requests": 2}, "image_gen": _USED},
     }),
     "messages": ("anthropic.messages", {

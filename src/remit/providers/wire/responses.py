@@ -150,7 +150,7 @@ def _tool_uses(
     uses: dict[str, int] = {}
     containers: list[str] = []
     for item in items:
-        kind = item.get("type", item.get("role")) if type(item) is dict else None
+        kind = (item.get("type") or item.get("role")) if type(item) is dict else None
         if type(kind) is not str:
             return None
         name = _HOSTED.get(kind)
