@@ -379,10 +379,10 @@ class Batch(ABC):
             self._rows["tree_hashes"].append(row)
 
     def open(self, units: Sequence[Unit]) -> None:
-        """Look up the stored values among those of prepared entries, and open one stage for all
-        steps of a kind, so that the rows of all units are read together.
+        """Look up stored values, and open one stage for all steps of a kind.
 
-        The answer about stored values is held for the first entry with content. Values of entries
+        The rows of all units are thus read together. The stored values are those of prepared
+        entries; the answer about them is held for the first entry with content. Values of entries
         that are not prepared, or have no session, are not looked up. A stage that fails here is
         opened again by its first step, which gets the error. Of openers that are one method of
         several objects, only the first is opened here. Errors of the engine
