@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +39,13 @@ from remit.routing import (
     RouteOptions,
     ScoringInputs,
     buckets_of,
+    chances_of,
     create_thought_record_emitter,
     new_request,
     route_request,
     score_candidates,
 )
+from remit.routing.exploration import draw
 from tests.support.soak import is_soak, sample
 
 pytestmark = pytest.mark.any_store
@@ -467,8 +470,23 @@ def test_partly_graded_prompts_take_the_place_of_whole_ones() -> None:
     assert lossy <= len(tries) // 20
 
 
-def test_an_explored_answer_counts_with_its_recorded_chance(ledger: LedgerClient) -> None:
-    """A prompt without whole grades gives the exact mean over all draws (doubly robust)."""
+def test_the_chances_of_a_decision_are_those_of_its_draw() -> None:
+    record = {
+        "routing_mode": "single", "chosen_model_id": "a", "candidates_considered": ["a", "b", "c"],
+        "scores": {"a": 3.0, "b": 2.0, "c": 1.0}, "fallback_attempts": 0,
+        "rule_version_hash": "rv", "decision_hash": "0",
+    }  # fmt: skip
+    meta = {"content": json.dumps(record), "propensity": 0.9}
+    assert chances_of(meta) == {}
+    explored = chances_of({**meta, "exploration": 0.2, "not_drawn": ["c"]})
+    assert explored == pytest.approx({"a": 0.9, "b": 0.1})
+    assert draw("DEC-1", "abc", 0.2, ("c",)).propensity in explored.values()
+    canary = {"share": 0.1, "arm": "old", "other": "b"}
+    assert chances_of({**meta, "canary": canary}) == pytest.approx({"a": 0.9, "b": 0.1})
+    assert chances_of({**meta, "content": None, "exploration": 0.2}) == {}
+
+
+def test_an_explored_answer_counts_with_less_weight() -> None:
     fit = tried(1, 0.0, 300, 300)
     assert fit.reward.samples == 600
     assert fit.held_out == 300

@@ -38,7 +38,7 @@ from remit.routing import (
 )
 from remit.routing.learned_head import next_balance, steered_weight
 from remit.routing.route import route
-from remit.routing.spend import warm_cache
+from remit.routing.spend import Spend
 from tests.routing.test_independent import Answers
 
 pytestmark = pytest.mark.any_store
@@ -295,11 +295,14 @@ def test_a_session_with_a_warm_cache_costs_less(ledger: LedgerClient) -> None:
     )
     candidates = (Candidate("a", "p"), Candidate("b", "p"))
     spent = {True: 0, False: 0}
+    assert weights.learned is not None
+    rules, spend = weights.learned.model_copy(update={"cap_nano": 10**6}), Spend(ledger)
     for counts_warm in spent:
         for session in range(40):
             name, before, tokens = f"SES-{counts_warm}-{session}", "", 2_000
             for turn in range(6):
-                model, cached = warm_cache(ledger, name)
+                spend.read(rules)
+                model, cached = spend.warm_cache(name)
                 assert (model, cached > 0) == ((before, True) if turn else ("", False))
                 warm = {model: cached * 90} if cached and counts_warm else {}
                 prompt = f"{PROMPTS[(session + turn) % 3]} {session * 7 + turn}"
@@ -316,4 +319,5 @@ def test_a_session_with_a_warm_cache_costs_less(ledger: LedgerClient) -> None:
     assert spent[True] < spent[False] * 0.9
     failed = {"session_id": "SES-E", "model_id": "a", "outcome": "error", "cache_write_tokens": 9}
     ledger.write(LedgerEntry("EXCHANGE", "S", "ERROR", "x", metadata=failed))
-    assert warm_cache(ledger, "SES-E") == warm_cache(ledger, "") == ("", 0)
+    spend.read(rules)
+    assert spend.warm_cache("SES-E") == spend.warm_cache("") == ("", 0)

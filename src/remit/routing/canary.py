@@ -326,7 +326,7 @@ class Canary:
 
     def _spent(self) -> float:
         """Return the cost of the canary so far; reads the entries since the last call."""
-        for seq, metadata in exchanges_after(self._ledger, self._seen):
+        for seq, metadata, _ in exchanges_after(self._ledger, self._seen):
             self._seen, canary = seq, metadata.get("canary") or {}
             if canary.get("proposal_id") == self._terms.proposal_id and canary["differs"]:
                 self._spent_usd += (metadata.get("cost_usd") or 0) * (canary["arm"] == "new")

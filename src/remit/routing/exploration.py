@@ -203,7 +203,7 @@ class Exploration:
             head = self._ledger.head()
             last = head[0] if head else -1
             self._seen = last if first is None else first.seq - 1
-        for seq, metadata in exchanges_after(self._ledger, self._seen):
+        for seq, metadata, _ in exchanges_after(self._ledger, self._seen):
             self._seen = seq
             if metadata.get("explored"):
                 self._spent_usd += float(metadata.get("cost_usd") or 0)

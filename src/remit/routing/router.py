@@ -7,7 +7,6 @@ ranks the candidates. The gateway asks them and records the decision that the ch
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 from collections.abc import Mapping, Sequence
@@ -36,7 +35,7 @@ from remit.routing.request import Asked, asked_of, asked_plainly, new_request
 from remit.routing.route import choose as choose_for
 from remit.routing.route import route as route_asked
 from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, task_of
-from remit.routing.spend import Spend, warm_cache
+from remit.routing.spend import Spend
 from remit.routing.status import models_status, route_status
 from remit.routing.weights import Rules
 
@@ -380,8 +379,7 @@ class Router:
         if head is None:
             return
         asked.balance_nano = await self._spend.balance(self.rules.weights.learned)
-        session = asked.request.session_id
-        warm = await asyncio.to_thread(warm_cache, self._ledger, session) if session else ("", 0)
+        warm = self._spend.warm_cache(asked.request.session_id)
         asked.warm_nano = self._registry.warm_nano(*warm)
         if self._kept != head.digest:
             self._kept = head.digest

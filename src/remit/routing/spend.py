@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,10 +20,7 @@ _CALLS = 1_000
 
 _NANO = 1_000_000_000
 _WARM_S = 300  # The providers' shortest retention of a prompt cache.
-_LATEST = (
-    "SELECT record FROM entries WHERE session_id = ? AND event_type = 'EXCHANGE' "
-    "ORDER BY seq DESC LIMIT 1"
-)
+_SESSIONS = 10_000  # Warm caches of so many sessions are in memory.
 _ADOPTED = f"SELECT max(seq) FROM entries WHERE event_type = 'SIGNAL_ADOPTED' AND {KERNEL_ROWS}"
 
 
@@ -46,6 +43,7 @@ class Spend:
         self._rules: LearnedRules | None = None
         self._seen = -1  # the last exchange that was counted
         self._balance = 0
+        self._warm: dict[str, tuple[str, int, str]] = {}
 
     async def balance(self, rules: LearnedRules | None) -> int:
         """Return the balance in nano-dollars, for the next decision; 0 without a cap.
@@ -64,13 +62,37 @@ class Spend:
         with self._lock:
             if self._rules != rules:
                 self._rules, self._balance, self._seen = rules, 0, self._start(rules)
-            for seq, metadata in exchanges_after(self._ledger, self._seen):
+            for seq, metadata, at in exchanges_after(self._ledger, self._seen):
                 self._seen = seq
+                self._note_cache(metadata, at)
                 usd, canary = metadata.get("cost_usd"), metadata.get("canary") or {}
                 tried = canary["proposal_id"] if canary.get("arm") == "new" else ""
                 if metadata.get("decision_id") and usd is not None and tried == self._canary:
                     self._balance = next_balance(self._balance, round(usd * _NANO), rules.cap_nano)
             return self._balance
+
+    def warm_cache(self, session_id: str) -> tuple[str, int]:
+        """Return the model of a session's latest exchange, and the tokens in its prompt cache.
+
+        Exchanges count as far as :meth:`read` has read them. The cache is cold, with 0 tokens, five
+        minutes after the exchange, and without cached or written tokens.
+        """
+        with self._lock:
+            model, tokens, at = self._warm.get(session_id, ("", 0, ""))
+        if not tokens:
+            return "", 0
+        age = datetime.now(UTC) - datetime.fromisoformat(at)
+        return (model, tokens) if age.total_seconds() < _WARM_S else ("", 0)
+
+    def _note_cache(self, metadata: Mapping[str, Any], at: str) -> None:
+        names = ("cached_input_tokens", "cache_write_tokens")
+        tokens = sum(int(metadata.get(name) or 0) for name in names)
+        good, session = metadata.get("outcome") == "success", str(metadata.get("session_id") or "")
+        self._warm.pop(session, None)
+        if tokens and good and session:
+            self._warm[session] = str(metadata["model_id"]), tokens, at
+            if len(self._warm) > _SESSIONS:
+                self._warm.pop(next(iter(self._warm)))
 
     def _start(self, rules: LearnedRules) -> int:
         """Return the sequence number after which exchanges count."""
@@ -88,8 +110,8 @@ class Spend:
         return max(began, int(rows[0][0]) if rows else -1, -1 if adopted is None else int(adopted))
 
 
-def exchanges_after(ledger: LedgerClient, seq: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield number and metadata of the exchanges after an entry, oldest first, without content.
+def exchanges_after(ledger: LedgerClient, seq: int) -> Iterator[tuple[int, dict[str, Any], str]]:
+    """Yield number, metadata and time of exchanges after an entry, oldest first, no content.
 
     Args:
         ledger: the ledger.
@@ -100,23 +122,5 @@ def exchanges_after(ledger: LedgerClient, seq: int) -> Iterator[tuple[int, dict[
         (seq,),
     )
     for number, record in rows:
-        yield int(number), orjson.loads(record)["metadata"]
-
-
-def warm_cache(ledger: LedgerClient, session_id: str) -> tuple[str, int]:
-    """Return the model of a session's latest exchange, and the input tokens in its prompt cache.
-
-    The cache is cold, with 0 tokens, five minutes after the exchange, and without cached or written
-    tokens. Blocks.
-    """
-    rows = ledger.select(_LATEST, (session_id,)) if session_id else []
-    for (record,) in rows:
         entry = orjson.loads(record)
-        data, age = (
-            entry["metadata"],
-            datetime.now(UTC) - datetime.fromisoformat(entry["timestamp"]),
-        )
-        if age.total_seconds() < _WARM_S and data.get("outcome") == "success":
-            held = (data.get(name) or 0 for name in ("cached_input_tokens", "cache_write_tokens"))
-            return str(data["model_id"]), sum(held)
-    return "", 0
+        yield int(number), entry["metadata"], entry["timestamp"]

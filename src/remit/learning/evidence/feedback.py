@@ -300,8 +300,9 @@ def feedback_on(
 
 
 def rater_of(metadata: dict[str, Any]) -> str:
-    """Return the party of feedback: the id of the user, else of the key, else the name; else
-    empty. A party counts once for each target.
+    """Return the party of feedback: the id of the user, else of the key, else the name.
+
+    The text is empty if none is recorded. A party counts once for each target.
     """
     return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
 
