@@ -347,8 +347,7 @@ def encode_content(content: Content) -> Encoded:
         an exact text, else empty.
 
     Raises:
-        NotCanonicalError: the value has no JSON text: NaN, a key that is not text, another type, or
-            nesting over 200 levels.
+        NotCanonicalError: the value has no JSON text (NaN, a key that is no text, deep nesting).
     """
     value, known, form = content.value, content.encoded, content.form
     if isinstance(known, EncodedValue):

@@ -250,7 +250,6 @@ class TurnRun:
         self.response, self._error = no_answer(code), (code, detail)
 
     def _repeats(self, tool_id: str) -> bool:
-        """Return True if a tool exists and may run twice."""
         try:
             return self.scheduler.agent.worker.is_repeatable(tool_id)
         except (UnknownToolError, ToolError):
@@ -260,11 +259,10 @@ class TurnRun:
         """Have the agent answer directly after the loop failed, and record the reason.
 
         Ends unfinished orders and appends a ``DEGRADATION``. Instructions, contract and acceptance
-        criteria still apply. Tools that may not run twice, no longer exist or cannot be used are
-        excluded. If no answer is possible
-        under these conditions, the response is a notice. No direct answer is attempted if the agent
-        has tools and all of them are excluded, or if without a planner the contract or prompt pack
-        cannot be used; the turn then ends with the failure.
+        criteria still apply. Tools that may not run twice or cannot be used are excluded. If no
+        answer is possible, the response is a notice. No direct answer is attempted if all tools of
+        the agent are excluded, or if without a planner the contract or prompt pack cannot be used;
+        the turn then ends with the failure.
 
         Args:
             error: the loop's error.
