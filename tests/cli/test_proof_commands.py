@@ -288,6 +288,19 @@ def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_pa
 
 
 @pytest.mark.parametrize(
+    "options",
+    [("--file", "x", "--from", "3"), ("--file", "x", "--jobs", "2"),
+     ("--file", "x", "--incremental"), ("--file", "x", "--archive", "."),
+     ("--key", "k"), ("--before", "2026-01-01T00:00:00Z")],
+)  # fmt: skip
+def test_an_option_without_effect_is_refused(filled: Run, options: tuple[str, ...]) -> None:
+    done = filled("ledger", "verify", *options)
+    (flag,) = {"--from", "--jobs", "--incremental", "--archive", "--key", "--before"} & {*options}
+    assert done.returncode != 0
+    assert f"{flag} has no effect with" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("command", "said"),
     [(["receipt", ""], "no entry of ''"), (["receipt", "SES-\udcff"], "is not text"),
      (["receipt", "LED-\udcff"], "is not text"), (["ledger", "show", "\udcff"], "is not text"),

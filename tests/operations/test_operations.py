@@ -9,7 +9,17 @@ import pytest
 
 from remit.gateway.auth import PERMISSIONS
 from remit.kernel.errors import InvalidInputError
-from remit.operations import Operation, checked, feed_of, request_model, result_form
+from remit.operations import (
+    Caller,
+    Operation,
+    RootPort,
+    checked,
+    feed_of,
+    field,
+    request_model,
+    result_form,
+    verb,
+)
 from remit.runtime.operations import all_operations
 
 
@@ -26,8 +36,8 @@ def test_an_operation_is_complete(kind: type[Operation]) -> None:
         assert kind.summary
         assert kind.media_type or result_form(kind.result)
     for door in ("command", "route"):
-        for field in kind.fields(door):
-            assert field.help.endswith("."), field.name
+        for one in kind.fields(door):
+            assert one.help.endswith("."), one.name
 
 
 def test_the_declarations_import_neither_pydantic_nor_a_ledger() -> None:
@@ -88,3 +98,11 @@ def test_an_end_that_is_refused_is_refused_at_the_command_too() -> None:
     assert checked(kind, {"usd_per_call": 0.1}).usd_per_call == 0.1  # type: ignore[attr-defined]
     with pytest.raises(InvalidInputError, match=r"--usd-per-call '0\.0'"):
         checked(kind, {"usd_per_call": 0.0})
+
+
+def test_a_field_cannot_hide_an_attribute_of_operations() -> None:
+    def example(root: RootPort, caller: Caller, *, tools: str = field("Hides ``tools``.")) -> None:
+        """Do nothing."""
+
+    with pytest.raises(TypeError, match=r"Fields of example hide attributes: \['tools'\]"):
+        verb("example")(example)

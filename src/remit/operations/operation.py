@@ -433,6 +433,9 @@ def verb(
         more: fields that several verbs share, each with its type. They follow the other fields, and
             the function takes them as ``**`` arguments.
         traits: further attributes of :class:`Operation`; its methods as functions without ``self``.
+
+    Raises:
+        TypeError: a field has the name of an attribute of :class:`Operation` (when decorating).
     """
     shared = more or {}
 
@@ -440,6 +443,8 @@ def verb(
         defaults: dict[str, Any] = function.__kwdefaults__ or {}
         own = {name: item for name, item in defaults.items() if isinstance(item, Field)}
         fields = {**own, **shared}
+        if taken := fields.keys() & dir(Operation):
+            raise TypeError(f"Fields of {function.__name__} hide attributes: {sorted(taken)}.")
         wanted = [*fields, *(["given"] if "given" in defaults else [])]
 
         def run(self: Operation, root: RootPort, caller: Caller) -> Any:

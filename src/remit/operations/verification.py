@@ -127,21 +127,32 @@ def verify_ledger(
         The report; a ledger that cannot be opened does not verify.
 
     Raises:
-        InvalidInputError: the checkpoint's URL has another scheme than HTTP.
+        InvalidInputError: an option has no effect with or without --file, or the checkpoint's URL
+            has another scheme than HTTP.
         RemitError: a file or the checkpoint cannot be read.
         TlogError: a key or the checkpoint cannot be parsed.
     """
     from remit.ledger import LedgerError, VerificationReport
     from remit.ledger.tlog import VerifierKey
 
+    ignored = (
+        {"--before": before, "--key": key} if file is None
+        else {"--from": first != "0", "--jobs": jobs, "--incremental": not full,
+              "--archive": archives}
+    )  # fmt: skip
+    if without_effect := [flag for flag, given in ignored.items() if given]:
+        raise InvalidInputError(
+            f"{without_effect[0]} has no effect {'without' if file is None else 'with'} --file. "
+            "Leave it out."
+        )
     keys = [VerifierKey.parse(text) for text in witnesses]
     if file is not None:
         return _verify_file(file, source, keys, before, key)
     held = _read_checkpoint(source) if source else None
     try:
-        ledger, unread = root.ledger, VerificationReport()
+        ledger, segments = root.ledger, VerificationReport()
         if archives:
-            with unread.guard("the segments"):
+            with segments.guard("the segments"):
                 ledger.attach(archives)
         report = ledger.verify(
             checkpoint=held,
@@ -151,7 +162,7 @@ def verify_ledger(
             since_mark=not full,
             progress=root.progress("verifying"),
         )
-        report.merge(unread)
+        report.merge(segments)
     except LedgerError as error:
         report = VerificationReport.of_failure(error)
         if error.next_step:
