@@ -19,8 +19,9 @@ _PROSE = "false: the model only selects a tool, and Remit prints the result as t
 class LedgerSettings(Section):
     """``[ledger]``: place and unique name of the record, and treatment of its content.
 
-    The fields also give the wait for other writers, how often checkpoints are signed, and how long
-    content is retained.
+    ``path`` is a file relative to the root, or a URL of a PostgreSQL database. The fields also give
+    the wait for other writers, how often checkpoints are signed, and by event type the days after
+    which content may be erased; without an entry for a type or ``*``, content stays.
     """
 
     path: str = Field(
@@ -187,6 +188,7 @@ class BudgetSettings(Section):
     """``[budget]``: limits of sessions and work orders, and how costs are estimated and charged.
 
     0 means no limit of tokens or turns. ``mode`` says whether a spent budget refuses calls.
+    A call waits up to ``wait_ms`` for budget that other calls have reserved.
     """
 
     mode: Literal["enforce", "warn", "off"] = Field(
@@ -224,7 +226,7 @@ class LeaseSettings(Section):
     """``[leases]``: locks on sessions and orders between processes that share a root.
 
     The fields are the time after which a silent process loses its work, and the longest wait for a
-    session.
+    session that another process uses; 0 refuses at once.
     """
 
     lasts_s: float = Field(
@@ -441,7 +443,11 @@ class PackageSettings(Section):
 
 
 class GateSettings(Section):
-    """``[gates]``: how much the gates read."""
+    """``[gates]``: how much the gates read.
+
+    Of a ledger with more than ``full_entries`` entries, only those since the last pass are read
+    unless all are requested.
+    """
 
     full_entries: int = Field(
         ge=0, description="ledgers with up to this many entries are always read completely"
