@@ -67,8 +67,15 @@ def erase(
     An erasure of one entry also erases copies of its content in other entries of the session,
     and texts there that quote a longer part of it.
 
+    Returns:
+        ``erased`` (True if it was done), ``erasure_id`` (None without --yes), the numbers of
+        ``values`` and ``entries``, the ``sessions``, and ``remainder``: the reason why bytes remain
+        in the database files, or None.
+
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.
+        LedgerError: there is nothing to erase, the entry is unknown or cannot be erased, or the
+            ledger cannot be read or written.
         LeaseBusyError: another process changes the segments.
     """
     from remit.runtime.installation import forget_erased
@@ -94,6 +101,10 @@ def retain(
 ) -> Answer:
     """Erase content older than [ledger.retention_days] for its event class.
 
+    Returns:
+        For a single erasure, the keys of `ledger erase`; else ``erasures``, a list of such objects,
+        empty if nothing is old enough.
+
     Raises:
         InvalidInputError: entries are archived, and no segments are given.
         LeaseBusyError: another process changes the segments.
@@ -115,7 +126,14 @@ def _compact_lines(found: dict[str, Any]) -> Iterator[str]:
 
 @verb("ledger compact", media_type="text/plain", lines=_compact_lines)
 def compact(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Remove erased bytes from the database files, if the erasure could not do so itself."""
+    """Remove erased bytes from the database files, if the erasure could not do so itself.
+
+    Returns:
+        ``remainder``: the reason why bytes remain; empty if none do.
+
+    Raises:
+        LedgerError: the ledger cannot be compacted.
+    """
     return {"remainder": root.ledger.compact()}
 
 
@@ -129,7 +147,16 @@ def _recover_lines(found: dict[str, Any], batches: int) -> Iterator[str]:
 
 @verb("ledger recover")
 def recover(root: RootPort, caller: Caller) -> Answer:
-    """Settle calls of dead processes, and batches that ended."""
+    """Settle calls of dead processes, and batches that ended.
+
+    Returns:
+        ``settled``, the ids of the ``EXCHANGE_ORPHANED`` entries; ``waiting``, the number of calls
+        whose lease has not expired; and if there are batches, ``batches``, the number that have not
+        ended.
+
+    Raises:
+        RemitError: the ledger or the root cannot be used.
+    """
     from remit.gateway import InFlightCalls
 
     calls = InFlightCalls(root.ledger, root.budgeter, charging=True)

@@ -42,6 +42,11 @@ def check_installation(
 ) -> dict[str, Any] | Answer:  # fmt: skip
     """Run gates, and record the results. A command exits with 0 unless --enforce is given.
 
+    Returns:
+        ``passed``, True if every gate passed, and ``gates``, the result of each in the order of the
+        checks: ``gate``, ``passed``, ``message``, ``errors``, ``error_count``, ``next_steps`` and
+        ``entry_id``.
+
     Raises:
         InvalidInputError: a command names neither all gates nor some.
     """

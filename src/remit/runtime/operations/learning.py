@@ -78,6 +78,9 @@ def judge_answers(
     ID is the id of an exchange. A grade is feedback with the source `judge`; it is used if no
     person or program graded the answer. Answers that this judge already graded are skipped.
 
+    Returns:
+        ``judges``, the reports; after grading also the fields of ``Judged``, and ``judge``.
+
     Raises:
         InvalidInputError: ids and a contract are given.
         RemitError: an id names no exchange, or no model is reachable.
@@ -124,10 +127,7 @@ def _judges(judges: Sequence[JudgeReport], done: dict[str, Any]) -> Answer:
 
 
 def _latest(ledger: LedgerClient, contract_id: str, number: int) -> tuple[str, ...]:
-    """Return the ids of a contract's latest ``number`` answered exchanges, newest first.
-
-    Learning's own calls are skipped.
-    """
+    """Return the latest ids of a contract's answered exchanges, without learning's own calls."""
     from itertools import islice
 
     from remit.learning import is_evidence
@@ -196,6 +196,10 @@ class SearchPrompt(Operation):
 
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Search, measure, and propose if requested.
+
+        Returns:
+            ``contract_id``, ``search``, ``missing`` (sentences), ``unused_references`` and
+            ``proposal_id`` (may be empty); if measured, ``held_out``, ``effect`` and ``gate``.
 
         Raises:
             InvalidInputError: a proposal has no reason, the model has no provider, or the search
@@ -278,11 +282,7 @@ class SearchPrompt(Operation):
         return {**value, "proposal_id": made}
 
     def _locked(self, root: Path, held: ExitStack) -> Path:
-        """Return the directory of the search, after locking it against other processes.
-
-        Raises:
-            InvalidInputError: another process uses the directory.
-        """
+        """Lock and return the directory of the search; raise InvalidInputError if it is in use."""
         from remit.packages import PackageError, file_lock
 
         place = root / "replays" / "prompt" / self.contract_id
@@ -394,6 +394,10 @@ def replay_change(
 
     If the budget runs out or the process is killed, run the command again to continue; no call is
     paid for twice.
+
+    Returns:
+        The keys of :func:`replay_report`, and ``kept``, the file that names the run (without
+        --attribute); with --queue only ``order_id``.
 
     Raises:
         InvalidInputError: the change or the model is missing, or they contradict each other.

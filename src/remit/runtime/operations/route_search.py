@@ -69,6 +69,11 @@ class LearnRoute(Operation):
     def run(self, root: RootPort, caller: Caller) -> dict[str, Any]:
         """Return the plan; after the spending also the fit and the proposal.
 
+        Returns:
+            ``plan``; with --yes also ``permitted``, ``calls``, ``graded``, ``usd``, ``ended`` and
+            ``missing`` of :class:`RouteLearned`, ``proposal_id`` (empty without a proposal),
+            ``models`` (``reward`` and ``usd_per_call`` by model), and ``fit`` (None without a fit).
+
         Raises:
             InvalidInputError: two graders contradict each other, a reference names no exchange, or
                 no prompt can be graded.

@@ -49,8 +49,12 @@ def explain_route(
     ID is a decision, its ledger entry, or any entry of a call: EXCHANGE, DISPATCH,
     EXCHANGE_ORPHANED or PROMPT_REJECTED.
 
+    Returns:
+        As :func:`remit.routing.explain`.
+
     Raises:
         NotFoundError: the ledger has no such decision or call.
+        LedgerError: the entry is archived.
     """
     from remit.routing import explain
 
@@ -86,6 +90,10 @@ def replay_decision(
 
     If content of the decision was erased, the remaining parts are compared.
 
+    Returns:
+        ``agrees``, ``erased``, ``decision_id``, ``entry_id``, ``checks`` (True, False or None by
+        part), ``recorded`` and ``recomputed`` (values that differ), and ``notes``.
+
     Raises:
         NotFoundError: the ledger has no such decision.
     """
@@ -110,7 +118,11 @@ def evaluate_route(
 
     PROMPTS has JSON lines with id, prompt and optionally task, and no answers. The ledger records
     the choices with the hashes of the code and the rules, and each witness confirms the time.
-    Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration.
+    Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration. An
+    existing file OUT is replaced.
+
+    Returns:
+        ``statement``, the registration in words.
 
     Raises:
         InvalidInputError: a line is not a prompt, or may have answers; or both files are one.
@@ -175,7 +187,12 @@ def _router_status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
 
 @verb("route status", tools=("router_status",), lines=_router_status_lines)
 def router_status(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Show routes, models with their properties, and open circuits."""
+    """Show routes, models with their properties, and open circuits.
+
+    Returns:
+        ``rule_version_hash``, ``rules_file``, ``model_timeout_s``, ``preferences``, ``routes`` and
+        ``models``.
+    """
     from remit.runtime.runtime import Runtime
 
     with Runtime.open(root.path, by=caller.name) as runtime:
@@ -202,6 +219,10 @@ def score_prompt(
                         flag_help="An operator preference: quality, cost, speed, …"),
 ) -> dict[str, Any]:  # fmt: skip
     """Show how a route would score its models for a prompt; nothing is sent or recorded.
+
+    Returns:
+        ``winner``, ``scores`` by model, ``chain`` (models, best first), ``intent`` and
+        ``rule_version_hash``.
 
     Raises:
         RemitError: no such route exists, or the preference is unknown.
