@@ -242,7 +242,8 @@ class Agent(Generic[OutputT]):
         its caller's session in the record. The cost counts against the budgets of both agents and
         is part of the caller's cost. If a tool of this agent waits for a person, the caller waits
         too. After a crash the same session continues, and nothing is paid twice. The tool's only
-        argument is ``task``, a text, and its result is the answer.
+        argument is ``task``, a text, and its result is the answer, which is awaited for at most
+        ``worker.timeout_s`` seconds.
 
         Args:
             name: the tool's name; the agent's id if left out. In the tool's id, other characters
@@ -343,9 +344,9 @@ class Agent(Generic[OutputT]):
     ) -> TurnResult[Any]:
         """Answer a single message in a new session, end the session, and return the turn.
 
-        A turn that waits for a person is returned in that state. Open its ``session_id`` by
-        :meth:`session` to continue the turn after the decision. If the turn raises an error, the
-        session is ended all the same.
+        A failed turn is returned with its ``error_code``. A turn that waits for a person is
+        returned in that state. Open its ``session_id`` by :meth:`session` to continue the turn
+        after the decision. If the turn raises an error, the session is ended all the same.
 
         Args:
             message: see :meth:`Conversation.turn`.

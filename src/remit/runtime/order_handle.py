@@ -81,7 +81,8 @@ class OrderHandle(Generic[OutputT]):
         ``wo_chain_summary`` is empty.
 
         Args:
-            timeout_s: longest wait, in seconds; ``None`` for no limit.
+            timeout_s: longest wait, in seconds; ``None`` for no limit. The order continues after
+                it.
 
         Raises:
             TimeoutError: the order takes longer than ``timeout_s`` seconds.

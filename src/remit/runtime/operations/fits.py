@@ -175,7 +175,7 @@ def propose_abilities(
     """Propose the models' abilities by their grades, so that routes choose the best graded model.
 
     Returns:
-        The fields of the :class:`~remit.learning.Proposal`, by name.
+        The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
 
     Raises:
         InvalidInputError: too few prompts have graded answers of all models.
