@@ -254,7 +254,9 @@ class ServerSettings(Section):
     """``[server]``: the HTTP server.
 
     The fields are its address and processes, limits of sizes, memory, times, connections and open
-    tenants, draining, the default contract, logs, metrics, CORS and sign-in.
+    tenants, draining, the default contract, logs, metrics, CORS and sign-in. ``memory_bytes`` and
+    ``max_connections`` are for each process. After SIGTERM, calls are accepted for ``notice_s``
+    seconds, and running ones may then end within ``drain_s``.
     """
 
     host: str = Field(description="address to listen on")
@@ -310,6 +312,9 @@ class ServerSettings(Section):
 class TelemetrySettings(Section):
     """``[telemetry]``: the number of models with own metrics, and where spans go, under which name
     and with what content.
+
+    Models beyond the number count as ``other``. An empty address or name is taken from the OTEL_
+    variables; without an address, no spans are sent.
     """
 
     max_models: int = Field(
@@ -328,7 +333,8 @@ class TelemetrySettings(Section):
 class WorkerSettings(Section):
     """``[worker]``: bounds of a work order, on model calls, tool calls and time.
 
-    Also the section ``orders`` of submitted orders, and limits of queues by name.
+    Tool calls above ``tool_limit`` are refused. Also the section ``orders`` of submitted orders,
+    and limits of queues by name; a queue that is not named has none.
     """
 
     turn_limit: int = Field(ge=1, description="maximum number of model calls of one order")
@@ -418,7 +424,7 @@ class PackageIndexSettings(Section):
 
 class PackageSettings(Section):
     """``[packages]``: limits of an archive's sizes and files, the wait for another operation, the
-    number of stored versions, and the section of package indexes.
+    number of stored versions (with the installed one), and the section of package indexes.
     """
 
     compressed_bytes: int = Field(ge=1, description="maximum size of a compressed archive")
