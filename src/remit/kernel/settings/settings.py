@@ -313,8 +313,7 @@ class TelemetrySettings(Section):
     """``[telemetry]``: the number of models with own metrics, and where spans go, under which name
     and with what content.
 
-    Models beyond the number count as ``other``. An empty address or name is taken from the OTEL_
-    variables; without an address, no spans are sent.
+    Other models count as ``other``. An empty address or name comes from the OTEL_ variables.
     """
 
     max_models: int = Field(
@@ -423,8 +422,10 @@ class PackageIndexSettings(Section):
 
 
 class PackageSettings(Section):
-    """``[packages]``: limits of an archive's sizes and files, the wait for another operation, the
-    number of stored versions (with the installed one), and the section of package indexes.
+    """``[packages]``: limits of archives, and the section of package indexes.
+
+    Also the wait for another operation, and the number of stored versions, the installed one
+    included.
     """
 
     compressed_bytes: int = Field(ge=1, description="maximum size of a compressed archive")
