@@ -424,8 +424,7 @@ class PackageIndexSettings(Section):
 class PackageSettings(Section):
     """``[packages]``: limits of archives, and the section of package indexes.
 
-    Also the wait for another operation, and the number of stored versions, the installed one
-    included.
+    Also the wait for another operation, and how many versions are stored, the present one too.
     """
 
     compressed_bytes: int = Field(ge=1, description="maximum size of a compressed archive")
