@@ -399,13 +399,13 @@ class BudgetStatus:
         turn_limit: limit of the number of model calls.
         spent_tokens: tokens of ended calls in the window.
         reserved_tokens: upper bound of the tokens of running calls.
-        turns: number of model calls begun.
+        turns: number of model calls begun in the window. Like spending, 0 at the next window.
         nano_limit: limit of the cost.
         requests_per_minute: limit of calls in a minute.
         tokens_per_minute: limit of tokens in a minute.
         spent_nano: cost of ended calls in the window.
         reserved_nano: upper bound of the cost of running calls.
-        unpriced_calls: number of ended calls without a known price, whose cost is unknown.
+        unpriced_calls: number of ended calls in the window whose price, and so cost, is unknown.
         minute: the minute since 1970 of ``minute_requests`` and ``minute_tokens``.
         minute_requests: number of calls in that minute.
         minute_tokens: number of tokens in that minute.

@@ -29,7 +29,8 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
 
     Args:
         path: a file in an existing directory; it need not exist.
-        mode: mode of the new file, whatever the umask; ``None`` follows the umask.
+        mode: mode of the new file, whatever the umask; ``None`` follows the umask. The mode of the
+            old file is not kept.
 
     Raises:
         OSError: the file cannot be written.

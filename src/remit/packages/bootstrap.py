@@ -40,8 +40,9 @@ def build_bundle(
         limits: limits for reading one archive.
 
     Returns:
-        The bytes of ``CP_BOOTSTRAP.tar.gz``, and its ``BOOTSTRAP_MANIFEST.json`` as a value, with
-        the packages in the order of installation.
+        The bytes of ``CP_BOOTSTRAP.tar.gz``, and its ``BOOTSTRAP_MANIFEST.json`` as a value:
+        ``schema_version``, ``remit_version``, ``files`` (``path``, ``sha256``, ``bytes``) and
+        ``packages`` (``package_id``, ``version``, ``archive``) in the order of installation.
 
     Raises:
         PackageError: ``bad_wheel``: the wheel does not state its version and the Python it needs;

@@ -131,8 +131,9 @@ class PackageManager:
         entry per package. A shipped package that supersedes others removes them.
 
         Args:
-            archives: the packages, in any order.
-            dev: True to accept unsigned packages, and record that their signature was waived.
+            archives: the packages, in any order; without any, only interrupted work is completed.
+            dev: True to accept unsigned packages, and record that their signature was waived; also
+                approves the permissions of packages that were never installed here.
             approve: True to approve permissions that the installed version does not have.
             only_upgrade: True to refuse packages that are not installed.
             extra_entries: entries to write in the same transaction. Learned packages are refused

@@ -149,13 +149,13 @@ class Agent(Generic[OutputT]):
         write is then raised by the first turn.
 
         Args:
-            session_id: the session to continue; a new one if left out.
+            session_id: the session to continue, ended or not; a new one if left out.
             user: the user of a new session, whose budget (`remit budget set --user`) also pays. The
                 id is recorded in plain and cannot be erased.
             subject_id: the person whom the content of a new session is about, as `remit ledger
                 erase --subject` takes it. The id is not recorded.
-            tokens: token limit of a new session; the agent's, else the configured limit, if left
-                out.
+            tokens: token limit of a new session; the agent's, else the configured limit (0: none),
+                if left out.
             usd: limit of a new session in US dollars; the agent's if left out.
 
         Returns:
@@ -242,7 +242,8 @@ class Agent(Generic[OutputT]):
         its caller's session in the record. The cost counts against the budgets of both agents and
         is part of the caller's cost. If a tool of this agent waits for a person, the caller waits
         too. After a crash the same session continues, and nothing is paid twice. The tool's only
-        argument is ``task``, a text, and its result is the answer.
+        argument is ``task``, a text, and its result is the answer, which is awaited for at most
+        ``worker.timeout_s`` seconds.
 
         Args:
             name: the tool's name; the agent's id if left out. In the tool's id, other characters
@@ -343,9 +344,9 @@ class Agent(Generic[OutputT]):
     ) -> TurnResult[Any]:
         """Answer a single message in a new session, end the session, and return the turn.
 
-        A turn that waits for a person is returned in that state. Open its ``session_id`` by
-        :meth:`session` to continue the turn after the decision. If the turn raises an error, the
-        session is ended all the same.
+        A failed turn is returned with its ``error_code``. A turn that waits for a person is
+        returned in that state. Open its ``session_id`` by :meth:`session` to continue the turn
+        after the decision. If the turn raises an error, the session is ended all the same.
 
         Args:
             message: see :meth:`Conversation.turn`.
@@ -392,8 +393,8 @@ class Agent(Generic[OutputT]):
             queue: the queue in which the order waits.
             priority: -1000 to 1000; lower numbers run first.
             due: the earliest time at which the order may run; ``None`` for at once.
-            key: idempotency key: work submitted again under the same key is the same order; empty
-                for a new order.
+            key: idempotency key: work submitted again under the same key is the same order, also
+                after its end; empty for a new order.
             by: the submitter's name, for the record.
             for_key: name or id of the virtual key on whose behalf the order runs; empty for none.
                 The key's models, agents, tiers, budgets and rates apply, and no call is made after

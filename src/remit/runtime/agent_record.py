@@ -32,8 +32,11 @@ def agent_record(
 ) -> dict[str, Any]:
     """Return the metadata of an agent's ``SESSION_START``: ids, hashes, and texts as content.
 
-    Nothing is written. Texts that may name people are content, so they can be erased. Contracts and
-    tools that packages brought are left out, because the record has them.
+    The keys are ``settings_sha256`` and ``overrides``, and only if they apply: ``package_id`` or
+    else ``instructions``, ``own_tools``, ``own_providers``, ``own_contracts``,
+    ``output_schema_sha256`` and ``criteria``. Nothing is written. Texts that may name people are
+    content, so they can be erased. Contracts and tools that packages brought are left out, because
+    the record has them.
 
     Args:
         step: the plan step with which the agent answers.

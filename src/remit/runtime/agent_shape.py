@@ -104,7 +104,8 @@ def changed(supervisor: SupervisorSettings, **changes: Any) -> SupervisorSetting
 
     Args:
         supervisor: the configured settings.
-        changes: the choices by name; None keeps the configured value.
+        changes: the choices by name; None keeps the configured value. Neither names nor values are
+            checked.
     """
     return supervisor.model_copy(
         update={name: value for name, value in changes.items() if value is not None}

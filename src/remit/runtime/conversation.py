@@ -285,13 +285,13 @@ class Conversation(Closeable, Generic[OutputT]):
     resume = blocking(aresume)
 
     async def acancel(self) -> bool:
-        """Cancel the turn that runs in any process, or waits for people.
+        """Cancel the turn that runs in any process, waits for people, or was interrupted.
 
-        A running turn is only asked to stop, and ends within a moment after the return. A waiting
+        A running turn is only asked to stop, and ends within a moment after the return. Another
         one is ended at once. The end of the turn is recorded.
 
         Returns:
-            True if there was a turn to cancel.
+            True if there was a turn to cancel; False if the last turn has ended.
 
         Raises:
             LeaseBusyError: another process has begun to work on the session.
@@ -325,13 +325,13 @@ class Conversation(Closeable, Generic[OutputT]):
 
         Args:
             task: a text, or the variables of the contract's template.
-            key: idempotency key within the session. An order that ended under the same key is
-                returned unchanged, in any later process; an interrupted one continues. A new order
-                if left out.
+            key: idempotency key within the session, for the same task, contract and type. An order
+                that ended under it is returned unchanged, in any later process; an interrupted or
+                waiting one continues. A new order if left out.
             contract: id of a contract that replaces the agent's.
             output_type: the type of ``output_result``; the agent's own if neither this nor
                 ``contract`` is given.
-            retry_failed: make another attempt if the order of that key failed. Nothing is paid
+            retry_failed: make another attempt if the order of ``key`` failed. Nothing is paid
                 twice: an order that timed out, or whose tool may have taken effect, is returned
                 unchanged. A tool that must not run twice and has run is not offered again; its
                 result is shown.
@@ -339,12 +339,12 @@ class Conversation(Closeable, Generic[OutputT]):
             deps: see :meth:`turn`.
 
         Returns:
-            The order: its ``state``, ``output_result``, ``error`` and ``cost``. A failure is a
-            state, not an exception.
+            The order, ended or waiting for a person: its ``state``, ``output_result``, ``error``
+            and ``cost``. A failure is a state, not an exception.
 
         Raises:
-            InvalidInputError: ``deps`` have a type that a tool does not take, or JSON Schema cannot
-                describe the type.
+            InvalidInputError: ``key`` is invalid or belongs to other work, ``deps`` have a type
+                that a tool does not take, or JSON Schema cannot describe the type.
             RemitError: the order cannot be begun or recorded.
         """
         context = sound({"user_input": task} if isinstance(task, str) else dict(task))
@@ -366,6 +366,9 @@ class Conversation(Closeable, Generic[OutputT]):
         self, wo_id: str, *, on_event: EventSink | None = None, deps: Any = None
     ) -> WorkOrder:
         """Continue an interrupted or waiting order outside the conversation; return the order.
+
+        An ended order is returned as it ended. ``output_result`` is the recorded JSON data, not
+        converted to the output type as by :meth:`work`.
 
         Args:
             wo_id: id of the order.
@@ -441,7 +444,7 @@ class Conversation(Closeable, Generic[OutputT]):
             score: 0 (bad) to 1 (good); ``None`` for a label alone.
             label: a word for counting, such as ``wrong_unit``; empty for a score alone.
             reason: free text; content of the session, erased with it.
-            turn: number of the turn, from 1; the latest if left out.
+            turn: number of the turn, from 1; the latest if left out, so there must be one.
             by: the person's name, for the record; it cannot be erased.
 
         Returns:
@@ -461,7 +464,8 @@ class Conversation(Closeable, Generic[OutputT]):
     feedback = blocking(afeedback)
 
     def cost(self) -> dict[str, Any]:
-        """Return tokens, calls and cost of the session as JSON data, summed from the ledger.
+        """Return ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and
+        ``cost_usd`` of the session, summed from the ledger; 0 without calls.
 
         ``cost_usd`` is None if a price is unknown. Sub-agents of the session are included.
 
@@ -473,6 +477,7 @@ class Conversation(Closeable, Generic[OutputT]):
     def end(self) -> None:
         """End the session by writing ``SESSION_END``; a repeated call has no effect.
 
+        An unfinished turn stays so, and a later turn makes the session open again.
         With ``[supervisor] consolidate``, a model first finds the topics that the session leaves
         open, which costs a model call. After an error the session stays open: open it again by its
         id to end it.

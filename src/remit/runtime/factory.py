@@ -88,7 +88,7 @@ def tools_of(
     The order is that of ``tools``, followed by the servers' tools.
 
     Args:
-        tools: tool values, functions and ids.
+        tools: tool values, functions and ids. Ids are not looked up here.
         mcp: names of MCP servers, whose allowed tools are added.
         approve: ids that must each be among the tools.
         server: returns the MCP server of a name.

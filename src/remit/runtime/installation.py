@@ -66,7 +66,7 @@ def package_manager(
     by: str,
     step: Step = lambda _: None,
 ) -> PackageManager:
-    """Return the manager of a root's packages. Nothing is read or changed yet.
+    """Return the manager of a root's packages. Nothing of the root is read or changed yet.
 
     The ids of known tools are collected. The manager is not a lock: each of its operations takes
     the lock of packages itself.
@@ -135,7 +135,8 @@ def make_root(
         flags: settings, keyed by dotted name, above all other layers.
         bare: make only directories, keys and an empty ledger, into which an export can be imported.
             A later call without ``bare`` installs the packages.
-        new_ledger: begin a new ledger although packages were installed with one that is lost.
+        new_ledger: begin a new ledger although packages were installed with one that is lost. No
+            effect with ``bare``.
         by: the person who acts, for the record.
         step: called with the name of each step before the step.
 
@@ -305,7 +306,8 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
 def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[str]:
     """Remove erased content from proposals and learned packages; return the proposals' ids.
 
-    Learned routes are fitted again without the content.
+    The list is empty if no proposal holds erased content. Learned routes are fitted again without
+    the content.
 
     The removals are recorded in the name ``erasure``.
 
@@ -403,7 +405,7 @@ def run_gates(
     Args:
         root: the given root, or None for the default.
         names: the gates; all gates if None.
-        full: True to check the whole ledger.
+        full: True to check the whole ledger; False to leave out entries verified earlier.
         by: the person who checks.
         progress: returns the function that shows the progress of a part with this label.
 

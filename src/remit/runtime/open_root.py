@@ -89,8 +89,8 @@ class OpenRoot(RootPort):
     The parts are attributes: ``place``, ``loaded``, ``settings``, ``ledger``, ``keys``,
     ``budgeter``, ``directory``, ``orders``, ``approvals`` and ``prices``. An attribute raises the
     errors of opening its part; the next access tries again. As a context manager, an instance
-    closes the approvals, keys and ledger that it made itself. Access is not locked: use an instance
-    in one thread.
+    closes the approvals, keys and ledger that it made itself, which cannot be used afterwards.
+    Access is not locked: use an instance in one thread.
 
     Args:
         find: returns the root and the settings in force.

@@ -24,7 +24,7 @@ def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Sched
     Args:
         runtime: the open root.
         place: ``module:function``. Modules are searched in the working directory too. The function
-            returns one item or a list, or yields items.
+            returns one item or a list, or yields items; without items, both lists are empty.
 
     Raises:
         InvalidInputError: there is no such function, an import fails, or other objects are

@@ -77,10 +77,12 @@ class OrderHandle(Generic[OutputT]):
         """Wait for the end of the order and return its recorded turn.
 
         The turn of an order that was set aside states the cause (``failed``, ``error_code``). An
-        erased answer is an empty text.
+        erased answer is an empty text. ``cost_summary`` is that of the session, and
+        ``wo_chain_summary`` is empty.
 
         Args:
-            timeout_s: longest wait, in seconds; ``None`` for no limit.
+            timeout_s: longest wait, in seconds; ``None`` for no limit. The order continues after
+                it.
 
         Raises:
             TimeoutError: the order takes longer than ``timeout_s`` seconds.
@@ -98,8 +100,9 @@ class OrderHandle(Generic[OutputT]):
     def cancel(self, *, by: str = "local operator") -> OrderStatus:
         """Cancel the order and return its state.
 
-        An order that has not begun ends at once. A running or waiting one is asked to stop and ends
-        soon after. The cancellation is recorded with the name.
+        An order that has not begun, or was set aside, ends at once. A running or waiting one is
+        asked to stop and ends soon after. The cancellation is recorded with the name. Nothing
+        changes if the order was asked already.
 
         Args:
             by: name of the person, for the record.

@@ -21,9 +21,9 @@ def run_replay(runtime: Runtime, claim: Row) -> Done:
     """Execute an order until its replay is done or its budget is spent. Blocks.
 
     Models are called, and results are stored in the record. The order is checked before each
-    exchange: if it must stop, or another worker has it, the result is ``cancelled``. A task that is
-    erased or invalid is ``failed``. No error of the task itself is raised: it is the result's
-    ``code``.
+    exchange: if it must stop, or another worker has it, the result is ``cancelled``. A spent budget
+    gives ``completed`` too, with ``ended`` ``budget`` in the figures. A task that is erased, an
+    invalid request and a conflict with an earlier run give ``failed``, with the error in ``code``.
 
     Args:
         runtime: the open root.
@@ -34,7 +34,10 @@ def run_replay(runtime: Runtime, claim: Row) -> Done:
         ``completed``.
 
     Raises:
-        RemitError: the ledger or a provider cannot be used; the order is then tried again or fails.
+        ContractError: the contract cannot be used.
+        ProposalError: there is no such proposal.
+        RemitError: the ledger or a provider cannot be used. After any of these errors the order is
+            tried again or fails.
     """
     said = runtime.orders.submission(claim.order_id).metadata
     task = said["task"]

@@ -52,7 +52,8 @@ class OrderWorker:
         schedules: schedules whose ticks the worker runs.
         queues: queues to serve, in order of preference.
         at_once: largest number of concurrent orders; the configured one if left out.
-        kinds: executors of other kinds than ``turn`` and ``replay``, keyed by kind.
+        kinds: executors keyed by kind, in addition to ``turn`` and ``replay``, or in their place.
+            Orders of an unknown kind fail, and may be tried again.
 
     Attributes:
         seat: name of the running worker, with its queues; empty before :meth:`run`.
@@ -107,8 +108,8 @@ class OrderWorker:
             ready: called when the worker begins to take orders.
 
         Returns:
-            The number of orders and ticks that still run after the time for draining. Other
-            workers take the orders over when this process has ended.
+            The number of orders and ticks that still run after ``worker.orders.drain_s`` seconds
+            of draining. Other workers take the orders over when this process has ended.
 
         Raises:
             RemitError: the seat cannot be taken, or the queue cannot be read.

@@ -40,7 +40,8 @@ def permit_models(
         by: the person who permits the models, for the record.
 
     Raises:
-        PackageError: a gate fails, or the package cannot be installed. No package was changed.
+        PackageError: a gate fails, or the package cannot be installed. No package was changed; the
+            trust in the key stays.
         LedgerError: the ledger cannot be read or written.
     """
     manager = package_manager(root, ledger, loaded, by=by)

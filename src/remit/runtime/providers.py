@@ -148,7 +148,7 @@ def assemble_providers(
         settings: settings of the root.
         local_model: the local model to run; the configured one if ``None``.
         environment: variables with keys and base URLs; those of the process if left out.
-        own: the program's own providers, by id.
+        own: the program's own providers, by id; each replaces a configured one of that id.
 
     Raises:
         ConfigError: a base URL cannot be used, an id of the program's cannot name a provider, or

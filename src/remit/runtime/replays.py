@@ -50,7 +50,8 @@ class ReplayWanted:
         proposal: id of a proposal whose change is replayed, or ``last``; empty for none.
         model: provider and model that answer; the contract's or the recorded ones if left out.
         schema: JSON Schema to grade by; the contract's if left out.
-        references: right answers to grade by, keyed by exchange id.
+        references: right answers to grade by, keyed by exchange id; only these exchanges are then
+            replayed, and ``schema`` is ignored.
         both: True to replay the change alone and the model alone, alternately.
 
     Raises:
@@ -105,8 +106,10 @@ class ReplayWanted:
 def replay_report(sides: tuple[ReplayResult, ...], cause: Attribution | None) -> dict[str, Any]:
     """Return the numbers and ids of a result of :meth:`Replays.run` as JSON data.
 
-    A replay gives its summary, with the estimates ``effect`` and ``gate``. With ``cause``, the
-    figures of the attribution come with ``replays``, the summaries of ``question`` and ``model``.
+    A replay gives its summary (``held_out``, ``replayed``, ``failed``, ``mean_before``,
+    ``mean_after``, ``spent_usd``, ``ended``), with the estimates ``effect`` and ``gate``. With
+    ``cause``, the fields of the attribution come with ``replays``, the summaries of ``question``
+    and ``model``.
 
     Args:
         sides: the replay; with ``cause``, the replay of the change and that of the model.
@@ -173,7 +176,8 @@ class Replays:
         """Run the replay within its budget; continue an interrupted one. Blocks.
 
         Models are called, and their answers are recorded under the name of the order, or under
-        the name in :attr:`file`. With ``both`` the attribution is recorded.
+        the name in :attr:`file`. With ``both`` the attribution is recorded. A spent budget is no
+        error: the replay's ``ended`` is ``budget``.
 
         Args:
             progress: called before each exchange with the number done and the total.

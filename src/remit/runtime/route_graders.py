@@ -200,14 +200,16 @@ def load_grader(place: str) -> Callable[[str, str], float | None]:
     """Return a Python function that grades answers.
 
     The module is imported, and the working directory is added to ``sys.path``. An exception of the
-    function, and a value outside of 0 to 1, give ``None``, which is no grade.
+    function, and a value outside of 0 to 1, give ``None``, which is no grade; so does an object
+    that is not callable. Another error of the module than ImportError, AttributeError and
+    ValueError is raised unchanged.
 
     Args:
         place: ``module:function``. The function takes prompt and answer as texts, and returns a
             number from 0 to 1, a truth value, or ``None``.
 
     Raises:
-        InvalidInputError: there is no such function.
+        InvalidInputError: there is no such name in the module, or the import fails.
     """
     module, _, name = place.partition(":")
     if "" not in sys.path:

@@ -73,8 +73,8 @@ def rules_of(root: Root, settings: RoutingSettings) -> Rules:
     """Return the scoring rules in force in a root.
 
     A rules file below a tier folder (``HOT``, ``HO2``, ``HO1``) must be installed by a package and
-    unchanged. If the file cannot be used, the reason is logged and the shipped rules are returned.
-    No error is raised.
+    unchanged. If the file cannot be used, the reason is logged and the shipped rules are returned,
+    with the version ``RULES_UNAVAILABLE``.
 
     Args:
         root: the installation.

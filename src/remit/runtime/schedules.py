@@ -104,19 +104,21 @@ class Schedule(Generic[OutputT]):
     Any number of processes may run the same schedule. Each tick runs once; an interrupted tick is
     continued by the next process that looks. :meth:`turns` waits for ticks for ever, :meth:`adue`
     runs one that is due, and ``remit worker`` calls it every second. Nothing is recorded before the
-    first tick.
+    first call of either; a new schedule then records the latest past tick as skipped.
 
     Args:
         agent: the agent that answers.
         schedule_id: name of the schedule in the record, unique within the agent.
         task: the message, or a function that returns it for the time of the tick.
-        every_s: seconds between ticks, counted from midnight UTC of 1970-01-01.
-        cron: replaces ``every_s``: a cron expression of five fields, or of six that begin with
-            seconds (extra ``schedules``). At changes of the clock it ticks as Debian's cron does.
-        timezone: time zone of ``cron``, for example ``Europe/Vienna``.
+        every_s: seconds between ticks, 1 to 366 days, counted from midnight UTC of 1970-01-01. Give
+            this or ``cron``.
+        cron: a cron expression of five fields, or of six that begin with seconds (extra
+            ``schedules``). At changes of the clock it ticks as Debian's cron does.
+        timezone: time zone of ``cron``, for example ``Europe/Vienna``; no effect on ``every_s``.
         missed: treatment of ticks that no process began in time: ``run_once`` runs the latest of
             them late, ``skip`` none that is over a minute late. The record states the number
-            missed. A new schedule begins with its next tick.
+            missed, up to 1,000. A new schedule begins with its next tick; so does one without a
+            tick among the agent's latest 10,000 sessions.
         tokens: token limit of a tick; the agent's session limit if left out.
         usd: limit of a tick in US dollars; the agent's session limit if left out.
         user: see :meth:`remit.runtime.Agent.session`; a user's budget can bound all ticks.
@@ -207,9 +209,10 @@ class Schedule(Generic[OutputT]):
     async def adue(self, *, deps: Any = None) -> TurnResult[OutputT] | None:
         """Run the tick that is due and not done; return None if there is none.
 
-        A missed tick that must not run late is recorded as skipped. None is also returned if a
-        person cancelled the turn, or another process runs it. An error of the function ``task`` is
-        raised unchanged.
+        A missed tick that must not run late is recorded as skipped. While another process runs a
+        tick of this schedule, the call waits without limit. None is also returned if a person
+        cancelled the turn, or another process uses its session. An error of the function ``task``
+        is raised unchanged.
 
         Args:
             deps: see :meth:`remit.runtime.Conversation.turn`.

@@ -61,6 +61,8 @@ def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
     """Return the state that an ``ARCHIVED`` entry carries for its entries, for `check_state`.
 
+    The only key is ``accounts``, the state of the budgets' accounts.
+
     Args:
         ledger: the ledger.
         end: sequence number; the state is that of all entries before it.

@@ -99,7 +99,8 @@ class AgentTool:
     async def cancel(self, idempotency_key: str) -> None:
         """Cancel the turn that answers a call; do nothing if there is none.
 
-        The cancellation is recorded.
+        Nothing is done either if the session was archived or is another agent's. The cancellation
+        is recorded.
 
         Args:
             idempotency_key: key of the tool call.

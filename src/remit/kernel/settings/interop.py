@@ -13,8 +13,12 @@ class McpRule(Section):
     """``[[mcp.NAME.rules]]``: whether `remit mcp gateway` lets a key call a tool of the server.
 
     The first rule whose ``keys``, ``tools`` and ``arguments`` all match decides: the call is
-    allowed, denied or left to a person. The rule also states a price and a rate for each key.
-    Patterns are shell patterns.
+    allowed, denied or left to a person. Without a matching rule the call is allowed, unless rules
+    that allow or ask about the tool for this key exist, whose ``arguments`` do not fit.
+
+    ``keys`` and ``tools`` are shell patterns of names, and ``arguments`` is a JSON Schema; an empty
+    one matches all. ``price_usd`` is charged for each call, and ``calls_per_minute`` is a limit for
+    each user or key; 0 is none.
     """
 
     effect: Literal["allow", "deny", "ask"] = Field(
@@ -36,9 +40,10 @@ class McpRule(Section):
 class McpServerSettings(Section):
     """``[mcp.NAME]``: an MCP server whose tools agents may use, given by ``command`` or ``url``.
 
-    The section also holds the server's timeouts and message size, the tools that agents may use and
-    may repeat, and the rules of `remit mcp gateway`. Values of ``env`` and ``headers`` may hold
-    ``${VARIABLE}``, taken from the environment.
+    The section also holds the server's timeouts and message size, the tools that agents may use
+    (empty: all) and may repeat, and the rules of `remit mcp gateway`. A longer message closes the
+    connection. Values of ``env`` and ``headers`` may hold ``${VARIABLE}``, taken from the
+    environment; a program gets no other variables than ``env``, PATH, HOME and a few more.
 
     Raises:
         ValueError: both ``command`` and ``url`` are given, or neither.
@@ -92,7 +97,8 @@ class McpEndpointSettings(Section):
     """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``).
 
     The fields are the address, further accepted hosts and origins, and limits of sessions, calls,
-    sizes and times.
+    sizes and times. Calls above ``calls_at_once`` or ``calls_per_caller`` wait, and above
+    ``calls_waiting`` are refused. Longer results are cut.
     """
 
     host: str = Field(description="address that `remit mcp --http` listens on")
@@ -147,7 +153,8 @@ class McpEndpointSettings(Section):
 class A2aSettings(Section):
     """``[a2a.NAME]``: another agent, reached over A2A through ``/a2a/NAME`` of `remit serve`.
 
-    The fields are its URL, its agent card, an API key, and a price for each message.
+    The fields are its URL, its agent card (empty: ``/.well-known/agent-card.json`` on the same
+    host), an API key that is sent as a bearer token, and a price for each message.
     """
 
     url: str = Field(min_length=1, description="URL of the agent's JSON-RPC interface")

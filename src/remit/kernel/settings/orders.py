@@ -32,8 +32,9 @@ class QueueSettings(Section):
 class OrderSettings(Section):
     """``[worker.orders]``: how ``remit worker`` does submitted orders.
 
-    The fields are the engine that dispatches them, the number at once, the number of attempts, the
-    waits between them, and the time to finish after SIGTERM.
+    The fields are the engine that dispatches them (``dbos`` needs the extra ``cluster``), the
+    number at once of each worker, the number of attempts unless an order states its own, the waits
+    between them, and the time to finish after SIGTERM, after which other workers continue.
     """
 
     engine: Literal["table", "dbos"] = Field(

@@ -15,8 +15,9 @@ _Seconds = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 class RoutedModelSettings(Section):
     """``[routing.models.NAME]``: a model that routes may choose.
 
-    The fields are its provider and name there, its abilities by task, prices for scoring, context
-    window, speed and languages, and whether it takes tools and images.
+    The fields are its provider and name there (empty: NAME), its abilities by task in percent,
+    prices for scoring, context window, speed and languages, and whether it takes tools (by default
+    yes) and images (no). The price table comes before the prices here, which are never charged.
     """
 
     provider: str = Field(description="id of the provider that serves the model")
@@ -49,7 +50,8 @@ class RoutedModelSettings(Section):
 class StageSettings(Section):
     """An element of a route's ``stages``: a name, a contract for the prompt, and models.
 
-    The answer of a stage replaces the current answer, or is a note for later stages.
+    The answer of a stage replaces the current answer, or is a note for later stages. Without a
+    contract the stage sends the unchanged request, and without models it uses the route's.
     """
 
     name: str = Field(description="unique within the route")
@@ -71,7 +73,9 @@ class RouteSettings(Section):
 
     The route asks one of its models, several in parallel (``ensemble``), or a sequence of stages
     (``pipeline``). Other fields are the task and the preference of the choice, and for an ensemble
-    its size, the way to combine the answers, judges, a timeout and a cost limit.
+    its size, the way to combine the answers, judges, a timeout and a cost limit. Without ``models``
+    the route takes all available ones. An ensemble ignores answers after ``timeout_s``, and calls
+    only as many models as fit ``max_usd`` at their highest cost.
 
     Raises:
         ValueError: stages are given in another mode, or missing in a pipeline; a stage's name or a
@@ -128,8 +132,8 @@ class RouteSettings(Section):
 class ExplorationSettings(Section):
     """``[routing.exploration]``: how often another model than the best answers, to learn from.
 
-    The fields are the share of decisions, the tasks, and the maximum cost per day. The default is
-    off.
+    The fields are the share of decisions, at most 0.5, the tasks (empty: all), and the maximum cost
+    per day of UTC. The default is off.
 
     Raises:
         ValueError: there is a share, but ``usd_per_day`` is 0.
@@ -157,7 +161,8 @@ class ExplorationSettings(Section):
 class GuardSettings(Section):
     """``[routing.guard]``: the evidence that a learned route needs, fixed before the first fit.
 
-    The fields are the largest accepted loss of reward, and the number of fits that may decide.
+    The fields are the largest accepted loss of reward, as a part of 1, and the number of fits that
+    may decide; 0 is any number, which needs more grades.
     """
 
     tolerance: float = Field(

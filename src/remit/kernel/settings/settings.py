@@ -19,8 +19,9 @@ _PROSE = "false: the model only selects a tool, and Remit prints the result as t
 class LedgerSettings(Section):
     """``[ledger]``: place and unique name of the record, and treatment of its content.
 
-    The fields also give the wait for other writers, how often checkpoints are signed, and how long
-    content is retained.
+    ``path`` is a file relative to the root, or a URL of a PostgreSQL database. The fields also give
+    the wait for other writers, how often checkpoints are signed, and by event type the days after
+    which content may be erased; without an entry for a type or ``*``, content stays.
     """
 
     path: str = Field(
@@ -187,6 +188,7 @@ class BudgetSettings(Section):
     """``[budget]``: limits of sessions and work orders, and how costs are estimated and charged.
 
     0 means no limit of tokens or turns. ``mode`` says whether a spent budget refuses calls.
+    A call waits up to ``wait_ms`` for budget that other calls have reserved.
     """
 
     mode: Literal["enforce", "warn", "off"] = Field(
@@ -224,7 +226,7 @@ class LeaseSettings(Section):
     """``[leases]``: locks on sessions and orders between processes that share a root.
 
     The fields are the time after which a silent process loses its work, and the longest wait for a
-    session.
+    session that another process uses; 0 refuses at once.
     """
 
     lasts_s: float = Field(
@@ -252,7 +254,9 @@ class ServerSettings(Section):
     """``[server]``: the HTTP server.
 
     The fields are its address and processes, limits of sizes, memory, times, connections and open
-    tenants, draining, the default contract, logs, metrics, CORS and sign-in.
+    tenants, draining, the default contract, logs, metrics, CORS and sign-in. ``memory_bytes`` and
+    ``max_connections`` are for each process. After SIGTERM, calls are accepted for ``notice_s``
+    seconds, and running ones may then end within ``drain_s``.
     """
 
     host: str = Field(description="address to listen on")
@@ -308,6 +312,8 @@ class ServerSettings(Section):
 class TelemetrySettings(Section):
     """``[telemetry]``: the number of models with own metrics, and where spans go, under which name
     and with what content.
+
+    Other models count as ``other``. An empty address or name comes from the OTEL_ variables.
     """
 
     max_models: int = Field(
@@ -326,7 +332,8 @@ class TelemetrySettings(Section):
 class WorkerSettings(Section):
     """``[worker]``: bounds of a work order, on model calls, tool calls and time.
 
-    Also the section ``orders`` of submitted orders, and limits of queues by name.
+    Tool calls above ``tool_limit`` are refused. Also the section ``orders`` of submitted orders,
+    and limits of queues by name; a queue that is not named has none.
     """
 
     turn_limit: int = Field(ge=1, description="maximum number of model calls of one order")
@@ -415,8 +422,9 @@ class PackageIndexSettings(Section):
 
 
 class PackageSettings(Section):
-    """``[packages]``: limits of an archive's sizes and files, the wait for another operation, the
-    number of stored versions, and the section of package indexes.
+    """``[packages]``: limits of archives, and the section of package indexes.
+
+    Also the wait for another operation, and how many versions are stored, the present one too.
     """
 
     compressed_bytes: int = Field(ge=1, description="maximum size of a compressed archive")
@@ -441,7 +449,11 @@ class PackageSettings(Section):
 
 
 class GateSettings(Section):
-    """``[gates]``: how much the gates read."""
+    """``[gates]``: how much the gates read.
+
+    Of a ledger with more than ``full_entries`` entries, only those since the last pass are read
+    unless all are requested.
+    """
 
     full_entries: int = Field(
         ge=0, description="ledgers with up to this many entries are always read completely"

@@ -227,7 +227,8 @@ def check_gates(
 
     Args:
         context: the open root.
-        gates: the names of the gates, each checked once in the given order; ``None`` for all.
+        gates: the names of the gates, each checked once in the given order; ``None`` for all. An
+            empty sequence checks none, and the report has not passed.
         full: True to read the whole ledger, and ignore earlier verifications.
         record: True to write the entries.
         by: the acting person or program.

@@ -28,6 +28,6 @@ def all_operations(group: str = "") -> tuple[type[Operation], ...]:
 
     Args:
         group: first word of the wanted commands, whose modules alone are imported; empty for all
-            operations.
+            operations. An unknown word gives an empty tuple.
     """
     return operations(group, tuple(_MODULES.items()))

@@ -68,11 +68,14 @@ def erase(
     and texts there that quote a longer part of it.
 
     Returns:
-        Whether content was erased, and the numbers of values and entries. Without ``do``, nothing
-        is erased.
+        ``erased`` (True if it was done), ``erasure_id`` (None without --yes), the numbers of
+        ``values`` and ``entries``, the ``sessions``, and ``remainder``: the reason why bytes remain
+        in the database files, or None.
 
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.
+        LedgerError: there is nothing to erase, the entry is unknown or cannot be erased, or the
+            ledger cannot be read or written.
         LeaseBusyError: another process changes the segments.
     """
     from remit.runtime.installation import forget_erased
@@ -99,7 +102,8 @@ def retain(
     """Erase content older than [ledger.retention_days] for its event class.
 
     Returns:
-        As :func:`erase`, for each event class.
+        For a single erasure, the keys of `ledger erase`; else ``erasures``, a list of such objects,
+        empty if nothing is old enough.
 
     Raises:
         InvalidInputError: entries are archived, and no segments are given.
@@ -125,7 +129,10 @@ def compact(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Remove erased bytes from the database files, if the erasure could not do so itself.
 
     Returns:
-        ``remainder``, a sentence on bytes that remain; empty if none remain.
+        ``remainder``: the reason why bytes remain; empty if none do.
+
+    Raises:
+        LedgerError: the ledger cannot be compacted.
     """
     return {"remainder": root.ledger.compact()}
 
@@ -143,8 +150,12 @@ def recover(root: RootPort, caller: Caller) -> Answer:
     """Settle calls of dead processes, and batches that ended.
 
     Returns:
-        ``settled``, the ids of settled calls; ``waiting``, the number of calls whose lease has not
-        expired; ``batches``, the number of open batches, if there are any.
+        ``settled``, the ids of the ``EXCHANGE_ORPHANED`` entries; ``waiting``, the number of calls
+        whose lease has not expired; and if there are batches, ``batches``, the number that have not
+        ended.
+
+    Raises:
+        RemitError: the ledger or the root cannot be used.
     """
     from remit.gateway import InFlightCalls
 

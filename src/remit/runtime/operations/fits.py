@@ -59,6 +59,11 @@ def calibrate_route(
     a reference are skipped. To grade by a schema, a test or a person, call
     `remit.learning.routes.calibrate` in Python with your own grader.
 
+    Returns:
+        The numbers of ``calls`` and ``graded`` answers, ``usd`` spent, ``prompts`` with answers of
+        all models, prompts ``without_reference``, ``ended`` (``done`` or ``budget``), the paying
+        ``session_id``, and ``power``, the plan of the evidence.
+
     Raises:
         InvalidInputError: a reference names no exchange of the ledger.
         RemitError: no such route exists.
@@ -133,6 +138,10 @@ def fit_route(
     The route in use does not change. --propose creates a proposal; `remit learn adopt` adopts it.
     If no proposal can be created, --propose makes the command exit with 1.
 
+    Returns:
+        ``missing`` (sentences; empty if a proposal can be created) and ``proposal_id`` (empty
+        without a proposal); with a fit also the keys of :func:`figures_of` and ``price_version``.
+
     Raises:
         InvalidInputError: a proposal has no reason.
         RemitError: no such route exists.
@@ -172,6 +181,9 @@ def propose_abilities(
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
     """Propose the models' abilities by their grades, so that routes choose the best graded model.
+
+    Returns:
+        The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
 
     Raises:
         InvalidInputError: too few prompts have graded answers of all models.

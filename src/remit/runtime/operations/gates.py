@@ -81,8 +81,9 @@ def check_installation(
     """Run gates, and record the results. A command exits with 0 unless --enforce is given.
 
     Returns:
-        ``passed`` and the result of each gate. The ledger records GATE_PASSED or GATE_FAILED for
-        each gate.
+        ``passed``, True if every gate passed, and ``gates``, the result of each in the order of the
+        checks: ``gate``, ``passed``, ``message``, ``errors``, ``error_count``, ``next_steps`` and
+        ``entry_id``.
 
     Raises:
         InvalidInputError: a command names neither all gates nor some.

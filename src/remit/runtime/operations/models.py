@@ -29,7 +29,12 @@ def _list_models_lines(found: dict[str, Any]) -> Iterator[str]:
 
 @verb("model list", lines=_list_models_lines)
 def list_models(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """List installed models, and models that can be downloaded."""
+    """List installed models, and models that can be downloaded.
+
+    Returns:
+        ``models``: each with ``name``, ``here`` (True if it is installed) and ``bytes``; installed
+        ones come first with ``path``, others with ``title``, ``licence`` and ``note``.
+    """
     from remit.providers.weights import known_models
     from remit.runtime.providers import weight_store
 
@@ -62,8 +67,10 @@ def pull_model(
 ) -> dict[str, Any]:  # fmt: skip
     """Download a known model (default: the configured one) and check its SHA-256.
 
+    A stored file with the right hash is not downloaded again; another file of the name is replaced.
+
     Returns:
-        ``path`` of the file; None if ``if_needed`` is given and the configured model is not local.
+        ``path`` of the stored file; None if nothing is needed.
 
     Raises:
         RemitError: the model is unknown, cannot be downloaded, or has another hash.
@@ -88,10 +95,11 @@ def add_model(
     """Add a GGUF file of your own, for use with `remit chat --model NAME`.
 
     Returns:
-        ``path`` of the copy in the store of models.
+        ``path`` of the copy.
 
     Raises:
-        RemitError: the file cannot be read, or is not in the format GGUF.
+        RemitError: the file cannot be read, or is not in the format GGUF; or the name is taken or
+            cannot be used.
     """
     from remit.runtime.providers import weight_store
 

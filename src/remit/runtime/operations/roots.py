@@ -53,7 +53,9 @@ def init_root(
     """Create a root in DIRECTORY (default: ./.remit), or restore its missing files.
 
     Returns:
-        The root, the number of new files, and the paths of files that were moved aside or changed.
+        ``root``, its directory; ``made``, the number of new files; ``bare``; ``waived``, True if
+        the hashes of a new root's code are not checked; ``aside``, the folder of moved files or
+        None; and ``changed``, the paths of installed files that differ.
 
     Raises:
         InvalidInputError: the root would be bare and have a new ledger, or the directory of the
@@ -109,8 +111,11 @@ def build_bootstrap(
 ) -> dict[str, Any]:
     """Write CP_BOOTSTRAP.tar.gz: this Remit and its packages. The build is reproducible.
 
+    An existing file is replaced.
+
     Returns:
-        The path, hash and size of the file, and the packages in it.
+        ``out``, ``sha256`` (with its prefix), ``bytes``, ``remit_version``, ``wheel`` (its file
+        name), and ``packages``: each with ``package_id`` and ``version``.
 
     Raises:
         RemitError: the file cannot be written.
@@ -160,10 +165,13 @@ def install_bootstrap(
     """Install all packages of a bootstrap and run every gate; exit 1 if a gate fails.
 
     Returns:
-        ``passed``, ``receipts`` of the packages, and the results of the ``gates``.
+        ``passed``, True if packages were installed and all gates passed; ``receipts``, with
+        ``package_id``, ``version`` and the path ``receipt``; and ``gates``, with ``gate``,
+        ``passed``, ``message`` and ``errors``.
 
     Raises:
-        InvalidInputError: no root is named. The nearest root is not meant.
+        InvalidInputError: no root is named, neither by --root nor by REMIT_ROOT. The nearest root
+            is not meant.
         PackageError: a package is refused.
     """
     from remit.kernel.root import Root

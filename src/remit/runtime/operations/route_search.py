@@ -66,7 +66,9 @@ def learn_route(
     continue; graded answers are not paid for twice. Exit 1 if there is no proposal.
 
     Returns:
-        The plan; after the spending also the fit and the proposal.
+        ``plan``; with --yes also ``permitted``, ``calls``, ``graded``, ``usd``, ``ended`` and
+        ``missing`` of :class:`RouteLearned`, ``proposal_id`` (empty without a proposal), ``models``
+        (``reward`` and ``usd_per_call`` by model), and ``fit`` (None without a fit).
 
     Raises:
         InvalidInputError: two graders contradict each other, a reference names no exchange, or

@@ -113,6 +113,7 @@ def explain_route(
 
     Raises:
         NotFoundError: the ledger has no such decision or call.
+        LedgerError: the entry is archived.
     """
     from remit.routing import explain
 
@@ -148,6 +149,10 @@ def replay_decision(
 
     If content of the decision was erased, the remaining parts are compared.
 
+    Returns:
+        ``agrees``, ``erased``, ``decision_id``, ``entry_id``, ``checks`` (True, False or None by
+        part), ``recorded`` and ``recomputed`` (values that differ), and ``notes``.
+
     Raises:
         NotFoundError: the ledger has no such decision.
     """
@@ -172,7 +177,8 @@ def evaluate_route(
 
     PROMPTS has JSON lines with id, prompt and optionally task, and no answers. The ledger records
     the choices with the hashes of the code and the rules, and each witness confirms the time.
-    Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration.
+    Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration. An
+    existing file OUT is replaced.
 
     Returns:
         ``statement``, a sentence on the registered choices. The ledger records
@@ -246,7 +252,12 @@ _STATUS_TOOL = AgentTool(
 
 @verb("route status", agent_tools=(_STATUS_TOOL,), lines=_router_status_lines)
 def router_status(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Show routes, models with their properties, and open circuits."""
+    """Show routes, models with their properties, and open circuits.
+
+    Returns:
+        ``rule_version_hash``, ``rules_file``, ``model_timeout_s``, ``preferences``, ``routes`` and
+        ``models``.
+    """
     return root.router(caller).status()
 
 
@@ -302,6 +313,10 @@ def score_prompt(
                         flag_help="An operator preference: quality, cost, speed, …"),
 ) -> dict[str, Any]:  # fmt: skip
     """Show how a route would score its models for a prompt; nothing is sent or recorded.
+
+    Returns:
+        ``winner``, ``scores`` by model, ``chain`` (models, best first), ``intent`` and
+        ``rule_version_hash``.
 
     Raises:
         RemitError: no such route exists, or the preference is unknown.

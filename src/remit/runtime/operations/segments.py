@@ -42,7 +42,7 @@ def attached(root: RootPort, folders: list[Path]) -> Iterator[LedgerClient]:
 def exclusive(root: RootPort) -> Iterator[Guard]:
     """Keep all other processes from changing the segments of a ledger while the block runs.
 
-    Returns:
+    Yields:
         The guard of the block's transactions, which raises LeaseLostError if another process
         has taken over.
 
@@ -119,6 +119,10 @@ def move_to_segment(
     A segment is a ledger file of its own. Remit copies the entries, verifies the copy, records an
     ARCHIVED entry, compares the rows with the copy, and deletes them. Proofs keep working.
 
+    Returns:
+        The fields of :class:`SegmentReport`. With --finish: ``removed`` entries, ``purged`` values
+        (0 without --archive) and ``remainder`` or None. With --convert: the number ``converted``.
+
     Raises:
         InvalidInputError: the options contradict each other, or nothing is requested.
         LedgerError: the segment cannot be written, or differs from the rows.
@@ -185,7 +189,13 @@ def import_ledger(
 ) -> dict[str, Any]:  # fmt: skip
     """Import an export (jsonl) into an empty ledger.
 
-    Every line is verified, and all entries are imported or none.
+    Every line is verified, and all entries are imported or none. Without --key no signature is
+    checked.
+
+    Returns:
+        The numbers of ``entries``, ``contents`` and ``erased`` values; ``checkpoint``, which is
+        ``unsigned`` if no signature was checked; ``unsigned_subjects``; and ``verified``, None
+        without --verify.
 
     Raises:
         LedgerError: the ledger is not empty, or a line does not verify.
@@ -220,6 +230,10 @@ def fork_ledger(
     is_sure: bool = field("Do not ask for confirmation.", False, flag="--yes"),
 ) -> dict[str, Any]:  # fmt: skip
     """Continue from an older copy under a new origin, after all newer copies were lost.
+
+    Returns:
+        ``entry_id``, ``old_origin``, ``old_size``, ``entries``, ``verifier_key`` and
+        ``checkpoint``, as :func:`remit.ledger.fork` returns them.
 
     Raises:
         InvalidInputError: a confirmation is needed, and no terminal can ask for one.

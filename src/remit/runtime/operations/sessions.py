@@ -68,7 +68,7 @@ def list_conversations(
     sessions of the latest 10,000 calls.
 
     Returns:
-        A list, newest first, with the calls, tokens and cost of each session.
+        The overview of each session with ``calls``, ``tokens`` and ``cost_usd``.
     """
     from remit.agents.sessions import sessions_with_calls
     from remit.views import UsageRow, instant_of, read_usage
@@ -176,12 +176,16 @@ def show_conversation(
 ) -> dict[str, Any]:  # fmt: skip
     """Show the messages of every turn of a session, and the tools and models it set aside.
 
+    --last leaves out sessions of sub-agents. The turns of an archived session are not shown.
+
     Returns:
-        The session with ``turn_list``, ``unfinished_turn`` (None without one) and ``set_aside``.
+        The overview of the session; ``turn_list``, its recorded turns, oldest first;
+        ``unfinished_turn``, with the approvals in ``waiting_for``, or None; and ``set_aside``,
+        which lists the exclusions, ``in_force`` or not.
 
     Raises:
         InvalidInputError: neither a session nor the latest one is meant, or both.
-        NotFoundError: the ledger has no such session of an agent.
+        NotFoundError: the ledger has no such session of an agent, or for --last none.
     """
     from remit.agents.sessions import list_sessions
 
@@ -222,7 +226,7 @@ def cancel_conversation(
     """Cancel the running, waiting or interrupted turn of a session.
 
     Returns:
-        ``cancelled``, which is False if the session has no unfinished turn.
+        ``session_id``, and ``cancelled``: False if the session has no unfinished turn.
 
     Raises:
         NotFoundError: the ledger has no such session of an agent.

@@ -86,6 +86,10 @@ def list_tenants(root: RootPort, caller: Caller) -> Feed:
     """List tenants by name, with the recorded size and the place of each ledger.
 
     Removed tenants are listed with the last head of their log.
+
+    Returns:
+        The tenants; for HTTP in the form ``TenantShape``. The command first recovers interrupted
+        moves and removals; a tenant that cannot be recovered is listed all the same.
     """
     from remit.runtime.tenants import list_names, listed_tenant
 
@@ -107,6 +111,11 @@ def list_tenants(root: RootPort, caller: Caller) -> Feed:
 )  # fmt: skip
 def show_tenant(root: RootPort, caller: Caller, *, name: str = _name()) -> dict[str, Any]:
     """Return one tenant.
+
+    Returns:
+        The tenant in the form ``TenantShape``. ``entries`` and ``spent_today_usd`` are None unless
+        it is served and its ledger answers in two seconds. ``head`` and ``removed`` are None if the
+        host recorded none.
 
     Raises:
         NotFoundError: no such tenant exists or existed.
@@ -136,8 +145,12 @@ def create_tenant(
 ) -> dict[str, Any]:  # fmt: skip
     """Make a tenant. A repetition completes an interrupted one.
 
+    Returns:
+        ``name``, ``root`` (a path), ``origin`` of its log, ``place`` of its ledger, and
+        ``verifier_key``.
+
     Raises:
-        RemitError: the name cannot be used, or the root or the ledger cannot be made.
+        RemitError: the name is taken or cannot be used, or the root or the ledger cannot be made.
     """
     from remit.runtime import tenants
 
@@ -158,8 +171,14 @@ def sign_tenants(
 ) -> dict[str, Any]:  # fmt: skip
     """Sign the heads of tenants (default: all) and record them in the host's ledger.
 
+    A head that is recorded already is not recorded again.
+
+    Returns:
+        ``taken``: by name, the id of the host's entry with the head; empty for an empty log.
+
     Raises:
-        RemitError: a tenant does not exist, or its ledger cannot be opened.
+        RemitError: a tenant does not exist, and nothing was recorded; or its ledger cannot be
+            opened, and the heads before it stay recorded.
     """
     from remit.runtime import tenants
 
@@ -180,6 +199,10 @@ def prove_through_host(
     out: Path | None = field("Write the proof to a file.", None),
 ) -> str:  # fmt: skip
     """Prove from a head of the host that an entry is in a tenant's log.
+
+    Returns:
+        The text of the proof. If no recorded head covers the entry, a new head is signed and
+        recorded first.
 
     Raises:
         RemitError: the tenant or the entry does not exist.
@@ -236,8 +259,11 @@ def export_tenant(
 ) -> dict[str, Any]:  # fmt: skip
     """Export a tenant: ledger, key, a proof from the host, and its packages.
 
+    Returns:
+        ``out``, the directory, and the numbers of ``entries`` and ``packages``.
+
     Raises:
-        RemitError: the tenant does not exist, or the directory cannot be made.
+        RemitError: the tenant does not exist, or the directory is not empty or cannot be made.
     """
     from remit.runtime import tenants
 
@@ -273,10 +299,16 @@ def move_tenant(
 
     A server closes the tenant, and takes its calls again after the move. The next `remit tenant`
     command or the server undoes or finishes an interrupted move. The old ledger stays next to its
-    old place until `--remove-old` or `remit tenant clean`.
+    old place until `--remove-old` or `remit tenant clean`. A ledger that is at the new place
+    already stays as it is.
+
+    Returns:
+        ``name``, the number of ``entries``, the new ``place``, ``aside`` (the place of the old
+        ledger; empty if there is none or it was removed), and the list of ``removed`` places.
 
     Raises:
-        RemitError: the tenant does not exist, or the new place cannot be used.
+        RemitError: the tenant does not exist, the new place exists or cannot be used, or a server
+            still serves the tenant after ``wait_s`` seconds; the tenant then stays.
     """
     from remit.runtime import tenants
 
@@ -302,7 +334,11 @@ def clean_tenant(
 ) -> dict[str, Any]:  # fmt: skip
     """Remove the old ledgers of a moved tenant with their content, and record that.
 
-    An old ledger is removed only if the ledger in use verifies and contains all of its entries.
+    An old ledger is removed only if the ledger in use verifies and contains all of its entries. If
+    one must stay, none is removed. A declined confirmation aborts the command.
+
+    Returns:
+        ``name``, and ``removed``: the removed places; empty if the tenant has no old ledger.
 
     Raises:
         RemitError: the tenant does not exist, or an old ledger must stay.
@@ -337,10 +373,18 @@ def remove_tenant(
 
     The host's ledger keeps the last signed head of its log, so that proofs and exports can still be
     verified. The name cannot be used again. The next `remit tenant` command or the server undoes an
-    interrupted removal, or finishes it if the host has recorded it.
+    interrupted removal, or finishes it if the host has recorded it. A declined confirmation aborts
+    the command.
+
+    Returns:
+        ``name``, the number of ``entries``, ``taken`` and ``entry`` (the host's entries with the
+        last head and with the removal), and ``export`` (empty without one). A removal that was
+        recorded before is finished without a confirmation, and no export is written.
 
     Raises:
-        RemitError: the tenant does not exist, or the export cannot be written.
+        InvalidInputError: the reason is empty.
+        RemitError: the tenant does not exist, a server still serves it after ``wait_s`` seconds, or
+            the export cannot be written; the tenant then stays.
     """
     from remit.runtime import tenants
 

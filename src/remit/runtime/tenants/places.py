@@ -68,13 +68,14 @@ class Place:
     def make(self, mark: str) -> None:
         """Make the schema, or the directory of the file; the ledger itself is not made.
 
-        An existing directory stays; a schema that exists with the same comment is kept.
+        An existing directory stays; a schema that exists with the same comment is kept, and one
+        with another comment is refused.
 
         Args:
             mark: comment of the schema, by which :meth:`remove_unfinished` recognises it.
 
         Raises:
-            LedgerError: the schema cannot be made.
+            LedgerError: the schema exists with another comment, or cannot be made.
             OSError: the directory cannot be made.
         """
         if self.database:
@@ -116,11 +117,13 @@ class Place:
         """Rename the ledger within its directory or database.
 
         Args:
-            to: the place with the new name.
-            timeout_s: longest wait for writers of a file, in seconds.
+            to: the place with the new name. An existing file there is replaced, and an existing
+                schema is refused.
+            timeout_s: longest wait for writers of a file, in seconds. For a schema the wait is a
+                minute.
 
         Raises:
-            LedgerError: the ledger cannot be renamed, or is in use.
+            LedgerError: the ledger cannot be renamed, is in use, or the new schema exists.
             OSError: a file that SQLite keeps next to the ledger cannot be removed; the ledger is
                 renamed.
         """
