@@ -64,10 +64,10 @@ _GROUPS = {
     "team": "Manage teams, with their keys, budgets and spending.",
     "user": "Manage users, with their keys, budgets and spending.",
     "organisation": "Manage organisations, with their keys, budgets and spending.",
-    "deploy": "Write the files for operators.",
+    "deploy": "Write files for operators: service units, manifests, monitoring and backup.",
     "bootstrap": "Build and install the bootstrap file, which contains all that a new root needs.",
     "ledger": "Query, verify, prove, move to segments and erase the ledger.",
-    "price": "Prices of models, in US dollars per million tokens.",
+    "price": "Show, set and import prices of models, in US dollars per million tokens.",
     "order": "Submit and manage orders for workers (`remit worker`).",
     "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",
     "gate": "Run gates, which check packages, files, orders and the ledger.",
@@ -77,7 +77,7 @@ _GROUPS = {
     "learn": "Review what Remit learned: signals, proposals, and their adoption.",
     "route": "Explain which model answers a call, and why.",
     "tenant": "Manage tenants: each has its own ledger, keys, budgets, packages and console.\n\n"
-    "A tenant is a root. `remit --root ROOT/tenants/NAME …` runs any command for it.",
+    "A tenant is a root. `remit COMMAND --root ROOT/tenants/NAME` runs a command for it.",
 }
 
 
@@ -228,7 +228,11 @@ def _is_json(data: bytes) -> bool:
 def _lines(request: Operation, items: Iterable[Any]) -> Iterator[str]:
     """Yield the lines of a list: a table of the columns, or else a line for each item."""
     if not request.columns:
-        yield from map(request.line, items)
+        item = None
+        for item in items:
+            yield request.line(item)
+        if item is None and request.nothing:
+            yield request.nothing
         return
     columns = [(one, itemgetter(one)) if isinstance(one, str) else one for one in request.columns]
     rows = [[shown(cell(one)) for _, cell in columns] for one in items]

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--witness", "witnesses", nargs=2, multiple=True, metavar="URL VKEY",
-    help="Have the checkpoint cosigned by a witness; can be given more than once.",
+    help="Request a cosignature of this witness. Repeat for several witnesses.",
 )  # fmt: skip
 @click.option(
     "--gates/--no-gates", "with_gates", default=True, help="Check the gates for the report."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MAX_REASON = 2000
 
 
-def _reason(text: str = "Reason, recorded permanently.") -> Any:
+def _reason(text: str = "Reason (recorded permanently).") -> Any:
     return field(text, "", most=_MAX_REASON)
 
 
@@ -91,7 +91,7 @@ def show_approval(
 def decide_approval(
     root: RootPort, caller: Caller, *,
     grant: bool = field("True to let the tool run, false to deny it."),
-    reason: str = _reason("Reason, recorded permanently; the model sees the reason of a denial."),
+    reason: str = _reason("Reason (recorded permanently); the model sees the reason of a denial."),
     arguments: dict[str, Any] | None = field(
         "Arguments to run the tool with instead of the requested ones, valid under the tool's "
         "schema.", None,

@@ -19,7 +19,7 @@ _PASSED = (
     "Requests without a model call that the key may make, such as '/vector_stores*' or "
     "'POST /uploads*'; reads are always allowed."
 )
-_UNPRICED = "Like pass_through; a limit in US dollars does not refuse these."
+_UNPRICED = "More such requests, which a limit in US dollars does not refuse."
 
 
 def _seconds(text: str) -> float:
@@ -221,7 +221,7 @@ def rotate_key(
 def revoke_key(
     root: RootPort, caller: Caller, *,
     name_or_id: str = _key(),
-    reason: str = field("Reason, recorded permanently.", ""),
+    reason: str = field("Reason (recorded permanently).", ""),
 ) -> dict[str, str]:  # fmt: skip
     """Revoke a key permanently; all servers refuse it within a second.
 

@@ -47,7 +47,8 @@ def _found(root: RootPort, caller: Caller, order_id: str, permission: str) -> Or
 
 @verb(
     "order list", "GET /orders", summary="List orders", form="OrderListed", result="OrderPage",
-    member="orders", endpoint="listed", nothing="No orders match.",
+    member="orders", endpoint="listed",
+    nothing="No orders match. `remit order submit` submits one.",
     columns=(
         "order_id", "state", "queue", "agent_id", "priority",
         ("attempts", lambda one: f"{one['attempts']}/{one['max_attempts']}"),

@@ -28,8 +28,8 @@ def _rate(text: str, **traits: Any) -> Any:
 
 def _providers() -> Any:
     return field(
-        "Only prices of this provider; may be repeated. Default: providers that are configured or "
-        "have a price.", [], flag="--provider",
+        "Only prices of this provider. Repeat for several (default: providers that are configured "
+        "or have a price).", [], flag="--provider",
     )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def list_prices(
 ) -> Feed:  # fmt: skip
     """List the prices in force, sorted by provider and model, with source and date.
 
-    With PATTERN (gpt-4o*), those of matching models.
+    With PATTERN (gpt-4o*), only prices of matching models are listed.
     """
     from remit.packages import recorded_prices
 

@@ -35,7 +35,7 @@ def _list_thoughts_line(item: dict[str, Any]) -> str:
 
 @verb(
     "trail list", command_member="thoughts", tools=("thought_record_list",), needs="read or call",
-    line=_list_thoughts_line,
+    line=_list_thoughts_line, nothing="No thoughts match. `remit trail add` records one.",
 )  # fmt: skip
 def list_thoughts(
     root: RootPort, caller: Caller, *, task_id: str | None = _task(), limit: int | None = limit()
@@ -148,7 +148,7 @@ def _import_thoughts_lines(found: dict[str, Any]) -> Iterator[str]:
 def import_thoughts(
     root: RootPort, caller: Caller, *, source: str = field("File of the thoughts.", flag="")
 ) -> dict[str, Any]:
-    """Import JSON lines from a file, or - for standard input.
+    """Import thoughts as JSON Lines from a file, or - for standard input.
 
     Every line and link is checked first; then all thoughts are recorded, or none. In a restored
     ledger, thoughts without a place in a chain get it back.

@@ -176,7 +176,7 @@ class Proposals:
             raise ProposalError(
                 "not_found",
                 f"The proposal {proposal_id[:40]!r} does not exist.",
-                next_step="`remit learn proposals` lists them.",
+                next_step="`remit learn proposals` lists the proposals.",
             )
         if len(found) > 1 and proposal_id != "last":
             raise ProposalError(

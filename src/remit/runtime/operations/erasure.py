@@ -42,7 +42,7 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield "nothing to erase"
     for row in rows:
         values, entries = count(row["values"], "content value"), count(row["entries"], "entry")
-        what = f"{values} first shown by {entries}"
+        what = f"{values} first recorded in {entries}"
         yield (f"erased {what} ({row['erasure_id']})" if row["erased"]
                else f"would erase {what}; add --yes to erase")  # fmt: skip
         yield from (f"  in {session}" for session in row["sessions"])

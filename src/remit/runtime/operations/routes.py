@@ -108,7 +108,7 @@ def evaluate_route(
 ) -> dict[str, Any]:  # fmt: skip
     """Register which model a route chooses for each prompt, before the answers are known.
 
-    PROMPTS has JSON lines with id, prompt and optionally task, and no answers. The ledger records
+    PROMPTS is JSON Lines with id, prompt and optionally task, and no answers. The ledger records
     the choices with the hashes of the code and the rules, and each witness confirms the time.
     Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration.
 
@@ -169,7 +169,7 @@ def _router_status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
             yield f"  no measurements yet: {first} comes first by price, speed and the like;"
             yield "  to change the order, set abilities in [routing.models.NAME]"
     yield ""
-    heads = ("model", "provider", "USD per M", "window", "tok/s", "reliable", "state")
+    heads = ("model", "provider", "USD per M tokens", "window", "tok/s", "reliable", "state")
     yield Table(heads, map(_model, found["models"]), indent=2)
 
 

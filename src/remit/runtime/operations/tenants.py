@@ -80,7 +80,8 @@ def _is_interrupted(root: RootPort) -> bool:
 @verb(
     "tenant list", "GET /tenants", summary="List tenants", result="TenantPage", member="tenants",
     endpoint="tenants", writes=_is_interrupted,
-    columns=("name", "entries", "taken", "place", "origin"),
+    nothing="No tenants. `remit tenant create` creates one.",
+    columns=("name", "entries", ("recorded", lambda one: one["taken"]), "place", "origin"),
 )  # fmt: skip
 def list_tenants(root: RootPort, caller: Caller) -> Feed:
     """List tenants by name, with the recorded size and the place of each ledger.
@@ -134,7 +135,7 @@ def create_tenant(
         "", metavar="URL",
     ),
 ) -> dict[str, Any]:  # fmt: skip
-    """Make a tenant. A repetition completes an interrupted one.
+    """Create a tenant. A repetition completes an interrupted one.
 
     Raises:
         RemitError: the name cannot be used, or the root or the ledger cannot be made.
@@ -333,7 +334,7 @@ def remove_tenant(
     export: Path | None = field("Export the tenant to a new directory first.", None,
                                 place="folder"),
     wait_s: float = _wait(),
-    yes: bool = _yes("Do not ask in a terminal."),
+    yes: bool = _yes("Do not ask for confirmation."),
 ) -> dict[str, Any]:  # fmt: skip
     """Remove a tenant permanently: ledger, content, keys, packages and root.
 
