@@ -56,8 +56,8 @@ def _show_budget_lines(
     if not with_sessions:
         states = [one for one in states if not one["scope"].startswith("session:")]
     if hidden := len(found["scopes"]) - len(states):
-        text = count(hidden, "budget")
-        yield Note(f"{text} of sessions left out; --sessions shows all.")
+        text = count(hidden, "session budget")
+        yield Note(f"{text} not shown; --sessions shows all budgets.")
     for state in states[:most]:
         yield limits_.state_line(state, state["name"] or "")
     if len(states) > most:

@@ -119,9 +119,9 @@ def set_key(
     name_or_id: str = _key(),
     pass_through: list[str] = _patterns(_PASSED),
     pass_through_unpriced: list[str] = _patterns(_UNPRICED),
-    no_pass_through: bool = field("Empty both lists: only reads are left.", False),
+    no_pass_through: bool = field("Empty both lists, so that only reads remain.", False),
 ) -> dict[str, Any]:  # fmt: skip
-    """Replace the requests without a model call that a key may make. The secret stays.
+    """Set which requests without a model call a key may make. The secret stays.
 
     Raises:
         InvalidInputError: no list is given, or a list and ``no_pass_through``.
