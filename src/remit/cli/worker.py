@@ -45,7 +45,7 @@ def worker(
     app: str | None,
     model: str | None,
 ) -> None:
-    """Run submitted orders until SIGTERM, then finish the running ones.
+    """Run submitted orders; on SIGTERM, finish the running ones.
 
     Orders come from `remit order submit` and Agent.submit. Any number of workers can run, on any
     machines that share the ledger's database. Agents of installed packages are available.

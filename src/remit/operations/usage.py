@@ -36,7 +36,7 @@ def _only(name: str) -> Any:
 
 
 class ReadUsage(Operation):
-    """Show usage and cost of calls, grouped by time, owner, model and more.
+    """Show usage and cost of calls by time, owner, model and more.
 
     Costs are listed by certainty: measured, estimated, or the upper bound for calls with unknown
     usage. Calls without a price are counted but not included in any cost. Only sums that were

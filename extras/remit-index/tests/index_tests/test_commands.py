@@ -139,7 +139,7 @@ def test_what_has_expired_is_shown(tmp_path: Path, run: Run) -> None:
     state = json.loads(known.read_bytes())
     state["signed"]["expires"] = "2026-01-01T00:00:00Z"
     known.write_text(json.dumps(state))
-    assert "What is known of team has expired" in run("search").stderr
+    assert "The metadata of team has expired" in run("search").stderr
     assert "refresh team" in run("list").stderr
     assert value(run("list", "--json"))["indexes"][0]["expired"] is True
     publisher(tmp_path, age_days=8).renew()

@@ -48,7 +48,9 @@ def init_root(
         "Also write this example to a new directory of its name.", None
     ),
 ) -> dict[str, Any]:  # fmt: skip
-    """Create a root in DIRECTORY (default: ./.remit), or restore its missing files.
+    """Create a root, or restore the missing files of a root.
+
+    DIRECTORY is ./.remit by default.
 
     Raises:
         InvalidInputError: the root would be bare and have a new ledger, or the directory of the
