@@ -236,7 +236,7 @@ def _compare_tools_lines(changed: list[PinnedTool], server: str) -> Iterator[str
 
 @verb("mcp diff", changes=True)
 def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) -> Answer:
-    """List the tools of a server that differ from their pins; exit 1 if any do.
+    """List the tools of a server that differ from their pins. Exit 1 if any do.
 
     The command starts the server as an agent would, and pins tools that are new.
 

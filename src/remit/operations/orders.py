@@ -69,7 +69,7 @@ def list_orders(
     ),
     limit: int | None = limit(),
 ) -> Feed:  # fmt: skip
-    """List open orders in the order in which they start; with a state, others too."""
+    """List open orders in the order in which they start. With a state, list others too."""
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
         for one in root.orders.list(

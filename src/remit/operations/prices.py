@@ -339,7 +339,7 @@ def diff_prices(
     providers: list[str] = _providers(),
     pattern: str | None = _pattern(),
 ) -> dict[str, Any]:  # fmt: skip
-    """Compare your own prices with the shipped ones; with FILE, the prices in force with it.
+    """Compare your own prices with the shipped ones. With FILE, compare prices in force with it.
 
     Raises:
         InvalidInputError: a provider is unknown.

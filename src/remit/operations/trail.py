@@ -85,7 +85,7 @@ def _verify_trail_lines(report: TrailReport) -> Iterator[str]:
 def verify_trail(
     root: RootPort, caller: Caller, *, task_id: str | None = _task("Only the chain of this task.")
 ) -> Answer:
-    """Check the hash of every thought and its link to the one before; exit 1 if one fails.
+    """Check the hash of every thought and its link to the one before. Exit 1 if one fails.
 
     Raises:
         RemitError: the task has no thoughts.

@@ -62,7 +62,7 @@ def erase(
     do: bool = _do(),
     archives: list[Path] = archives(),
 ) -> Answer:  # fmt: skip
-    """Erase content permanently; records, hash chain and old proofs stay valid.
+    """Erase content permanently. Records, hash chain and old proofs stay valid.
 
     An erasure of one entry also erases copies of its content in other entries of the session,
     and texts there that quote a longer part of it.

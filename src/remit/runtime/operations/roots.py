@@ -155,7 +155,7 @@ def install_bootstrap(
                             flag="--packages", metavar="DIR", place="folder"),
     dev: bool = field("Accept unsigned packages; the waiver is recorded.", False),
 ) -> dict[str, Any]:  # fmt: skip
-    """Install all packages of a bootstrap and run every gate; exit 1 if a gate fails.
+    """Install all packages of a bootstrap and run every gate. Exit 1 if a gate fails.
 
     Raises:
         InvalidInputError: no root is named. The nearest root is not meant.

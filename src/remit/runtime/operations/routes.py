@@ -82,7 +82,7 @@ def replay_decision(
     root: RootPort, caller: Caller, *,
     decision: str = field("Id of the decision or its entry.", flag="", metavar=_DECISION),
 ) -> dict[str, Any]:  # fmt: skip
-    """Recompute a decision's scores and hashes from the record; exit 1 on a mismatch.
+    """Recompute a decision's scores and hashes from the record. Exit 1 on a mismatch.
 
     If content of the decision was erased, the remaining parts are compared.
 
@@ -201,7 +201,7 @@ def score_prompt(
     prefer: str = field("An operator preference: quality, cost, speed, ….", "",
                         flag_help="An operator preference: quality, cost, speed, …"),
 ) -> dict[str, Any]:  # fmt: skip
-    """Show how a route would score its models for a prompt; nothing is sent or recorded.
+    """Show how a route would score its models for a prompt. Nothing is sent or recorded.
 
     Raises:
         RemitError: no such route exists, or the preference is unknown.

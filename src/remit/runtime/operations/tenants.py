@@ -205,7 +205,7 @@ def verify_tenant_proof(
     proof: Path = field("File of the proof.", flag="", place="input"),
     key: str = field("Verifier key of the host.", metavar="VKEY"),
 ) -> dict[str, Any]:  # fmt: skip
-    """Verify a proof of `remit tenant prove` with the host's key; no root is needed.
+    """Verify a proof of `remit tenant prove` with the host's key. No root is needed.
 
     Returns:
         ``verified``, which is True; ``host`` and ``origin``, the names of the host's log and the
