@@ -121,9 +121,9 @@ def test_the_page_tells_the_story(client: LedgerClient, story: Story) -> None:
     words = page.words()
     for part in (
         f"{SESSION} agent admin-001", "Turn 1", "Turn 5", "compare the two reports", "read left",
-        "wants the tool read_file", "tool result", "Revenue grew by 4 %.",
+        "calls read_file", "tool result", "Revenue grew by 4 %.",
         "Earlier attempt failed", "SERVER_ERROR: 529 overloaded", "You read reports.",
-        "by grace", "the outbox was empty", "Another process resumed",
+        "by grace", "the outbox was empty", "The order was resumed",
         "Escalated: no answer passed the quality gate", "Left out of the context: 2 items",
         "over the budget", "Waiting for approval.", "No answer is recorded yet.",
         "cost, 1 call without a price", "settled at 500 tokens", "Whether the tool ran is unknown",
@@ -427,4 +427,4 @@ def test_a_machines_word_is_there_on_demand() -> None:
     journey["turns"][0]["notes"] = [{"kind": "note", "event_type": "BUDGET_ALLOCATED"}]
     page = journey_page(journey)
     assert '<span title="BUDGET_ALLOCATED">budget set</span>' in page
-    assert '<span title="BUDGET_EXHAUSTED">the budget is spent</span>' in page
+    assert '<span title="BUDGET_EXHAUSTED">the budget does not cover the call</span>' in page

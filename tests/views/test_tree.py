@@ -29,7 +29,7 @@ def test_the_tree_tells_the_story(client: LedgerClient, story: Story) -> None:
         "read left  PRC-SYNTHESIZE-001 1.2.0  completed", "tool  read_file  ok",
         'arguments  {"path":"left.txt"}', "earlier attempt  model-a",
         "SERVER_ERROR: 529 overloaded", "cost unknown", "tool  send_mail  unknown",
-        "resumed by another process", "question  send_mail  granted  by grace",
+        "resumed  ", "question  send_mail  granted  by grace",
         "reason  the outbox was empty", "gate  reject", "escalation", "turn 5  waiting",
         "approval  delete_file  waiting", "the process died", "settled at 500 tokens",
         "answer  Left grew by 4 %, right is flat.",

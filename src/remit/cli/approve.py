@@ -45,7 +45,9 @@ _ID_LENGTH = len("LED-00000000")
     "--delegate", metavar="NAME", help="Without an ID: let NAME approve for you until --until."
 )
 @click.option(
-    "--reason", default="", help="Reason, recorded permanently; a denial also tells the model."
+    "--reason",
+    default="",
+    help="Reason (recorded permanently); the model sees the reason of a denial.",
 )
 @click.option("--run", is_flag=True, help="After the decision, resume the session in this process.")
 @click.option("--model", help="With --run: the model that answers.")

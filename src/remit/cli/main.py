@@ -81,8 +81,8 @@ class _Commands(click.Group):
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             near = nearest(name, _COMMANDS)
-            hint = f"Did you mean {near}?" if near else "`remit --help` lists the commands."
-            raise click.UsageError(f"Unknown command {name!r}. {hint}", ctx)
+            hint = f"Did you mean {near!r}?" if near else "`remit --help` lists the commands."
+            raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
 

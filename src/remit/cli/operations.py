@@ -62,24 +62,24 @@ _PATHS = {
     "input folder": click.Path(path_type=Path, exists=True, file_okay=False),
 }  # fmt: skip
 _GROUPS = {
-    "key": "Manage virtual keys, which authenticate callers and limit what they may do.",
+    "key": "Manage virtual keys, which authenticate and limit callers.",
     "team": "Manage teams, with their keys, budgets and spending.",
     "user": "Manage users, with their keys, budgets and spending.",
     "organisation": "Manage organisations, with their keys, budgets and spending.",
-    "deploy": "Write the files for operators.",
-    "bootstrap": "Build and install the bootstrap file, which contains all that a new root needs.",
+    "deploy": "Write files for operators, such as units and manifests.",
+    "bootstrap": "Build and install the bootstrap file of new roots.",
     "ledger": "Query, verify, prove, move to segments and erase the ledger.",
-    "price": "Prices of models, in US dollars per million tokens.",
+    "price": "Show and set prices of models, in USD per million tokens.",
     "order": "Submit and manage orders for workers (`remit worker`).",
-    "budget": "Show and set budgets of sessions, keys, users, teams and organisations.",
-    "gate": "Run gates, which check packages, files, orders and the ledger.",
+    "budget": "Show and set budgets of keys, sessions and their owners.",
+    "gate": "Run gates, which check packages, files, orders and ledger.",
     "config": "Show the settings.",
     "model": "List, download and add local models.",
-    "trail": "Show, verify, export and import the recorded thoughts of agents.",
-    "learn": "Review what Remit learned: signals, proposals, and their adoption.",
+    "trail": "Show, verify, export and import thoughts of agents.",
+    "learn": "Review signals and proposals, and adopt proposals.",
     "route": "Explain which model answers a call, and why.",
-    "tenant": "Manage tenants: each has its own ledger, keys, budgets, packages and console.\n\n"
-    "A tenant is a root. `remit --root ROOT/tenants/NAME …` runs any command for it.",
+    "tenant": "Manage tenants, each with its own ledger, keys and console.\n\n"
+    "A tenant is a root. `remit COMMAND --root ROOT/tenants/NAME` runs a command for it.",
 }
 
 
@@ -240,7 +240,11 @@ def _is_json(data: bytes) -> bool:
 def _lines(request: Operation, items: Iterable[Any]) -> Iterator[str]:
     """Yield the lines of a list: a table of the columns, or else a line for each item."""
     if not request.columns:
-        yield from map(request.line, items)
+        item = None
+        for item in items:
+            yield request.line(item)
+        if item is None and request.nothing:
+            yield request.nothing
         return
     columns = [(one, itemgetter(one)) if isinstance(one, str) else one for one in request.columns]
     rows = [[shown(cell(one)) for _, cell in columns] for one in items]

@@ -36,7 +36,7 @@ class _Index(click.Group):
 
 @click.group()
 def package() -> None:
-    """Manage packages, which define agents, contracts, prompts and policies."""
+    """Manage packages of agents, contracts, prompts and policies."""
 
 
 _index = _Index(

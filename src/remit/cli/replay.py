@@ -40,7 +40,7 @@ def replay(
     any_results: bool,
     step: bool,
 ) -> None:
-    """Answer a program from a recorded run, without any call to a provider.
+    """Answer a program from a recorded run, without a provider.
 
     RUN is a session, a work order (WO-…), or an entry (LED-…) of the session. After --, give the
     COMMAND that starts the program: the command finds the replay in OPENAI_BASE_URL,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--witness", "witnesses", nargs=2, multiple=True, metavar="URL VKEY",
-    help="Have the checkpoint cosigned by a witness; can be given more than once.",
+    help="Request a cosignature of this witness. Repeat for several witnesses.",
 )  # fmt: skip
 @click.option(
     "--gates/--no-gates", "with_gates", default=True, help="Check the gates for the report."
@@ -75,11 +75,12 @@ def report(
     page: Path | None,
     with_hash: bool,
 ) -> None:
-    """Write a report for an auditor: runs, callers, costs, refusals, changes and gates.
+    """Write a report for an auditor.
 
-    The HTML file verifies itself in the reader's browser, without a network. Prompts and answers
-    are not in the file. With --json each entry has its record and proof. The exit code is 1 if the
-    ledger does not verify or a gate fails.
+    The report shows runs, callers, costs, refusals, changes and gates. The HTML file verifies
+    itself in the reader's browser, without a network. Prompts and answers are not in the file. With
+    --json each entry has its record and proof. The exit code is 1 if the ledger does not verify or
+    a gate fails.
     """
     from remit.ledger.tlog import VerifierKey
     from remit.runtime.installation import run_gates

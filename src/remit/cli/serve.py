@@ -41,10 +41,11 @@ def listening(port: int, *, model: bool = True) -> Callable[[Any], Any]:
 @click.option("--dev", is_flag=True, help="Require no key. Loopback only.")
 @common
 def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None:
-    """Serve OpenAI and Anthropic clients; authenticate, budget and record every call.
+    """Serve OpenAI and Anthropic clients.
 
-    Point a client at http://HOST:PORT/v1 (OpenAI) or http://HOST:PORT (Anthropic), with a key
-    of `remit key create`.
+    The server authenticates, budgets and records every call. Point a client at
+    http://HOST:PORT/v1 (OpenAI) or http://HOST:PORT (Anthropic), with a key of
+    `remit key create`.
     """
     from remit.kernel.root import find_root
     from remit.server import serve as run

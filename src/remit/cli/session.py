@@ -23,7 +23,7 @@ add_commands(session)
 @click.option("--model", help="The model that answers.")
 @common
 def resume(root: Path | None, session_id: str, model: str | None) -> None:
-    """Resume a session and its unfinished turn; the same as `remit chat --session ID`."""
+    """Resume a session and its unfinished turn. The same as `remit chat --session ID`."""
     from remit.cli.chat import run_chat
 
     run_chat(root, model, session_id)

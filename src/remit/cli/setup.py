@@ -43,10 +43,10 @@ _UNKNOWN_WINDOW = 131_072
 @click.option("--yes", is_flag=True, help="Do not ask questions.")
 @reads
 def setup(root: Path | None, as_json: bool, **given: Any) -> None:
-    """Set up a provider, a key with a budget, a key for the console, and a first call.
+    """Set up a provider and keys, and make a first call.
 
-    The command asks questions only in a terminal. If run again, the command keeps existing settings
-    and creates a new key.
+    One key has a budget, another signs in to the console. The command asks questions only in a
+    terminal. If run again, the command keeps existing settings and creates a new key.
     """
     from remit.gateway.budget import nano_of
     from remit.kernel.root import find_root

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def witness() -> None:
-    """Run a witness, which cosigns checkpoints of ledgers that only grow."""
+    """Run a witness, which cosigns checkpoints of ledgers."""
 
 
 add_commands(witness)

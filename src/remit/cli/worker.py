@@ -45,11 +45,11 @@ def worker(
     app: str | None,
     model: str | None,
 ) -> None:
-    """Run submitted orders until SIGTERM, then finish the running ones.
+    """Run submitted orders; on SIGTERM, finish the running ones.
 
     Orders come from `remit order submit` and Agent.submit. Any number of workers can run, on any
-    machines that share the ledger's database. Agents of packages are known. Agents defined in code
-    come from --app, a function that receives the runtime.
+    machines that share the ledger's database. Agents of installed packages are available.
+    Agents defined in code come from --app, a function that receives the runtime.
     """
     if context.invoked_subcommand is not None:
         if any((root, queues, concurrency, app, model)):

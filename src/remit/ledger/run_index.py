@@ -124,8 +124,8 @@ def run_of(record: Mapping[str, Any]) -> dict[str, str]:
         if value := getattr(columns, name):
             return {name: value}
     raise LedgerError(
-        f"{record['id']} belongs to no session and to no work order, so there is no run whose "
-        "entries could be complete.",
+        f"{record['id']} belongs to no session or work order, so there is no run to write a "
+        "receipt of.",
         next_step="`remit ledger prove` proves a single entry.",
     )
 

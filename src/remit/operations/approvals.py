@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MAX_REASON = 2000
 
 
-def _reason(text: str = "Reason, recorded permanently.") -> Any:
+def _reason(text: str = "Reason (recorded permanently).") -> Any:
     return field(text, "", most=_MAX_REASON)
 
 
@@ -98,7 +98,7 @@ def show_approval(
 def decide_approval(
     root: RootPort, caller: Caller, *,
     grant: bool = field("True to let the tool run, false to deny it."),
-    reason: str = _reason("Reason, recorded permanently; the model sees the reason of a denial."),
+    reason: str = _reason("Reason (recorded permanently); the model sees the reason of a denial."),
     arguments: dict[str, Any] | None = field(
         "Arguments to run the tool with instead of the requested ones, valid under the tool's "
         "schema.", None,
@@ -256,7 +256,7 @@ def _compare_tools_lines(changed: list[PinnedTool], server: str) -> Iterator[str
 
 @verb("mcp diff", changes=True)
 def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) -> Answer:
-    """List the tools of a server that differ from their pins; exit 1 if any do.
+    """List the tools of a server that differ from their pins. Exit 1 if any do.
 
     The command starts the server as an agent would, and pins tools that are new.
 

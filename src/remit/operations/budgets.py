@@ -58,8 +58,8 @@ def _show_budget_lines(
     if not with_sessions:
         states = [one for one in states if not one["scope"].startswith("session:")]
     if hidden := len(found["scopes"]) - len(states):
-        text = count(hidden, "budget")
-        yield Note(f"{text} of sessions left out; --sessions shows all.")
+        text = count(hidden, "session budget")
+        yield Note(f"{text} not shown; --sessions shows all budgets.")
     for state in states[:most]:
         yield limits_.state_line(state, state["name"] or "")
     if len(states) > most:
@@ -118,7 +118,7 @@ def show_budget(
 ) -> Answer:  # fmt: skip
     """Show limits, spending and reservations of one owner, or of all owners.
 
-    The spending of an owner without a budget is shown too, as is that of an agent in all sessions.
+    The spending of owners without a budget, and of agents in all sessions, is also shown.
 
     Returns:
         ``scopes``, and the sums over them; in the sums, a budget of an agent counts only if it is
@@ -252,8 +252,8 @@ def set_budget(
             "unlimited removes all limits and cannot be combined with a limit."
             if unlimited
             else "No limit was given.",
-            next_step="Give usd, tokens, turns, rpm or tpm, which replace all limits, or "
-            "unlimited alone, which removes them.",
+            next_step="Give usd, tokens, turns, rpm or tpm to replace all limits, or only "
+            "unlimited to remove all limits.",
         )
     if (scope := _scope(root, shared["agent"], shared)) is None:
         raise InvalidInputError(f"Name one of {', '.join(_OWNERS)}.")
@@ -272,9 +272,9 @@ def _check_budgets_lines(found: dict[str, Any]) -> Iterator[str]:
                    f"ledger {row['ledger']}")  # fmt: skip
     yield from found["problems"]
     verdict = "match" if found["equal"] else "repaired" if found["repaired"] else "MISMATCH"
-    scopes, calls = count(found["scopes"], "scope"), count(found["held_calls"], "call")
+    budgets, calls = count(found["scopes"], "budget"), count(found["held_calls"], "call")
     tokens = count(found["held_tokens"], "token")
-    yield f"{verdict}: {scopes}; {calls} in flight, {tokens} reserved"
+    yield f"{verdict}: {budgets}; {calls} in flight, {tokens} reserved"
 
 
 @verb(

@@ -118,6 +118,7 @@ def _shares(root: RootPort, limit: int | None) -> Answer:
 
 @verb(
     "feedback", command_member="feedback", changes=True, line=_line,
+    nothing="No feedback yet. `remit feedback ID --score 1` rates an answer.",
     lines=lambda found: iter([_line(found)]),
     writes_with=("score", "label", "reference", "json_schema"),
 )  # fmt: skip

@@ -19,7 +19,7 @@ _PASSED = (
     "Requests without a model call that the key may make, such as '/vector_stores*' or "
     "'POST /uploads*'; reads are always allowed."
 )
-_UNPRICED = "Like pass_through; a limit in US dollars does not refuse these."
+_UNPRICED = "More such requests, which a limit in US dollars does not refuse."
 
 
 def _seconds(text: str) -> float:
@@ -123,9 +123,9 @@ def set_key(
     name_or_id: str = _key(),
     pass_through: list[str] = _patterns(_PASSED),
     pass_through_unpriced: list[str] = _patterns(_UNPRICED),
-    no_pass_through: bool = field("Empty both lists: only reads are left.", False),
+    no_pass_through: bool = field("Empty both lists, so that only reads remain.", False),
 ) -> dict[str, Any]:  # fmt: skip
-    """Replace the requests without a model call that a key may make. The secret stays.
+    """Set which requests without a model call a key may make. The secret stays.
 
     Returns:
         The key as recorded. A list that is not given stays as it is.
@@ -236,7 +236,7 @@ def rotate_key(
 def revoke_key(
     root: RootPort, caller: Caller, *,
     name_or_id: str = _key(),
-    reason: str = field("Reason, recorded permanently.", ""),
+    reason: str = field("Reason (recorded permanently).", ""),
 ) -> dict[str, str]:  # fmt: skip
     """Revoke a key permanently; all servers refuse it within a second.
 

@@ -153,7 +153,7 @@ def _adoption_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _reason() -> Any:
-    return field("Reason, recorded permanently.", least=1, most=1000, pattern=r"\S")
+    return field("Reason (recorded permanently).", least=1, most=1000, pattern=r"\S")
 
 
 @verb(
@@ -344,8 +344,8 @@ def _signal_lines(found: dict[str, Any], limit: int | None) -> Iterator[str | Ta
             ))  # fmt: skip
     yield Table(heads, rows, limit or _LISTED) if rows else "No signals."
     read = "all" if found["complete"] else "the latest"
-    yield Note(f"Based on {read} {count(found['exchanges'], 'exchange')}; live window: "
-               f"{found['window']}.")  # fmt: skip
+    yield Note(f"Based on {read} {count(found['exchanges'], 'exchange')}; window compared with "
+               f"the baseline: {found['window']}.")  # fmt: skip
     for entry_id in found["written"]:
         yield Note(f"{entry_id} SIGNAL_OBSERVED")
 

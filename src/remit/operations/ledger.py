@@ -286,7 +286,7 @@ def write_receipt(
     out: Path | None = _out(),
     archives: list[Path] = archives(),
 ) -> str:  # fmt: skip
-    """Write the receipt of a tool action or model call, or all receipts of a run.
+    """Write the receipt of a tool action or call, or all of a run.
 
     A receipt contains no content. `remit` is an extract, which proves the action and its place in
     the run; `remit ledger verify --file` checks it. The other formats are for public verifiers, and

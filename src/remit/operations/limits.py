@@ -95,7 +95,7 @@ def state_line(state: Mapping[str, Any], name: str = "") -> str:
     if state["tokens_per_minute"] is not None:
         calls += f"; limit {words.count(state['tokens_per_minute'], 'token')} a minute"
     if state["window"]:
-        calls += f"; this {state['window']}, until {state['window_end']}"
+        calls += f"; limits a {state['window']}, until {state['window_end']}"
     if state["on_short"] == "clamp":
         calls += "; output limit lowered if short"
     return f"{state['scope']}{f' ({name})' if name else ''}  {money}; {tokens}; {calls}"

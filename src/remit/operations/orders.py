@@ -47,7 +47,8 @@ def _found(root: RootPort, caller: Caller, order_id: str, permission: str) -> Or
 
 @verb(
     "order list", "GET /orders", summary="List orders", form="OrderListed", result="OrderPage",
-    member="orders", endpoint="listed", nothing="No orders match.",
+    member="orders", endpoint="listed",
+    nothing="No orders match. `remit order submit` submits one.",
     columns=(
         "order_id", "state", "queue", "agent_id", "priority",
         ("attempts", lambda one: f"{one['attempts']}/{one['max_attempts']}"),
@@ -68,7 +69,7 @@ def list_orders(
     ),
     limit: int | None = limit(),
 ) -> Feed:  # fmt: skip
-    """List open orders in the order in which they start; with a state, others too.
+    """List open orders in the order in which they start. With a state, list others too.
 
     Returns:
         A list, page by page.

@@ -37,7 +37,7 @@ def _name(text: str) -> Any:
 
 def _create_lines(found: dict[str, Any], kind: _Kind, limits: BudgetLimits) -> Iterator[str]:
     """Yield the owner, and notes on its budget and the next command."""
-    yield f"{found['id']}  {found['name']}  recorded as {found['entry']}"
+    yield f"{kind} {found['name']}, id {found['id']}, recorded as {found['entry']}"
     if limits.any:
         yield Note(f"Budget: {limits_.limits_line(limits.to_dict())}")
     yield Note(f"`remit key create --name … --{kind} {found['id']}` creates a key for this {kind}.")

@@ -205,7 +205,7 @@ def compare_archives(
     old: str = field("The old version.", flag=""),
     new: str = field("The new version.", flag=""),
 ) -> Answer:  # fmt: skip
-    """Compare two versions of a package; each is an archive or a directory.
+    """Compare two versions of a package. Each is an archive or a directory.
 
     Raises:
         PackageError: a package does not exist or is not valid.

@@ -93,7 +93,7 @@ def _archive(
 
 
 _declare_install(
-    "install", "Install archives, or packages of an index by id; all of them or none.",
+    "install", "Install archives, or packages of an index by id. All or none are installed.",
     only_upgrade=False,
 )  # fmt: skip
 _declare_install("upgrade", "Upgrade installed packages.", only_upgrade=True)

@@ -30,8 +30,8 @@ def _rate(text: str, **traits: Any) -> Any:
 
 def _providers() -> Any:
     return field(
-        "Only prices of this provider; may be repeated. Default: providers that are configured or "
-        "have a price.", [], flag="--provider",
+        "Only prices of this provider. Repeat for several (default: providers that are configured "
+        "or have a price).", [], flag="--provider",
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def list_prices(
 ) -> Feed:  # fmt: skip
     """List the prices in force, sorted by provider and model, with source and date.
 
-    With PATTERN (gpt-4o*), those of matching models.
+    With PATTERN (gpt-4o*), only prices of matching models are listed.
 
     Returns:
         A list, page by page, with the versions of the tables.
@@ -351,7 +351,7 @@ def diff_prices(
     providers: list[str] = _providers(),
     pattern: str | None = _pattern(),
 ) -> dict[str, Any]:  # fmt: skip
-    """Compare your own prices with the shipped ones; with FILE, the prices in force with it.
+    """Compare your own prices with the shipped ones. With FILE, compare prices in force with it.
 
     Returns:
         The differences, with the versions of the tables. Nothing is changed.

@@ -36,7 +36,7 @@ def _list_thoughts_line(item: dict[str, Any]) -> str:
 
 @verb(
     "trail list", command_member="thoughts", tools=("thought_record_list",), needs="read or call",
-    line=_list_thoughts_line,
+    line=_list_thoughts_line, nothing="No thoughts match. `remit trail add` records one.",
 )  # fmt: skip
 def list_thoughts(
     root: RootPort, caller: Caller, *, task_id: str | None = _task(), limit: int | None = limit()
@@ -86,7 +86,7 @@ def _verify_trail_lines(report: TrailReport) -> Iterator[str]:
 def verify_trail(
     root: RootPort, caller: Caller, *, task_id: str | None = _task("Only the chain of this task.")
 ) -> Answer:
-    """Check the hash of every thought and its link to the one before; exit 1 if one fails.
+    """Check the hash of every thought and its link to the one before. Exit 1 if one fails.
 
     Returns:
         The report: ``verified``, the numbers of thoughts and tasks, and the problems.
@@ -152,7 +152,7 @@ def export_thoughts(
 def import_thoughts(
     root: RootPort, caller: Caller, *, source: str = field("File of the thoughts.", flag="")
 ) -> dict[str, Any]:
-    """Import JSON lines from a file, or - for standard input.
+    """Import thoughts as JSON Lines from a file, or - for standard input.
 
     Every line and link is checked first; then all thoughts are recorded, or none. In a restored
     ledger, thoughts without a place in a chain get it back.

@@ -118,7 +118,7 @@ def trust_key(
 
 @verb("package trust retire", changes=True, lines=_change_lines)
 def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> dict[str, Any]:
-    """Stop accepting new signatures of a key; installed packages stay valid.
+    """Stop accepting new signatures of a key. Installed packages stay valid.
 
     Returns:
         As :func:`trust_key`.
@@ -135,7 +135,7 @@ def revoke_trust(
     key_id: str = _key_id(),
     reason: str = field("Reason (recorded permanently)."),
 ) -> dict[str, Any]:  # fmt: skip
-    """Revoke a compromised key permanently: all its signatures become invalid.
+    """Revoke a compromised key permanently. All its signatures become invalid.
 
     Returns:
         As :func:`trust_key`.

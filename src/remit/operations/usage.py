@@ -76,7 +76,7 @@ def show_usage(
         "Write a Parquet file (extra parquet).", None, door="command", metavar="FILE"
     ),
 ) -> dict[str, Any] | Document | Answer:  # fmt: skip
-    """Show usage and cost of calls, grouped by time, owner, model and more.
+    """Show usage and cost of calls by time, owner, model and more.
 
     Costs are listed by certainty: measured, estimated, or the upper bound for calls with unknown
     usage. Calls without a price are counted but not included in any cost. Only sums that were

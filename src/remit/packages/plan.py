@@ -347,7 +347,8 @@ def _approved(
         + ("nothing" if before is None else "it had")
         + f": {'; '.join(more[:_MAX_PERMISSIONS])}"
         + (f"; and {len(more) - _MAX_PERMISSIONS} more." if len(more) > _MAX_PERMISSIONS else "."),
-        next_step="`remit package show` lists them; `remit package install --approve` grants them.",
+        next_step="`remit package show` lists all permissions; `remit package install --approve` "
+        "grants them.",
     )
 
 

@@ -144,7 +144,7 @@ class _Branches:
                 head = [("model call without an answer: the process died", "bad")]
                 return self._event(head, step, settled)
             case "resumed":
-                return self._event([("resumed by another process", "wait")], step)
+                return self._event([("resumed", "wait")], step)
         details = step.get("details") or {}
         if aside := wording.set_aside(details):
             head = [("set aside", "bad")]

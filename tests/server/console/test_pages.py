@@ -34,8 +34,9 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
     for path, words, codes in (
         ("", ["circuit breaker open"], {"CIRCUIT_OPEN"}),
         (f"/{failed}", ["timed out", "circuit breaker open"], {"CIRCUIT_OPEN", "TIMEOUT"}),
-        (f"/{refused}", ["the budget is spent"], {"BUDGET_EXHAUSTED"}),
-        (f"/{decision}", ["the provider failed", "the ensemble's budget is spent", "was skipped"],
+        (f"/{refused}", ["the budget does not cover the call"], {"BUDGET_EXHAUSTED"}),
+        (f"/{decision}",
+         ["the provider failed", "the ensemble's budget does not cover the call", "was skipped"],
          {"ENSEMBLE_BUDGET", "SERVER_ERROR"}),
     ):  # fmt: skip
         page = inside.get(f"/console/why{path}").text

@@ -1,4 +1,4 @@
-"""``remit package index``: where packages come from, and publishing such a place."""
+"""``remit package index``: use and publish package indexes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _KEYS = click.option(
     required=True,
     type=FOLDER,
     metavar="KEYDIR",
-    help="The directory of the private keys; not in DIRECTORY.",
+    help="Directory of the private keys, outside DIRECTORY.",
 )
 
 
 @click.group()
 def index() -> None:
-    """Package indexes: where packages come from, signed so that no mirror can change them."""
+    """Manage package indexes, which are signed so that no mirror can change a package."""
 
 
 @index.command()
@@ -50,7 +50,7 @@ def index() -> None:
     "--root-metadata",
     required=True,
     type=_FILE,
-    help="The index's N.root.json, which you got through a channel that you trust.",
+    help="The index's N.root.json, from a source that you trust.",
 )
 @click.option("--insecure-http", is_flag=True, help="Allow http without encryption.")
 @reads
@@ -62,7 +62,7 @@ def add(
     root_metadata: Path,
     insecure_http: bool,
 ) -> None:
-    """Take packages from a directory or a web server from now on."""
+    """Add an index, a directory or a web server, to install packages from."""
     place, loaded = open_settings(root)
     settings = loaded.settings.packages
     made = PackageIndex(place.path, name, location, settings, insecure_http=insecure_http)
@@ -78,28 +78,30 @@ def add(
     for keyid in keyids:
         note(f"  key {keyid}")
     if insecure_http:
-        note("What is installed is verified; who is in between sees it and can keep it from you.")
+        note("Packages are still verified, but the network can read and withhold them.")
 
 
 @index.command("list")
 @reads
 def list_all(root: Path | None, as_json: bool) -> None:
-    """The indexes of this root, and how fresh what is known of them is."""
+    """List the indexes of this root, with the expiry of their metadata."""
     found = [_status(each) for each in _opened(root, None)]
     emit(as_json, {"indexes": found}, (
-        f"{each['name']}  {each['location']}  {each['problem'] or _good_until(each)}"
+        f"{each['name']}  {each['location']}  {each['problem'] or _validity(each)}"
         for each in found
     ))  # fmt: skip
+    if not (found or as_json):
+        note("This root has no index. `remit package index add` adds one.")
     for each in () if as_json else found:
         if each["expired"]:
-            note(f"{each['name']} has expired: `remit package index refresh {each['name']}`.")
+            note(f"{each['name']} has expired. Run `remit package index refresh {each['name']}`.")
 
 
 @index.command()
 @click.argument("name", required=False)
 @reads
 def refresh(root: Path | None, as_json: bool, name: str | None) -> None:
-    """Fetch what an index, or each of them, has now."""
+    """Fetch the current metadata of an index, or of all indexes."""
     found: list[dict[str, Any]] = []
     failed: list[PackageError] = []
     for each in _opened(root, name):
@@ -111,7 +113,7 @@ def refresh(root: Path | None, as_json: bool, name: str | None) -> None:
             problem = {"problem": error.message}
         found.append({**_status(each), "refreshed": not problem, **problem})
     done = (each for each in found if each["refreshed"])
-    emit(as_json, {"indexes": found}, (f"{each['name']}: {_good_until(each)}" for each in done))
+    emit(as_json, {"indexes": found}, (f"{each['name']}: {_validity(each)}" for each in done))
     for other in failed[:-1]:
         note(f"error: {other.message}")
         note(f"  next: {other.next_step}")
@@ -121,11 +123,11 @@ def refresh(root: Path | None, as_json: bool, name: str | None) -> None:
 
 @index.command()
 @click.argument("text", default="")
-@click.option("--index", "name", help="Only in this one.")
-@click.option("--versions", is_flag=True, help="All versions, not the newest alone.")
+@click.option("--index", "name", help="Search only this index.")
+@click.option("--versions", is_flag=True, help="List all versions instead of the newest only.")
 @reads
 def search(root: Path | None, as_json: bool, text: str, name: str | None, versions: bool) -> None:
-    """Packages whose id or title holds TEXT; all without it. Nothing is fetched."""
+    """List packages whose id or title contains TEXT, or all packages. Nothing is fetched."""
     rows: list[tuple[str, Listed]] = []
     for each in _opened(root, name):
         known = each.known()
@@ -133,7 +135,7 @@ def search(root: Path | None, as_json: bool, text: str, name: str | None, versio
             listed = known.packages[newest.package_id] if versions else [newest]
             rows += [(each.name, item) for item in listed]
         if known.expires <= datetime.now(UTC):
-            note(f"What is known of {each.name} has expired: `remit package index refresh`.")
+            note(f"The metadata of {each.name} has expired. Run `remit package index refresh`.")
     width = max((len(item.package_id) for _, item in rows), default=0)
     emit(
         as_json,
@@ -150,7 +152,7 @@ def search(root: Path | None, as_json: bool, text: str, name: str | None, versio
 @click.argument("name")
 @reads
 def remove(root: Path | None, as_json: bool, name: str) -> None:
-    """Take no packages from an index any more; what came from it stays."""
+    """Remove an index from this root; packages installed from it stay."""
     place, loaded = open_settings(root)
     remove_index(place.path, name, loaded.settings.packages.lock_timeout_s)
     emit(as_json, {"removed": name}, [f"{name} removed"])
@@ -164,25 +166,27 @@ def remove(root: Path | None, as_json: bool, name: str) -> None:
     "thresholds",
     multiple=True,
     metavar="ROLE=N",
-    help="So many keys have to sign: root=2. 1 where nothing is said.",
+    help="Number of keys that must sign for a role, such as root=2 (default: 1).",
 )
 @reads
 def init(
     root: Path | None, as_json: bool, directory: Path, keys: Path, thresholds: tuple[str, ...]
 ) -> None:
-    """Make an empty index to publish, and its keys."""
+    """Create an empty index to publish, and its keys."""
     wanted: dict[str, int] = {}
     for text in thresholds:
         role, _, number = text.partition("=")
         if not (number.isascii() and number.isdigit() and len(number) < 4):
-            raise click.BadParameter(f"{text!r} is not such as root=2.", param_hint="--threshold")
+            raise click.BadParameter(
+                f"{text!r} is not a role and a number, such as root=2.", param_hint="--threshold"
+            )
         wanted[role] = int(number)
     made = _publisher(root, directory, keys).create(wanted)
     digest = _digest(made.read_bytes())
     emit(as_json, {"root_metadata": str(made), "sha256": digest, "keys": str(keys)}, [str(made)])
     if not as_json:
-        note(f"Give it to those who use the index, through a channel that they trust: {digest}")
-        note(f"Keep {keys} to yourself, and root.pem apart from the rest.")
+        note(f"Give the users of the index this file through a channel that they trust: {digest}")
+        note(f"Keep {keys} secret, and store root.pem apart from the other keys.")
 
 
 @index.command()
@@ -193,7 +197,7 @@ def init(
 def publish(
     root: Path | None, as_json: bool, directory: Path, archives: tuple[Path, ...], keys: Path
 ) -> None:
-    """Put packages into an index, with the signatures (….intoto.json) that are beside them."""
+    """Publish packages in an index, with the signature files (….intoto.json) next to them."""
     publisher = _publisher(root, directory, keys)
     packages = publisher.publish(*archives)
     for item in () if as_json else packages:
@@ -210,7 +214,7 @@ def publish(
 def withdraw(
     root: Path | None, as_json: bool, directory: Path, package_id: str, version: str, keys: Path
 ) -> None:
-    """Take a version out of an index; where it is installed, it stays."""
+    """Withdraw a version from an index; roots that installed it keep it."""
     _publisher(root, directory, keys).withdraw(package_id, version)
     found = {"withdrawn": {"package_id": package_id, "version": version}}
     emit(as_json, found, [f"{package_id} {version} withdrawn"])
@@ -219,10 +223,12 @@ def withdraw(
 @index.command()
 @_SERVED
 @_KEYS
-@click.option("--all", "everything", is_flag=True, help="Root and targets too, with their keys.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also sign root and targets with their keys."
+)
 @reads
 def renew(root: Path | None, as_json: bool, directory: Path, keys: Path, everything: bool) -> None:
-    """Sign an index again before it expires; to be run by a timer."""
+    """Sign an index again before it expires; run this with a timer."""
     _show_expiry(as_json, _publisher(root, directory, keys).renew(everything=everything))
 
 
@@ -232,12 +238,12 @@ def renew(root: Path | None, as_json: bool, directory: Path, keys: Path, everyth
 @_KEYS
 @reads
 def rotate(root: Path | None, as_json: bool, directory: Path, role: str, keys: Path) -> None:
-    """Give a role new keys; clients follow by themselves. Needs the keys of root."""
+    """Replace the keys of a role, which needs the root keys. Clients need no change."""
     retired = _publisher(root, directory, keys).rotate(role)
     found = {"role": role, "retired": [str(file) for file in retired]}
     emit(as_json, found, [f"{role} has new keys"])
     for file in () if as_json else retired:
-        note(f"{file} counts no more.")
+        note(f"{file} is no longer valid.")
 
 
 def _opened(root: Path | None, name: str | None) -> list[PackageIndex]:
@@ -248,12 +254,12 @@ def _opened(root: Path | None, name: str | None) -> list[PackageIndex]:
 
 
 def _publisher(root: Path | None, directory: Path, keys: Path) -> IndexPublisher:
-    """Publishers need no root; the settings of one that is there count."""
+    """Return a publisher; the settings come from the root, or are the defaults without one."""
     return IndexPublisher(directory, keys, package_settings(root))
 
 
 def _status(index: PackageIndex) -> dict[str, Any]:
-    """What is known of it; a damaged one is listed with its problem."""
+    """Return the state of an index; a damaged one has a ``problem``."""
     status: dict[str, Any] = {"name": index.name, "location": index.location}
     try:
         known = index.known()
@@ -275,8 +281,8 @@ def _count(status: dict[str, Any]) -> str:
     return f"{number} package" if number == 1 else f"{number} packages"
 
 
-def _good_until(status: dict[str, Any]) -> str:
-    return f"{_count(status)}, good until {status['expires']}"
+def _validity(status: dict[str, Any]) -> str:
+    return f"{_count(status)}, valid until {status['expires']}"
 
 
 def _signed(item: Listed) -> str:

@@ -59,7 +59,7 @@ def test_the_way_through(tmp_path: Path, run: Run) -> None:
     assert added.stdout == f"team: {served}, 2 packages\n"
     assert digest in added.stderr
     assert added.stderr.count("  key ") == 2
-    assert run("list").stdout.startswith(f"team  {served}  2 packages, good until 2")
+    assert run("list").stdout.startswith(f"team  {served}  2 packages, valid until 2")
     assert [line.split()[:4] for line in run("search").stdout.splitlines()] == [
         ["PKG-EXAMPLE-001", "1.0.0", "signed", "team"],
         ["PKG-OTHER-001", "1.0.0", "unsigned", "team"],
@@ -67,7 +67,7 @@ def test_the_way_through(tmp_path: Path, run: Run) -> None:
     newer = archive(tmp_path, version="1.1.0")
     run("publish", served, newer, "--keys", keys)
     assert "1.1.0" not in run("search").stdout
-    assert run("refresh").stdout.startswith("team: 2 packages, good until 2")
+    assert run("refresh").stdout.startswith("team: 2 packages, valid until 2")
     assert value(run("search", "an example", "--versions", "--json")) == {
         "packages": [
             {
@@ -139,7 +139,7 @@ def test_what_has_expired_is_shown(tmp_path: Path, run: Run) -> None:
     state = json.loads(known.read_bytes())
     state["signed"]["expires"] = "2026-01-01T00:00:00Z"
     known.write_text(json.dumps(state))
-    assert "What is known of team has expired" in run("search").stderr
+    assert "The metadata of team has expired" in run("search").stderr
     assert "refresh team" in run("list").stderr
     assert value(run("list", "--json"))["indexes"][0]["expired"] is True
     publisher(tmp_path, age_days=8).renew()

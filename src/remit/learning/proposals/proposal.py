@@ -166,7 +166,7 @@ class Proposals:
             raise ProposalError(
                 "not_found",
                 f"The proposal {proposal_id[:40]!r} does not exist.",
-                next_step="`remit learn proposals` lists them.",
+                next_step="`remit learn proposals` lists the proposals.",
             )
         if len(found) > 1 and not is_last:
             raise ProposalError(

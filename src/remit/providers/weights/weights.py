@@ -135,7 +135,8 @@ class WeightStore:
         if known is None:
             raise RemitError(
                 f"Unknown model {name!r}.",
-                next_step=f"Known: {', '.join(known_models())}. Your own: `remit model add`.",
+                next_step="`remit model list` lists the models that can be downloaded; "
+                "`remit model add` adds a file of your own.",
             )
         target = self.directory / f"{name}.gguf"
         if target.is_file() and file_sha256(target) == known.sha256:

@@ -158,7 +158,7 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
     rows = ledger.select(sql, (id,)) if is_plain_text(id) else []
     if not rows:
         raise ThoughtNotFoundError(
-            f"The thought record {id!r} does not exist.", next_step="`remit trail list` lists them."
+            f"The thought record {id!r} does not exist.", next_step="`remit trail list` lists all."
         )
     row = Row(*rows[0])
     if not row.is_sound or row.seq < 0:

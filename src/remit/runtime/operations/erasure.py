@@ -42,7 +42,7 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield "nothing to erase"
     for row in rows:
         values, entries = count(row["values"], "content value"), count(row["entries"], "entry")
-        what = f"{values} first shown by {entries}"
+        what = f"{values} first recorded in {entries}"
         yield (f"erased {what} ({row['erasure_id']})" if row["erased"]
                else f"would erase {what}; add --yes to erase")  # fmt: skip
         yield from (f"  in {session}" for session in row["sessions"])
@@ -62,7 +62,7 @@ def erase(
     do: bool = _do(),
     archives: list[Path] = archives(),
 ) -> Answer:  # fmt: skip
-    """Erase content permanently; records, hash chain and old proofs stay valid.
+    """Erase content permanently. Records, hash chain and old proofs stay valid.
 
     An erasure of one entry also erases copies of its content in other entries of the session,
     and texts there that quote a longer part of it.

@@ -78,7 +78,9 @@ def check_installation(
     enforce: bool = field("Exit 1 if a gate fails.", False, door="command"),
     full: bool = field("Verify the whole ledger, including entries verified earlier.", False),
 ) -> dict[str, Any] | Answer:  # fmt: skip
-    """Run gates, and record the results. A command exits with 0 unless --enforce is given.
+    """Run gates, and record the results.
+
+    The command exits with 0 even if a gate fails, unless --enforce is given.
 
     Returns:
         ``passed``, True if every gate passed, and ``gates``, the result of each in the order of the

@@ -50,7 +50,9 @@ def init_root(
         "Also write this example to a new directory of its name.", None
     ),
 ) -> dict[str, Any]:  # fmt: skip
-    """Create a root in DIRECTORY (default: ./.remit), or restore its missing files.
+    """Create a root, or restore the missing files of a root.
+
+    DIRECTORY is ./.remit by default.
 
     Returns:
         ``root``, its directory; ``made``, the number of new files; ``bare``; ``waived``, True if
@@ -162,7 +164,7 @@ def install_bootstrap(
                             flag="--packages", metavar="DIR", place="folder"),
     dev: bool = field("Accept unsigned packages; the waiver is recorded.", False),
 ) -> dict[str, Any]:  # fmt: skip
-    """Install all packages of a bootstrap and run every gate; exit 1 if a gate fails.
+    """Install all packages of a bootstrap and run every gate. Exit 1 if a gate fails.
 
     Returns:
         ``passed``, True if packages were installed and all gates passed; ``receipts``, with

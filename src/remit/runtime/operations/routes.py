@@ -145,7 +145,7 @@ def replay_decision(
     root: RootPort, caller: Caller, *,
     decision: str = field("Id of the decision or its entry.", flag="", metavar=_DECISION),
 ) -> dict[str, Any]:  # fmt: skip
-    """Recompute a decision's scores and hashes from the record; exit 1 on a mismatch.
+    """Recompute a decision's scores and hashes from the record. Exit 1 on a mismatch.
 
     If content of the decision was erased, the remaining parts are compared.
 
@@ -175,7 +175,7 @@ def evaluate_route(
 ) -> dict[str, Any]:  # fmt: skip
     """Register which model a route chooses for each prompt, before the answers are known.
 
-    PROMPTS has JSON lines with id, prompt and optionally task, and no answers. The ledger records
+    PROMPTS is JSON Lines with id, prompt and optionally task, and no answers. The ledger records
     the choices with the hashes of the code and the rules, and each witness confirms the time.
     Nothing is sent to a model. `remit ledger verify --file OUT` checks the registration. An
     existing file OUT is replaced.
@@ -238,7 +238,7 @@ def _router_status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
             yield f"  no measurements yet: {first} comes first by price, speed and the like;"
             yield "  to change the order, set abilities in [routing.models.NAME]"
     yield ""
-    heads = ("model", "provider", "USD per M", "window", "tok/s", "reliable", "state")
+    heads = ("model", "provider", "USD per M tokens", "window", "tok/s", "reliable", "state")
     yield Table(heads, map(_model, found["models"]), indent=2)
 
 
@@ -312,7 +312,7 @@ def score_prompt(
     prefer: str = field("An operator preference: quality, cost, speed, ….", "",
                         flag_help="An operator preference: quality, cost, speed, …"),
 ) -> dict[str, Any]:  # fmt: skip
-    """Show how a route would score its models for a prompt; nothing is sent or recorded.
+    """Show how a route would score its models for a prompt. Nothing is sent or recorded.
 
     Returns:
         ``winner``, ``scores`` by model, ``chain`` (models, best first), ``intent`` and

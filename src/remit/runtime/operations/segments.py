@@ -96,7 +96,7 @@ def _finished_lines(found: dict[str, Any], archives: list[Path]) -> Iterator[str
         yield Note(found["remainder"])
 
 
-@verb("ledger archive", changes=True, doc="Move entries as `segment` does, until version 1.0.")
+@verb("ledger archive", changes=True, doc="Deprecated name of `segment`, until version 1.0.")
 @verb("ledger segment", changes=True)
 def move_to_segment(
     root: RootPort, caller: Caller, *,

@@ -93,7 +93,7 @@ def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:
     from remit.views.wording import call_text, failures, set_aside
 
     name, turns = found["session_id"], count(found["turns"], "turn")
-    yield f"{name}, {turns}, since {found['started_at']}"
+    yield f"{name}, {turns}, started {found['started_at']}"
     if found["archived"]:
         yield f"archived; read it with `remit ledger query --session-id {name} --archive DIR`"
     for turn in found["turn_list"]:

@@ -80,7 +80,8 @@ def _is_interrupted(root: RootPort) -> bool:
 @verb(
     "tenant list", "GET /tenants", summary="List tenants", result="TenantPage", member="tenants",
     endpoint="tenants", writes=_is_interrupted,
-    columns=("name", "entries", "taken", "place", "origin"),
+    nothing="No tenants. `remit tenant create` creates one.",
+    columns=("name", "entries", ("recorded", lambda one: one["taken"]), "place", "origin"),
 )  # fmt: skip
 def list_tenants(root: RootPort, caller: Caller) -> Feed:
     """List tenants by name, with the recorded size and the place of each ledger.
@@ -143,7 +144,7 @@ def create_tenant(
         "", metavar="URL",
     ),
 ) -> dict[str, Any]:  # fmt: skip
-    """Make a tenant. A repetition completes an interrupted one.
+    """Create a tenant. A repetition completes an interrupted one.
 
     Returns:
         ``name``, ``root`` (a path), ``origin`` of its log, ``place`` of its ledger, and
@@ -225,7 +226,7 @@ def verify_tenant_proof(
     proof: Path = field("File of the proof.", flag="", place="input"),
     key: str = field("Verifier key of the host.", metavar="VKEY"),
 ) -> dict[str, Any]:  # fmt: skip
-    """Verify a proof of `remit tenant prove` with the host's key; no root is needed.
+    """Verify a proof of `remit tenant prove` with the host's key. No root is needed.
 
     Returns:
         ``verified``, which is True; ``host`` and ``origin``, the names of the host's log and the
@@ -367,7 +368,7 @@ def remove_tenant(
     export: Path | None = field("Export the tenant to a new directory first.", None,
                                 place="folder"),
     wait_s: float = _wait(),
-    yes: bool = _yes("Do not ask in a terminal."),
+    yes: bool = _yes("Do not ask for confirmation."),
 ) -> dict[str, Any]:  # fmt: skip
     """Remove a tenant permanently: ledger, content, keys, packages and root.
 

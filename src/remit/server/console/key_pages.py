@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Literal, cast, get_args
 from urllib.parse import quote, urlencode
 
@@ -23,6 +24,7 @@ PATH = "/console/keys"
 
 _LISTED = 50
 _CHANGES = 10
+_ALLOCATIONS = 1000  # entries searched for changes; a daily window adds one each day
 _MIN_PERCENT = 1.0  # A bar shows that something was spent.
 _CREATE: Mapping[OwnerKind, str] = {
     "user": "Create a user", "team": "Create a team", "organisation": "Create an organisation",
@@ -296,7 +298,7 @@ def _key_facts(key: VirtualKey) -> list[tuple[str, str]]:
         ("models", key.models or ("all",)),
         ("agents", key.agents or ("all",)),
         ("tiers", key.tiers or ("all",)),
-        ("paths without a model call", key.pass_through or ("only reads",)),
+        ("requests without a model call", key.pass_through or ("only reads",)),
     )
     times = (
         ("created", key.created),
@@ -322,11 +324,15 @@ def _values(limits: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changes(sources: Sources, scope: str) -> list[dict[str, Any]]:
-    """Return the latest changes of a budget's limits, newest first, with the limits before each."""
-    found = sources.ledger.query(
-        event_type="BUDGET_ALLOCATED", submission_id=scope, order="desc", limit=_CHANGES,
+    """Return the latest changes of a budget's limits, newest first, with the limits before each.
+
+    Entries that begin or shorten a window of unchanged limits are left out.
+    """
+    entries = sources.ledger.query(
+        event_type="BUDGET_ALLOCATED", submission_id=scope, order="desc", limit=_ALLOCATIONS,
         with_content=False,
     )  # fmt: skip
+    found = (entry for entry in entries if is_authentic(entry) and entry.decision == "ALLOCATED")
     return [
         {
             "id": entry.id,
@@ -335,8 +341,7 @@ def _changes(sources: Sources, scope: str) -> list[dict[str, Any]]:
             "before": limits_line(before) if isinstance(before, dict) else "no budget",
             "after": limits_line(_stated(entry.metadata)),
         }
-        for entry in found
-        if is_authentic(entry)
+        for entry in islice(found, _CHANGES)
         for before in (entry.metadata.get("before"),)
     ]
 
