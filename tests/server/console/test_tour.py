@@ -168,7 +168,7 @@ def test_six_questions_take_an_operator_two_clicks_each(shop: Shop) -> None:
         asked.begin()
         asked.click(page.get_by_role("link", name="Verify"))
         asked.click(page.get_by_role("button", name="Check all gates now"))
-        main.get_by_text("The ledger is valid up to LED-").wait_for()
+        main.get_by_text("The record is sound up to LED-").wait_for()
         main.get_by_text("no witness has cosigned it").wait_for()
 
         # Who spent most, and on which model? The row of yesterday has the same link.
