@@ -58,6 +58,8 @@ class SignedCookie:
     def read(self, headers: Headers) -> tuple[str, Mapping[str, Any]] | None:
         """Return the cookie's value and claims; ``None`` if missing, forged or expired.
 
+        The claims are those of :meth:`begin`, with ``until``.
+
         Args:
             headers: headers of the request.
         """
