@@ -102,7 +102,8 @@ def audit_report(
         witnesses: names of the witnesses whose cosignatures were checked.
 
     Returns:
-        The range, the log with its key, ``verification``, ``gates``, ``tables`` of sums, and
+        ``made_at``, ``remit_version``, ``since`` and ``until`` (None for an open end), ``most``,
+        ``range``, ``log`` (with its key), ``verification``, ``gates``, ``tables`` of sums, and
         ``sections``.
 
     Raises:
