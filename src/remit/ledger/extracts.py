@@ -120,6 +120,11 @@ def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
         ledger: the ledger; its segments have to be attached if records were archived.
         of: as in :class:`Extract`; ``end`` is exclusive.
 
+    Returns:
+        ``format``, ``of``, ``checkpoint`` (signed note), ``verifier_key`` (empty without one),
+        ``records`` (canonical texts in ledger order, the index of a run included) and ``hashes``
+        (the multiproof, in base64).
+
     Raises:
         EntryNotFoundError: an entry or a run does not exist; EntryArchivedError if it is in a
             segment that is not attached.
