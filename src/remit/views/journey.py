@@ -37,7 +37,7 @@ def prompt_journey(
         session_id: selects all turns of a session.
         work_order_id: selects the turn that planned the work order.
         entry_id: selects the turn that the entry belongs to.
-        turn: with ``session_id``, selects only the turn of that number.
+        turn: with ``session_id``, selects only the turn of that number; all if it was reused.
         with_content: ``False`` returns commitments (hash and length) in place of content.
 
     Returns:

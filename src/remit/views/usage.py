@@ -152,7 +152,8 @@ def read_usage(
             allowed.
         time_zone: zone whose midnight starts days, weeks (on Monday) and months.
         order: order within a period: ``cost``, highest first, or ``name``.
-        after: with order ``name``, the cursor ``more`` of the page before.
+        after: with order ``name``, the cursor ``more`` of the page before; refused with another
+            order, and without ``by``.
         limit: maximum number of rows.
 
     Raises:
