@@ -81,8 +81,8 @@ class OrderQueue:
     def submit(self, wanted: Submission, *, by: str, key: str = "") -> str:
         """Submit an order and return its id, once its entry and its row are durable.
 
-        One transaction appends ``ORDER_SUBMITTED`` and inserts the row. The due time and limits are
-        not compared when a key is repeated.
+        One transaction appends ``ORDER_SUBMITTED`` and inserts the row. If a key is repeated, only
+        kind, task and user are compared; all else of the first order stays.
 
         Args:
             wanted: the work.
