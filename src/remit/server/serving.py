@@ -45,7 +45,7 @@ def serve(
 
     Raises:
         RemitError: the configuration or the root cannot be used; the server cannot listen on the
-            address, or may not in dev mode; or workers die repeatedly as they start.
+            address, or may not in dev mode; or workers cannot start, as by :meth:`Workers.run`.
         SystemExit: a second signal cancelled the calls in flight; the status is 143.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # No server is there yet to reload.

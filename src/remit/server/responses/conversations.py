@@ -75,7 +75,8 @@ class Conversations:
         """Return the handlers of conversations, keyed by (method, path template).
 
         A conversation can be created, shown, changed and deleted; its items can be listed, added,
-        shown and removed. Paths with the prefix ``/openai`` are included.
+        shown and removed. A request may bring at most 20 items. Paths with the prefix ``/openai``
+        are included.
         """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/conversations", "openai"):
