@@ -103,8 +103,8 @@ def audit_report(
 
     Returns:
         ``made_at``, ``remit_version``, ``since`` and ``until`` (None for an open end), ``most``,
-        ``range``, ``log`` (with its key), ``verification``, ``gates``, ``tables`` of sums, and
-        ``sections``.
+        ``range``, ``log`` (with its key), ``verification``, ``gates``, ``tables`` of sums, each
+        with at most 200 rows, and ``sections``.
 
     Raises:
         InvalidInputError: ``until`` is not after ``since``, or the report would read more than
