@@ -128,8 +128,8 @@ def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         EntryNotFoundError: an entry or a run does not exist; EntryArchivedError if it is in a
             segment that is not attached.
-        InvalidInputError: the range is empty, not in the ledger or above :data:`MAX_RANGE`; or the
-            entry is no tool action or model call, or belongs to no run.
+        InvalidInputError: the range is empty, not in the ledger or above :data:`MAX_RANGE`
+            (100,000); or the entry is no tool action or model call, or belongs to no run.
         NoSignerError: a new checkpoint is needed, and the client holds no key.
         LedgerError: the index cannot be written, only some segments are attached, a new checkpoint
             is refused, or the ledger cannot be read.
