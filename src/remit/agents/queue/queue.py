@@ -233,7 +233,7 @@ class OrderQueue:
         Args:
             queue: orders of one queue; all if empty.
             state: orders in one state; see above if empty.
-            limit: maximum number of orders.
+            limit: maximum number of orders; 100 by default.
             after: an :attr:`OrderStatus.cursor`: only orders after it are listed, even if that
                 order has ended. Empty to list from the start.
 

@@ -295,8 +295,8 @@ def open_threads(
         ledger: contains the threads.
         session_id: only threads of this session; None for all.
         agent_id: only threads of this agent; None for all.
-        most: number of latest threads that are examined, open or closed; older ones are not
-            returned, even if they are open.
+        most: number of latest threads that are examined, open or closed (200 by default); older
+            ones are not returned, even if they are open.
 
     Raises:
         LedgerError: the ledger cannot be read.

@@ -49,7 +49,8 @@ class PlanStep:
             contract's.
 
     Raises:
-        InvalidInputError: a limit is not a number in range.
+        InvalidInputError: a limit is negative or of another type, or dollars or seconds exceed
+            1,000,000,000.
     """
 
     name: str
