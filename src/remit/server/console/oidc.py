@@ -190,7 +190,7 @@ class SignIn:
         return person_of(claims, self._settings), begun["next"]
 
     def cookie_ended(self) -> tuple[bytes, bytes]:
-        """Return the header that deletes the cookie of a sign-in."""
+        """Return the header that deletes the cookie of a sign-in, as name and value."""
         return self._cookie.end(secure=self.is_secure)
 
     def _redeem_state(self, state: str, until: float) -> None:
