@@ -274,7 +274,8 @@ class LedgerQueries:
             order: ``asc`` (ledger order) or ``desc`` (newest first).
             text: words that content shown by the entry must all contain; words ``"in double
                 quotes"`` in that order. A message of a conversation belongs to the entry that
-                showed it first. New content is indexed first, which writes to the ledger.
+                showed it first. Of a value only the first 16,383 words are found, and none of over
+                48 characters. New content is indexed first, which writes to the ledger.
             with_content: False leaves commitments in place of content, which is faster.
 
         Raises:

@@ -49,8 +49,9 @@ class TextIndex:
     """The text index of a ledger's database, or of a segment's.
 
     Content is indexed at the next search (:meth:`catch_up`), not when it is written. Content leaves
-    the index before its rows are deleted (:meth:`forget`). ``text_indexed_to`` in ``ledger_info``
-    is the greatest indexed content id.
+    the index before its rows are deleted (:meth:`forget`). Of a value the first 16,383 words of at
+    most 48 characters are indexed. ``text_indexed_to`` in ``ledger_info`` is the greatest indexed
+    content id.
 
     Args:
         store: the store of the ledger.
