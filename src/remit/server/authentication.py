@@ -274,7 +274,7 @@ class Authenticator:
             scope: ASGI's scope of the request.
 
         Returns:
-            The authenticated request, with its share if the scope has one.
+            The authenticated request, with its share. If the scope has none, nothing is counted.
 
         Raises:
             HttpError: as :meth:`authenticate`; 429, the key or its tenant has too many requests in
