@@ -41,9 +41,9 @@ def prompt_journey(
         with_content: ``False`` returns commitments (hash and length) in place of content.
 
     Returns:
-        ``session_id``, ``agent_id``, ``started_at``, ``ended_at``, ``start_entry_id`` and
-        ``end_entry_id`` (each None if not recorded), ``focus`` (None with ``session_id``),
-        ``totals`` of the returned turns, and ``turns``.
+        ``session_id``, ``agent_id`` (empty if unknown), ``started_at``, ``ended_at``,
+        ``start_entry_id`` and ``end_entry_id`` (None if not recorded), ``focus`` (None with
+        ``session_id``), ``totals`` of the returned turns, and ``turns``.
 
     Raises:
         InvalidInputError: not exactly one id is given, or ``turn`` without ``session_id``.
