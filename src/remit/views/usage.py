@@ -154,7 +154,7 @@ def read_usage(
         order: order within a period: ``cost``, highest first, or ``name``.
         after: with order ``name``, the cursor ``more`` of the page before; refused with another
             order, and without ``by``.
-        limit: maximum number of rows; ``None`` for all.
+        limit: maximum number of rows, at least 1; ``None`` for all.
 
     Raises:
         InvalidInputError: a name, the zone or the cursor is unknown, a name is repeated, two kinds
