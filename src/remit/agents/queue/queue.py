@@ -141,7 +141,8 @@ class OrderQueue:
             forked_from: id of the order of which this is a copy; may be empty.
 
         Raises:
-            InvalidInputError: the key contains a NUL character or a lone surrogate.
+            InvalidInputError: the key contains a NUL character or a lone surrogate, or ``by`` a
+                lone surrogate.
         """
         order_id, session_id = order_id_of(wanted.agent_id, key), new_session_id()
         max_attempts = wanted.max_attempts or self._settings.orders.max_attempts
