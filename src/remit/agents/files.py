@@ -80,7 +80,8 @@ class File:
     def block(self) -> dict[str, Any]:
         """The file as a content block (:mod:`remit.kernel.exchange`).
 
-        A text file becomes a fenced text. Another file becomes an image or a document in base64.
+        A text file becomes a fenced text after its name (``text``). Another file becomes an
+        ``image``, without its name, or a ``document`` in base64 with its name as ``title``.
         Bytes of a text that are not UTF-8 become U+FFFD.
         """
         if self.media_type.startswith("text/"):

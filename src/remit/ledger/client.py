@@ -247,7 +247,8 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
             since_mark: True to continue from this root's last verification. Entries below it are
                 read in samples, and the engine does not check its file. Without a mark, or after
                 any fault, everything is checked.
-            progress: called at once, and then with the number of checked rows and their total.
+            progress: called at once, and then with the number of checked rows and their total;
+                ``None`` for none.
 
         Returns:
             The report, with its problems in ledger order.

@@ -58,6 +58,9 @@ class Cursor:
     def read(cls, path: Path) -> Cursor:
         """Return the cursor in a file; the beginning if the file does not exist.
 
+        Args:
+            path: the file, or a symbolic link to it.
+
         Raises:
             LedgerFormatError: the file is not a cursor, or cannot be read.
         """

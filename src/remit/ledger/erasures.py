@@ -109,8 +109,8 @@ class LedgerErasures(LedgerQueries):
 
         A value that another entry of the session shows stays, and so does every text that quotes an
         erased value. A value is erased together with the last entry that shows it; entries
-        withdrawn earlier do not count. Feedback on the entries is withdrawn with them. Each session
-        of the entries gets an ``ERASURE`` entry. At most 1,000 entries share a transaction. The
+        withdrawn earlier do not count. Feedback on the entries is withdrawn with them. At most
+        1,000 entries share a transaction, in which each session gets an ``ERASURE`` entry. The
         database's files are compacted if anything was erased. An empty list does nothing.
 
         Args:
@@ -123,7 +123,8 @@ class LedgerErasures(LedgerQueries):
                 entries; ``None`` for nothing.
 
         Returns:
-            A report for each session of the entries; empty if there was nothing left to withdraw.
+            A report for each session of each 1,000 entries that had anything left to withdraw;
+            empty if none had.
 
         Raises:
             ErasureError: some of the content may be in a segment. Nothing was erased.
@@ -180,7 +181,8 @@ class LedgerErasures(LedgerQueries):
         Args:
             days_by_event: days by event type, ``*`` for all others; ``None`` for the settings.
             requested_by: the person or program that asked, for the record.
-            dry_run: True to report the result without erasing or appending.
+            dry_run: True to report the result without erasing or appending; the ledger must be
+                writable all the same.
 
         Raises:
             InvalidInputError: an event type is named whose content may not be erased by age:
@@ -203,7 +205,8 @@ class LedgerErasures(LedgerQueries):
     def compact(self) -> str:
         """Remove erased bytes from the files; return the reason if some remain, else empty.
 
-        Some remain, for example, while other processes are reading a SQLite file.
+        On SQLite some remain while other processes read. On PostgreSQL some remain while an older
+        transaction is open, and perhaps in the server's write-ahead log.
 
         Raises:
             LedgerError: the database cannot be compacted.

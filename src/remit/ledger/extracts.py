@@ -120,11 +120,16 @@ def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
         ledger: the ledger; its segments have to be attached if records were archived.
         of: as in :class:`Extract`; ``end`` is exclusive.
 
+    Returns:
+        ``format``, ``of``, ``checkpoint`` (signed note), ``verifier_key`` (empty without one),
+        ``records`` (canonical texts in ledger order, the index of a run included) and ``hashes``
+        (the multiproof, in base64).
+
     Raises:
         EntryNotFoundError: an entry or a run does not exist; EntryArchivedError if it is in a
             segment that is not attached.
-        InvalidInputError: the range is empty, not in the ledger or above :data:`MAX_RANGE`; or the
-            entry is no tool action or model call, or belongs to no run.
+        InvalidInputError: the range is empty, not in the ledger or above :data:`MAX_RANGE`
+            (100,000); or the entry is no tool action or model call, or belongs to no run.
         NoSignerError: a new checkpoint is needed, and the client holds no key.
         LedgerError: the index cannot be written, only some segments are attached, a new checkpoint
             is refused, or the ledger cannot be read.

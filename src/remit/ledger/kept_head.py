@@ -96,7 +96,8 @@ class KeptHead:
     def write(self, signed: SignedCheckpoint) -> None:
         """Replace the file of the head durably, mode 0600; the caller holds :meth:`locked`.
 
-        Neither the signature nor the size of the present head is compared.
+        Neither the signature nor the size of the present head is compared with that of ``signed``,
+        so that a larger head can be replaced.
 
         Raises:
             OSError: the file cannot be written.

@@ -77,6 +77,9 @@ class KeyFiles:
         A public file without a private one is replaced. An existing private key is never replaced,
         but its public file is.
 
+        Args:
+            signer: the key; its kind and name are not checked.
+
         Raises:
             OSError: a file cannot be written, or there is a private key already.
         """

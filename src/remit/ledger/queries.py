@@ -268,13 +268,15 @@ class LedgerQueries:
                 ``agent_id``, ``tier``, ``framework_id``, ``contract_id``, ``model_id``,
                 ``outcome``: value of the column; ``None`` compares nothing.
             since: first instant, inclusive; ISO 8601 or a ``datetime``; UTC without a zone.
-            until: last instant, exclusive.
-            after: id or sequence number of the entry to continue after, in the requested order.
+            until: last instant, exclusive; ``None`` for no bound, as for ``since``.
+            after: id or sequence number of the entry to continue after, in the requested order;
+                ``None`` for the beginning. The entry need not exist.
             limit: maximum number of entries; ``None`` for all.
             order: ``asc`` (ledger order) or ``desc`` (newest first).
             text: words that content shown by the entry must all contain; words ``"in double
                 quotes"`` in that order. A message of a conversation belongs to the entry that
-                showed it first. New content is indexed first, which writes to the ledger.
+                showed it first. Of a value only the first 16,383 words are found, and none of over
+                48 characters. New content is indexed first, which writes to the ledger.
             with_content: False leaves commitments in place of content, which is faster.
 
         Raises:

@@ -421,7 +421,7 @@ def pages(
             value.
         first: the lowest key.
         last: the highest key, inclusive.
-        size: rows in a page.
+        size: rows in a page; 400 by default.
 
     Raises:
         LedgerFormatError: a page does not go forward, because an index of the engine is damaged.
@@ -452,7 +452,7 @@ def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
 
     Args:
         values: any sequence.
-        size: largest length of a piece.
+        size: largest length of a piece; 400 by default.
     """
     for start in range(0, len(values), size):
         yield values[start : start + size]

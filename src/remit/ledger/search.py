@@ -49,8 +49,9 @@ class TextIndex:
     """The text index of a ledger's database, or of a segment's.
 
     Content is indexed at the next search (:meth:`catch_up`), not when it is written. Content leaves
-    the index before its rows are deleted (:meth:`forget`). ``text_indexed_to`` in ``ledger_info``
-    is the greatest indexed content id.
+    the index before its rows are deleted (:meth:`forget`). Of a value the first 16,383 words of at
+    most 48 characters are indexed. ``text_indexed_to`` in ``ledger_info`` is the greatest indexed
+    content id.
 
     Args:
         store: the store of the ledger.
@@ -131,8 +132,8 @@ class TextIndex:
         Args:
             tx: the transaction that deletes the rows.
             content_ids: ids of the values.
-            merge: True to remove the words from the files too; else the caller calls :meth:`merge`
-                later.
+            merge: True to remove the words from SQLite's file too; else the caller calls
+                :meth:`merge` later. On PostgreSQL only a compaction removes them.
 
         Raises:
             LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
@@ -150,9 +151,9 @@ class TextIndex:
         self._store.unindex_texts(tx, texts, merge=merge and bool(texts))
 
     def merge(self, tx: Transaction) -> None:
-        """Remove the words of forgotten values from the index's files, inside a transaction.
+        """Remove the words of forgotten values from SQLite's file, inside a transaction.
 
-        Does nothing if there is no index.
+        Does nothing if there is no index, and on PostgreSQL, where a compaction removes them.
 
         Args:
             tx: the transaction.

@@ -381,11 +381,18 @@ class Store(Reader):
 
     @abstractmethod
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
-        """Yield the entry rows from ``first`` to ``last`` by ``seq``, however damaged."""
+        """Yield the entry rows from ``first`` to ``last`` (inclusive) by ``seq``, however damaged.
+
+        Missing entries are skipped. The iteration raises LedgerError if it cannot read.
+        """
 
     @abstractmethod
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
-        """Yield the content rows from ``first`` to ``last`` by ``content_id``, however damaged."""
+        """Yield the content rows from ``first`` to ``last`` (inclusive), however damaged.
+
+        The order is that of ``content_id``; missing rows are skipped. The iteration raises
+        LedgerError if it cannot read.
+        """
 
     @abstractmethod
     def integrity_problems(self, *, deep: bool) -> list[str]:
@@ -417,7 +424,8 @@ class Store(Reader):
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
         """Add ``(content_id, text)`` pairs to the text index, inside a transaction.
 
-        On SQLite a missing index is made.
+        On SQLite a missing index is made, and no pair may be added twice. PostgreSQL skips a
+        content that is indexed already.
 
         Args:
             tx: the transaction.
@@ -430,10 +438,13 @@ class Store(Reader):
     ) -> None:
         """Remove ``(content_id, text)`` pairs from the text index, inside a transaction.
 
+        The index must exist on SQLite. PostgreSQL ignores unknown contents.
+
         Args:
             tx: the transaction.
-            texts: the pairs as they were indexed.
-            merge: True to rewrite the index, so that no trace of the texts remains.
+            texts: the pairs exactly as they were indexed; on SQLite others damage the index.
+            merge: True to rewrite SQLite's index without the words, which else remain in the file.
+                On PostgreSQL it has no effect: only :meth:`compact` removes the bytes.
         """
 
     @abstractmethod

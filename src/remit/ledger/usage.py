@@ -102,7 +102,7 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
 
     Returns:
         Names, certainty, and counts, as the columns of ``usage`` without the quarter; costs are in
-        nano-dollars and never negative. A very long name is cut and gets a hash.
+        nano-dollars and never negative. A name of over 200 bytes is cut and gets a hash.
     """
     if event_type not in USAGE_EVENTS or (event_type == "BUDGET_DEBIT" and not _is_own(metadata)):
         return None

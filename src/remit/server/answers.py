@@ -23,9 +23,10 @@ _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialec
 def call_headers(response: PromptResponse) -> Headers:
     """Return the ``x-remit-`` headers of a call.
 
-    The exchange's id is always present. Further headers have the ids of dispatch and decision, the
-    cost and its certainty, the failed models, ``true`` for a replay, and dropped parameters.
-    Headers without a value are left out; the cost is in US dollars with nine decimals.
+    ``x-remit-exchange``, an entry's id, is always present. ``-dispatch``, ``-decision``,
+    ``-cost-certainty``, ``-cost-usd`` (nine decimals), ``-fallback-from`` (:func:`fallback_text`),
+    ``-replayed`` (``true``) and ``-dropped`` (parameters) follow in this order, each only if it
+    has a value.
 
     Args:
         response: outcome of the call.

@@ -189,7 +189,7 @@ class Authenticator:
             keys: the root's virtual keys.
             contract_id: contract of calls that name none.
             dev: True for dev mode.
-            on_refused: called for each request refused with 401.
+            on_refused: called for each request refused with 401; None for none.
 
         Raises:
             RemitError: the secret of agent tokens cannot be read or made, or the installed packages
@@ -274,7 +274,7 @@ class Authenticator:
             scope: ASGI's scope of the request.
 
         Returns:
-            The authenticated request, with its share if the scope has one.
+            The authenticated request, with its share. If the scope has none, nothing is counted.
 
         Raises:
             HttpError: as :meth:`authenticate`; 429, the key or its tenant has too many requests in

@@ -118,7 +118,8 @@ class ModelCalls:
         Args:
             endpoint: the endpoint of the path.
             request: the request, to which the answer is written.
-            answer: answers instead of the gateway, for an extension's protocol.
+            answer: answers instead of the gateway, for an extension's protocol; None for the
+                gateway.
         """
         self._metrics.in_progress += 1
         if request.deployment:

@@ -293,7 +293,7 @@ class Connection(HttpToolsProtocol):
             value: its value.
 
         Raises:
-            ValueError: there are too many headers or trailers; the request is then answered with an
+            ValueError: there are over 200 headers or trailers; the request is then answered with an
                 error.
         """
         if self._phase != _HEAD:
@@ -320,7 +320,7 @@ class Connection(HttpToolsProtocol):
 
         Raises:
             ValueError: the head is too large, has no or several Host headers, asks for ``CONNECT``,
-                or too many requests wait; the request is then answered with an error.
+                or 100 requests wait already; the request is then answered with an error.
         """
         if self._begun + self._fed - self._mark > self.max_header_bytes:
             size = sum(len(name) + len(value) + 4 for name, value in self.headers)

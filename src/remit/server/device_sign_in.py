@@ -85,8 +85,8 @@ class DeviceSignIn:
     """The endpoints of Claude Code's gateway protocol other than model calls.
 
     Serves the sign-in of devices (RFC 8628) and managed settings, and forwards telemetry. Codes are
-    signed and not stored; only the virtual key of an approved device is. The times of the latest
-    polls are kept in memory, so that devices do not poll too often.
+    signed and not stored; only the virtual key of an approved device is. A device may poll every
+    five seconds; the latest polls of 10,000 devices are kept in memory for that.
 
     Args:
         runtime: the open root.

@@ -31,6 +31,8 @@ _Listed = list[tuple[str, bytes]]  # (name, exact text) of each model of a provi
 class ModelListing:
     """The models that a caller may use. Lists of providers are cached for a minute.
 
+    Of a provider's list the first 5,000 models are read.
+
     A provider that does not answer in a few seconds contributes only models that Remit knows
     itself, for a minute too. :meth:`models` and :meth:`model` answer requests, in one event loop.
     The lists are shared by all callers, and each sees its own part.

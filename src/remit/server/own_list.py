@@ -40,8 +40,8 @@ async def list_own(
         door: reads the provider's pages, and knows the owners.
         endpoint: endpoint of the list.
         kind: kind of the objects.
-        scope: the ASGI request, whose query limits the page (``limit``, 20 by default) and says
-            where it begins.
+        scope: the ASGI request, whose query limits the page (``limit``; 20 without a valid one) and
+            says where it begins.
         send: takes the answer.
         shown: changes the text of each object in the answer.
 

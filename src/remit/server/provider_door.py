@@ -292,7 +292,7 @@ class ProviderDoor:
             method: HTTP method.
             path: path of the upstream's URL; empty for the endpoint's own.
             amount: amount to reserve for the call; nothing if left out.
-            on_record: writes more rows in the transaction that records the call.
+            on_record: writes more rows in the transaction that records the call; None for none.
             upload: the form to send while it arrives; None to send the body's text.
             sink: receives a stream of events as it comes; None to receive none.
 

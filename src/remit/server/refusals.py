@@ -185,6 +185,8 @@ def refusal_body(
 ) -> dict[str, Any]:
     """Return the body of an error in a dialect.
 
+    A2A gets a JSON-RPC error, whose ``id`` is ``None``.
+
     Args:
         endpoint: name of the endpoint, such as ``openai.chat``.
         status: HTTP status.

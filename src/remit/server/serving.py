@@ -30,7 +30,9 @@ def serve(
 ) -> None:
     """Serve a root until SIGTERM or SIGINT; then let calls end, and return. Blocks.
 
-    SIGHUP reads the configuration again, and is ignored until the server runs.
+    After the signal new calls are still taken for ``server.notice_s`` seconds. Calls in flight may
+    then end within ``server.drain_s`` seconds; after that they are cancelled and recorded. SIGHUP
+    reads the configuration again, and is ignored until the server runs.
     ``PROMETHEUS_MULTIPROC_DIR`` is set during the call if there are several workers and the
     variable is not set. The socket is closed at the end. Call it in the main thread.
 
@@ -43,7 +45,7 @@ def serve(
 
     Raises:
         RemitError: the configuration or the root cannot be used; the server cannot listen on the
-            address, or may not in dev mode; or workers die repeatedly as they start.
+            address, or may not in dev mode; or workers cannot start, as by :meth:`Workers.run`.
         SystemExit: a second signal cancelled the calls in flight; the status is 143.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # No server is there yet to reload.

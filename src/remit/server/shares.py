@@ -107,8 +107,8 @@ class Share:
 
         Args:
             size: number of bytes of this call.
-            small: a call with at most so many bytes counts nothing, whatever came before; 0 for the
-                pieces of a body.
+            small: a call with at most so many bytes (64 KiB by default) counts nothing, whatever
+                came before; 0 for the pieces of a body.
 
         Raises:
             HttpError: 429, the key or tenant holds too many bytes; 503, the process does.

@@ -50,7 +50,8 @@ class StoredChats:
     """The endpoints of stored chat completions.
 
     Completions are read from the record, never from the provider. A deletion erases the recorded
-    content. A configured provider of this dialect is first asked to delete its copy; if the
+    content. A page of a list has 20 completions by default and at most 100, for which at most 1,000
+    are read. A configured provider of this dialect is first asked to delete its copy; if the
     provider fails, the client gets 502 and nothing is erased. The handlers raise HttpError for
     refusals, which the application answers.
 

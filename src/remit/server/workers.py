@@ -71,7 +71,8 @@ class Workers:
             True if all workers ended after the first signal; False if a second one was needed.
 
         Raises:
-            RemitError: workers die repeatedly as they start.
+            RemitError: no worker runs, and one cannot start or four in succession died as they
+                started.
         """
         woken, waking = socket.socketpair()
         with woken, waking:

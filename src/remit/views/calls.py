@@ -43,8 +43,9 @@ class Calls:
         """Return the model calls among some entries as steps, in order of their start.
 
         ``EXCHANGE``, ``LLM_CALL`` and ``EXCHANGE_ORPHANED`` entries of one call are one step. A
-        failed attempt is listed under the attempt that followed it. A call that was answered from
-        the record costs 0.
+        failed attempt is listed under the attempt that followed it. An ``LLM_CALL`` whose
+        ``EXCHANGE`` is not among them is a step too: if the ledger has the exchange, a call that
+        was answered from the record, which costs 0.
 
         Args:
             entries: entries of one turn or order, in ledger order; other entries are ignored.

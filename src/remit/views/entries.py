@@ -51,13 +51,15 @@ def session_of(entry: LedgerEntry) -> str:
 def plain(value: Any, *, commitments: bool = False, depth: int = 0) -> Any:
     """Return ``value`` as JSON data, with erased content as ``{"$erased": entry id or None}``.
 
+    Tuples become lists; values of other types than these are returned unchanged.
+
     A recorded key that looks like a marker gets one more ``$`` in front, so that text written by
     a model is never read as erased content.
 
     Args:
         value: a value of an entry's metadata.
         commitments: True if the entry was read without content and holds commitments instead.
-        depth: depth of ``value`` in the metadata; values more than 200 deep are not shown.
+        depth: depth of ``value`` in the metadata; a value more than 200 deep becomes a notice.
     """
     if depth > _DEEPEST:
         return _TOO_DEEP
@@ -169,7 +171,8 @@ class Tally:
         ``llm_calls`` counts attempts that were sent, ``failed_calls`` attempts without an answer.
         ``orphaned_calls`` were sent by a process that died; ``settled_tokens`` are the tokens
         charged for them. ``cost_usd`` is ``None`` if a price is unknown; ``known_cost_usd`` sums
-        the known costs, and ``unpriced_calls`` counts the calls without one.
+        the known costs, and ``unpriced_calls`` counts the calls without one. The other keys are
+        ``input_tokens``, ``output_tokens`` and ``tool_calls``.
         """
         known = self._nano / _NANO
         cost = None if self._sums["unpriced_calls"] else known

@@ -19,8 +19,8 @@ def examples_of(loader: ContractLoader | None) -> Callable[[str, str], Pairs]:
     """Return a function that gives the examples of a contract's pack by contract id and version.
 
     The function takes an empty version for the newest, and returns pairs of question and answer.
-    Each result is cached. The function returns no examples if the contract or the pack is missing
-    or unusable; it raises no error for that.
+    The function returns no examples if the contract or the pack is missing or unusable; it raises
+    no error for that. Each result is cached, an empty one too.
 
     Args:
         loader: the loader of the root's contracts; ``None`` for no examples at all.

@@ -37,8 +37,13 @@ def prompt_journey(
         session_id: selects all turns of a session.
         work_order_id: selects the turn that planned the work order.
         entry_id: selects the turn that the entry belongs to.
-        turn: with ``session_id``, selects only the turn of that number.
+        turn: with ``session_id``, selects only the turn of that number; all if it was reused.
         with_content: ``False`` returns commitments (hash and length) in place of content.
+
+    Returns:
+        ``session_id``, ``agent_id`` (empty if unknown), ``started_at``, ``ended_at``,
+        ``start_entry_id`` and ``end_entry_id`` (None if not recorded), ``focus`` (None with
+        ``session_id``), ``totals`` of the returned turns, and ``turns``.
 
     Raises:
         InvalidInputError: not exactly one id is given, or ``turn`` without ``session_id``.

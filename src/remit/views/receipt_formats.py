@@ -38,6 +38,7 @@ def public_receipts(
     """Yield the receipts of a run in a public format, as JSON data in the order of ``receipts``.
 
     In ``capsule`` and ``agentboundary-0.2`` each receipt names the hash of the receipt before.
+    Errors are raised while iterating.
 
     Args:
         ledger: the ledger, for the hashes of arguments and results; erased ones are replaced by

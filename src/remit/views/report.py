@@ -102,8 +102,9 @@ def audit_report(
         witnesses: names of the witnesses whose cosignatures were checked.
 
     Returns:
-        The range, the log with its key, ``verification``, ``gates``, ``tables`` of sums, and
-        ``sections``.
+        ``made_at``, ``remit_version``, ``since`` and ``until`` (None for an open end), ``most``,
+        ``range``, ``log`` (with its key), ``verification``, ``gates``, ``tables`` of sums, each
+        with at most 200 rows, and ``sections``.
 
     Raises:
         InvalidInputError: ``until`` is not after ``since``, or the report would read more than

@@ -152,8 +152,9 @@ def read_usage(
             allowed.
         time_zone: zone whose midnight starts days, weeks (on Monday) and months.
         order: order within a period: ``cost``, highest first, or ``name``.
-        after: with order ``name``, the cursor ``more`` of the page before.
-        limit: maximum number of rows.
+        after: with order ``name``, the cursor ``more`` of the page before; refused with another
+            order, and without ``by``.
+        limit: maximum number of rows, at least 1; ``None`` for all.
 
     Raises:
         InvalidInputError: a name, the zone or the cursor is unknown, a name is repeated, two kinds

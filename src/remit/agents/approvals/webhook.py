@@ -150,11 +150,12 @@ def message_of(approval: Approval, *, with_arguments: bool) -> dict[str, Any]:
     """Return the message that announces a request.
 
     Its keys are ``type`` (``approval.requested``), ``timestamp`` (that of the request) and
-    ``data``: attributes of the request, such as ``request_id``, ``tool_id`` and ``people``.
+    ``data``: ``request_id``, ``wo_id``, ``session_id``, ``agent_id``, ``requested_by``,
+    ``tool_id``, ``kind``, ``requested_at`` and ``people`` of the request.
 
     Args:
         approval: the request.
-        with_arguments: True to send the arguments of the tool too.
+        with_arguments: True to add ``arguments`` of the tool to ``data``.
     """
     data = {
         name: getattr(approval, name)

@@ -100,15 +100,16 @@ class Submission:
         kind: ``turn`` for a turn of the agent, ``replay`` for a replay of held-out exchanges.
         queue: the queue; a worker serves chosen queues.
         priority: from -1000 to 1000; lower numbers start first, as with ``nice``.
-        due: earliest start; None to start at once.
+        due: earliest start, with a time zone, before the year 9999; None to start at once.
         key_id: the virtual key on whose behalf the order runs, set by
             :func:`remit.agents.queue.bind_to_key`; empty for none.
         model_id: the model whose limits apply to the order; may be empty.
         user_id: the user of its session, see :meth:`remit.runtime.Agent.session`.
         subject_id: the data subject of its session.
-        tokens: token limit of its session; None for none.
-        usd: limit of its session in US dollars; None for none.
-        max_attempts: number of attempts before the order is set aside; None for the configured one.
+        tokens: token limit of its session, at most 10¹²; None for none.
+        usd: limit of its session in US dollars, at most 10¹²; None for none.
+        max_attempts: number of attempts before the order is set aside, from 1 to 1,000; None for
+            the configured one.
 
     Raises:
         InvalidInputError: a field is out of range, or not of its type or form.

@@ -81,8 +81,8 @@ class OrderQueue:
     def submit(self, wanted: Submission, *, by: str, key: str = "") -> str:
         """Submit an order and return its id, once its entry and its row are durable.
 
-        One transaction appends ``ORDER_SUBMITTED`` and inserts the row. The due time and limits are
-        not compared when a key is repeated.
+        One transaction appends ``ORDER_SUBMITTED`` and inserts the row. If a key is repeated, only
+        kind, task and user are compared; all else of the first order stays.
 
         Args:
             wanted: the work.
@@ -141,7 +141,8 @@ class OrderQueue:
             forked_from: id of the order of which this is a copy; may be empty.
 
         Raises:
-            InvalidInputError: the key contains a NUL character or a lone surrogate.
+            InvalidInputError: the key contains a NUL character or a lone surrogate, or ``by`` a
+                lone surrogate.
         """
         order_id, session_id = order_id_of(wanted.agent_id, key), new_session_id()
         max_attempts = wanted.max_attempts or self._settings.orders.max_attempts
@@ -233,7 +234,7 @@ class OrderQueue:
         Args:
             queue: orders of one queue; all if empty.
             state: orders in one state; see above if empty.
-            limit: maximum number of orders.
+            limit: maximum number of orders; 100 by default.
             after: an :attr:`OrderStatus.cursor`: only orders after it are listed, even if that
                 order has ended. Empty to list from the start.
 

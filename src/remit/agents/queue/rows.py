@@ -120,7 +120,8 @@ def insert(tx: Transaction, row: Row) -> None:
         row: the row; its id must be new.
 
     Raises:
-        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
+        LedgerWriteError: the id exists, or the statement is refused; raised to the submitter of the
+            transaction.
     """
     tx.execute_many(_INSERT, [row])
 

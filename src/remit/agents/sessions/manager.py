@@ -429,7 +429,8 @@ class SessionManager:
     def end(self) -> str:
         """Write ``SESSION_END`` with number of turns and cost, and return its id.
 
-        The session may still continue; a later turn makes it open again.
+        The session may still continue; a later turn makes it open again. Whether the session was
+        started, or has ended already, is not checked: a second call writes a second entry.
 
         Raises:
             LedgerError: the entry cannot be written.

@@ -83,7 +83,8 @@ def choose(
 
     The first value is the ``assembled_context`` of templates: ``turns``, oldest first, ``pushed``
     and ``threads``, best first. The second names what was shown (``turns_shown``, ``shown``) and
-    omitted (``left_out``, with ``why``: ``window``, ``budget`` or ``score``). At most 20 omissions
+    omitted (``left_out``, with ``why``: ``window``, ``budget`` or ``score``). Each has ``kind`` and
+    ``ref``, mostly ``tokens``, and a candidate its ``score``. At most 20 omissions
     are named; ``left_out_more`` counts the others. The latest turns that fit are shown. A score is
     the weighted sum of commitment, closeness of the deadline, and recency. A candidate with a score
     below 0.2, or with more tokens than remain, is omitted; later ones may still fit.
@@ -294,8 +295,8 @@ def open_threads(
         ledger: contains the threads.
         session_id: only threads of this session; None for all.
         agent_id: only threads of this agent; None for all.
-        most: number of latest threads that are examined, open or closed; older ones are not
-            returned, even if they are open.
+        most: number of latest threads that are examined, open or closed (200 by default); older
+            ones are not returned, even if they are open.
 
     Raises:
         LedgerError: the ledger cannot be read.

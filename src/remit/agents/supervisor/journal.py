@@ -206,8 +206,8 @@ class SupervisorJournal(Journal):
     def shown(self, wo_id: str) -> str:
         """Return the texts that an order's calls showed the model: prompts and tool results.
 
-        Joined by spaces; the model's own messages are left out. Content blocks appear as their
-        Python representation.
+        Joined by spaces; the model's own messages are left out, and so are prompts that are a
+        single text or erased. Content blocks appear as their Python representation.
 
         Args:
             wo_id: the order.

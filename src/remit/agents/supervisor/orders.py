@@ -66,7 +66,8 @@ class StandaloneOrders:
     ) -> WorkOrder:
         """Run an order, and check its answer at the quality gate.
 
-        Holds the order's lease meanwhile, and records plan, steps, end and verdict.
+        Holds the order's lease meanwhile, and records plan, steps, end and verdict. Without a key,
+        ``same_input`` and ``retry_failed`` have no effect.
 
         Args:
             step: contract, tools and limits; handoffs are left out.

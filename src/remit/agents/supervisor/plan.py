@@ -49,7 +49,8 @@ class PlanStep:
             contract's.
 
     Raises:
-        InvalidInputError: a limit is not a number in range.
+        InvalidInputError: a limit is negative or of another type, or dollars or seconds exceed
+            1,000,000,000.
     """
 
     name: str
@@ -241,7 +242,8 @@ def for_another_attempt(
         repeatable: returns True for a tool that may run twice; its errors are raised.
 
     Returns:
-        The step, and a new context with the results under ``prior_results``.
+        The step, and a new context whose ``prior_results`` end with the results, as ``step``,
+        ``wo_id`` and ``output``.
 
     Raises:
         LedgerError: the entries of the earlier attempt cannot be read.

@@ -152,8 +152,8 @@ class Scheduler:
     def tool_results(self) -> tuple[Mapping[str, Any], ...]:
         """Return the results of the turn's tools, including unsuccessful attempts.
 
-        Results are in the order of orders and calls. Results of unfinished orders are read
-        from the ledger.
+        Each has ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``. They are in the
+        order of orders and calls. Results of unfinished orders are read from the ledger.
 
         Raises:
             LedgerError: the ledger cannot be read.

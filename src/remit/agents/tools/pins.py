@@ -192,7 +192,7 @@ class PinnedTool:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Return server, tool id, pin, change and diff as plain data.
+        """Return ``server``, ``tool_id``, ``state``, ``pin``, ``change`` and ``diff`` as data.
 
         ``state`` is ``changed`` while a change waits for a person, otherwise ``pinned``. ``pin``
         and ``change`` may be None.
@@ -300,8 +300,8 @@ class Pins:
     def accept(self, changes: Iterable[PinnedTool], *, by: str) -> None:
         """Record that a person accepts changes; these definitions may be called from now on.
 
-        Appends a ``TOOL_PINNED`` entry for each change, in one transaction for each server. Nothing
-        is written for items without a change.
+        Appends a ``TOOL_PINNED`` entry for each change, in one transaction for each server; those
+        before an error stay. Nothing is written for items without a change.
 
         Args:
             changes: the changes as :meth:`changed` returned them for the person.

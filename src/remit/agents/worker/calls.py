@@ -139,8 +139,8 @@ def with_distinct_ids(
     Providers refuse a conversation in which two calls have the same id. The result depends only on
     the arguments, so a resumed order sends the same ids.
 
-    A missing or very long id becomes ``call``. An id that occurs already gets a number: ``call_2``.
-    Other blocks are copied unchanged.
+    A missing id, and one of over 4,096 characters, becomes ``call``. An id that occurs already gets
+    a number: ``call_2``. Other blocks are copied unchanged.
 
     Args:
         blocks: the blocks of the answer.

@@ -44,9 +44,11 @@ class BudgetPort(Protocol):
     ) -> Callable[[Transaction], str]:
         """Return a function that sets the limits of a scope in a transaction.
 
+        The function returns the id of the entry that it appends.
+
         Args:
             scope: the budgets.
-            limits: the limits to set.
+            limits: all limits of the scope, which replace the earlier ones.
             by: recorded as the allocating agent.
         """
         ...

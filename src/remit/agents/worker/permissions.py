@@ -283,7 +283,7 @@ class Repeats:
         Args:
             tool: the tool.
             arguments: its arguments.
-            key: the call's idempotency key; a key that has matched always matches the same call.
+            key: the call's idempotency key; a key that has matched matches the same call again.
         """
         if key in self._matched or not self._open:
             return self._matched.get(key)

@@ -277,7 +277,7 @@ def write_segment(
     file stays.
 
     Args:
-        path: path of the file, which must not exist.
+        path: path of the file, which must not exist; that is not checked.
         ledger: the ledger, which is only read.
         places: the entries; their end is that of the segment.
         checkpoint: a checkpoint of the tree at that end, which is not verified.

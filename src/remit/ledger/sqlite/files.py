@@ -25,11 +25,13 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
 
     Args:
         path: the file.
-        to: the new name, in the same directory; nothing may have this name.
+        to: the new name, in the same directory. An existing file of this name is replaced, so the
+            caller checks that there is none.
         timeout_s: time limit of waiting for writers and readers, in seconds.
 
     Raises:
-        LedgerError: readers never pause, or the file cannot be renamed.
+        LedgerError: readers never pause, a writer exceeds the time limit, or the file cannot be
+            renamed.
         OSError: the ``-wal`` or ``-shm`` file cannot be removed; the ledger is renamed.
     """
     try:

@@ -354,7 +354,10 @@ class SqliteStore(Store):
 
     @override
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
-        """Add ``(content_id, text)`` pairs to the text index, which is created if it is missing."""
+        """Add ``(content_id, text)`` pairs to the text index, which is created if it is missing.
+
+        A content that is indexed already must not be among ``texts``; ``tx`` is the transaction.
+        """
         tx.execute(SEARCH)
         for content_id, text in texts:
             tx.execute("INSERT INTO content_search(rowid, text) VALUES (?, ?)", (content_id, text))

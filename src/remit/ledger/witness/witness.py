@@ -156,8 +156,8 @@ class Witness:
         Returns:
             200 with the cosignature; 400 malformed, or an old size above the new; 403 not signed by
             that log; 404 a log that is not served; 409 another old size (the body is the right
-            one), or another tree of the same size; 413 too long; 422 a wrong proof. Other bodies of
-            refusals are a sentence.
+            one), or another tree of the same size; 413 over 1,000,000 bytes; 422 a wrong proof.
+            Other bodies of refusals are a sentence.
 
         Raises:
             WitnessError: the record cannot be read or written; nothing was cosigned.

@@ -49,7 +49,8 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
 
     The routes cover the ledger, sessions, budgets, keys, owners, usage, tenants, reports, prices,
     approvals, orders, pins, feedback, learning, packages and gates. Errors become JSON answers.
-    Bodies above a limit are refused, and every path except the OpenAPI document needs a key.
+    Bodies above 64 KiB, or above a lower ``server.max_body_bytes``, are refused. Every path except
+    the OpenAPI document needs a key.
 
     Args:
         runtime: the open root.

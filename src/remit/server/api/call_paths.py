@@ -146,9 +146,11 @@ _REFUSAL = {
 
 
 def paths_beside_the_api() -> dict[str, dict[str, Any]]:
-    """Return the path items of an OpenAPI document for all paths outside ``/api``, keyed by path.
+    """Return the path items of an OpenAPI document for calls and checks of health, keyed by path.
 
-    These are the providers' paths (``/v1/…``), the checks of health, and ``/metrics``.
+    The paths are those of model calls and of stored objects (``/v1/…``, ``/v1beta/…`` and
+    Bedrock's ``/model/…``), ``/healthz``, ``/readyz`` and ``/metrics``. Other paths outside
+    ``/api``, such as the console's, are left out.
     """
     found: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS.values():

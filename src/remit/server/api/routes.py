@@ -56,6 +56,8 @@ _Context = Annotated[RequestContext, Depends(_context)]
 def operation_routes(root: RootPort) -> list[APIRouter]:
     """Return the routes of all operations, grouped by their tag in the OpenAPI document.
 
+    Their paths begin with ``/api``; an operation without a route is left out.
+
     Args:
         root: the open root in which the operations run.
     """

@@ -33,7 +33,7 @@ class SignedCookie:
     def begin(
         self, claims: Mapping[str, Any], lasts_s: int, *, secure: bool
     ) -> tuple[bytes, bytes]:
-        """Return the header that sets the cookie.
+        """Return the header that sets the cookie, as name and value.
 
         The cookie is signed but not encrypted, and scripts cannot read it (``HttpOnly``). The claim
         ``until``, the Unix time of the expiry, is added.
@@ -48,7 +48,7 @@ class SignedCookie:
         return self._header(f"{signed}.{self.signature(signed)}", lasts_s, secure)
 
     def end(self, *, secure: bool) -> tuple[bytes, bytes]:
-        """Return the header that deletes the cookie in the browser.
+        """Return the header that deletes the cookie in the browser, as name and value.
 
         Args:
             secure: True if the browser uses HTTPS.
@@ -57,6 +57,8 @@ class SignedCookie:
 
     def read(self, headers: Headers) -> tuple[str, Mapping[str, Any]] | None:
         """Return the cookie's value and claims; ``None`` if missing, forged or expired.
+
+        The claims are those of :meth:`begin`, with ``until``.
 
         Args:
             headers: headers of the request.

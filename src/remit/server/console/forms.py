@@ -27,7 +27,7 @@ async def read_form(scope: Scope, receive: Receive, most: int = _MAX_BYTES) -> d
     Args:
         scope: the ASGI request.
         receive: ASGI's function.
-        most: longest form, in bytes.
+        most: longest form, in bytes; 64 KiB by default.
 
     Raises:
         HttpError: 400, the form cannot be read; 413, longer than ``most`` bytes; 408, too slow;

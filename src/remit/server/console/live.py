@@ -29,8 +29,8 @@ class Live:
     """Server-sent events of new ledger entries, from a single reader for all viewers.
 
     The ledger is read only while a page is open, in a thread of its own. All methods run in the
-    event loop of the streams. A viewer that falls behind gets a ``gap`` event instead of the missed
-    entries, so that no queue grows.
+    event loop of the streams. A viewer that falls 50 events behind gets a ``gap`` event instead of
+    the missed entries, so that no queue grows.
 
     Args:
         ledger: the ledger to read.

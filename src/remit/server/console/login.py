@@ -44,7 +44,7 @@ class Logins:
         self._settings = _digest(oidc)
 
     def begin(self, identity: Identity, *, secure: bool, key: str = "") -> tuple[bytes, bytes]:
-        """Return the header that sets a login cookie for a key or, without a key, for a person.
+        """Return the header (name, value) that sets a login cookie for a key, else for a person.
 
         A login by key lasts eight hours, a person's as ``[server.oidc]`` says.
 
@@ -63,7 +63,7 @@ class Logins:
         return self._cookie.begin({**claims, "nonce": secrets.token_hex(8)}, lasts_s, secure=secure)
 
     def end(self, *, secure: bool) -> tuple[bytes, bytes]:
-        """Return the header that deletes the login cookie.
+        """Return the header that deletes the login cookie, as name and value.
 
         Args:
             secure: True if the browser uses HTTPS.

@@ -146,19 +146,22 @@ class SignIn:
     async def finish(self, query: Mapping[str, str], headers: Headers) -> tuple[Identity, str]:
         """Redeem the provider's code, and return the person who signed in and the page to show.
 
-        The sign-in cannot be finished a second time.
+        A second attempt in this process is refused, after a failure too; in other processes the
+        provider refuses it.
 
         Args:
             query: query of the callback.
             headers: headers of the request, with the cookie.
 
         Returns:
-            The identity with name and role, and the page that :meth:`begin` was given.
+            The identity with name, role, team and user id, and the page that :meth:`begin` was
+            given.
 
         Raises:
             SignInError: 400, the browser did not begin this sign-in, has finished it, or took more
-                than ten minutes; 403, the provider or the settings refuse the person; 502 and 503
-                as :meth:`begin`; 502 also for an ID token that is missing or not valid.
+                than ten minutes, or the answer is not the provider's; 403, the provider or the
+                settings refuse the person; 502 and 503 as :meth:`begin`; 502 also for an ID token
+                that is missing or not valid.
         """
         found = self._cookie.read(headers)
         if found is None:
@@ -190,7 +193,7 @@ class SignIn:
         return person_of(claims, self._settings), begun["next"]
 
     def cookie_ended(self) -> tuple[bytes, bytes]:
-        """Return the header that deletes the cookie of a sign-in."""
+        """Return the header that deletes the cookie of a sign-in, as name and value."""
         return self._cookie.end(secure=self.is_secure)
 
     def _redeem_state(self, state: str, until: float) -> None:

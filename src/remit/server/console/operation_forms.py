@@ -57,7 +57,8 @@ def read_operation(kind: type[Operation], form: Mapping[str, str], **fixed: Any)
     """Return the checked operation that a form asks for.
 
     Empty fields keep their defaults. A list is a text with commas, a flag is set by ``on``, and a
-    number may have commas. Nothing is carried out.
+    number may have commas. Fields that the operation lacks, and fixed ones, are ignored in the
+    form. Nothing is carried out.
 
     Args:
         kind: the operation.

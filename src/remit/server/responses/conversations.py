@@ -74,7 +74,9 @@ class Conversations:
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
         """Return the handlers of conversations, keyed by (method, path template).
 
-        Paths with the prefix ``/openai`` are included.
+        A conversation can be created, shown, changed and deleted; its items can be listed, added,
+        shown and removed. A request may bring at most 20 items. Paths with the prefix ``/openai``
+        are included.
         """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/conversations", "openai"):

@@ -178,7 +178,10 @@ class Responses:
         return found
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of responses and conversations, keyed by (method, path template)."""
+        """Return the handlers of responses and conversations, keyed by (method, path template).
+
+        A response can be read, deleted and cancelled, and its input items listed.
+        """
         found = self._conversations.templates()
         for path in paths_of("/responses/{id}", "openai"):
             for method, template, action in (

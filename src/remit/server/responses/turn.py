@@ -96,6 +96,8 @@ def shown_id_at(place: str, item: bytes) -> str:
 def removed_items(chain: Sequence[Turn]) -> tuple[set[str], set[str]]:
     """Return the ids and the places of the items that were deleted from a conversation.
 
+    Both sets are empty if nothing was deleted.
+
     Args:
         chain: the turns of the conversation.
     """

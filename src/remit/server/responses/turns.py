@@ -85,6 +85,8 @@ class Turns:
     def response(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
         """Return the turn of a response's id; ``None`` for other ids and other owners.
 
+        A turn that has not ended is returned without a check that the id is a response's.
+
         Args:
             identity: id of the response.
             owner: owner of the id.

@@ -353,7 +353,7 @@ def selected_tenant(headers: Headers) -> str:
 
 
 def selection_cookie(tenant: str, *, secure: bool) -> tuple[bytes, bytes]:
-    """Return the header that sets or deletes a browser's selection of a tenant's console.
+    """Return the header (name, value) that sets or deletes a browser's selection of a console.
 
     The selection grants no access: the login is another cookie, which only that tenant can sign.
     The cookie lasts until the browser is closed. The name is not checked.

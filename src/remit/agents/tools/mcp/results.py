@@ -88,8 +88,8 @@ def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
 def with_images(value: Any, blocks: Iterable[Any]) -> Any:
     """Return a value, with the images of a server's answer if it has any.
 
-    Only the first 20 images are kept. Images in formats or sizes that providers do not accept are
-    left out silently; text blocks are ignored.
+    Only the first 20 images are kept. Images of over 3,700,000 bytes, and in formats that providers
+    do not accept, are left out silently; text blocks are ignored.
 
     Args:
         value: the result without images.
