@@ -1,9 +1,9 @@
-"""Rows of a CSV, classified under a contract of their own, eight at once, within one budget.
+"""Classify the rows of a CSV under a contract, eight at a time, within one budget.
 
     python batch_csv.py tickets.csv --out classified.csv --usd 0.05
 
-Killed in the middle, it goes on with `--session SES-…`: rows that have an answer are read back
-from the ledger and not asked again. When the budget ends it says which rows are left.
+If you kill the program, `--session SES-…` resumes the batch: answers of finished rows are read from
+the ledger, without another call. If the budget ends, the program lists the remaining rows.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ AT_ONCE = 8
 
 
 async def batch(session: Conversation, rows: list[dict[str, str]]) -> dict[str, WorkOrder]:
-    """The order of each row that was begun; none is begun once the budget has ended."""
+    """Return the order of each row, by id; after the budget ends, no further row starts."""
     orders: dict[str, WorkOrder] = {}
     waiting, spent = iter(rows), False
 
     async def work() -> None:
         nonlocal spent
         while not spent and (row := next(waiting, None)) is not None:
-            # A row with an answer is read back, one that failed before is tried anew.
+            # The answer of a finished row is read from the ledger; a failed row runs again.
             order = await session.awork({"text": row["text"]}, key=row["id"], retry_failed=True)
             orders[row["id"]] = order
             spent = spent or (order.error or {}).get("code") == "budget_exhausted"
@@ -39,15 +39,15 @@ async def batch(session: Conversation, rows: list[dict[str, str]]) -> dict[str, 
 
 
 async def main() -> None:
-    """Classify, write what there is, say what is left."""
+    """Classify the rows, write the answers, and print the remaining rows."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("rows", nargs="?", type=Path, default=HERE / "tickets.csv")
     options.add_argument("--out", type=Path, default=Path("classified.csv"))
-    options.add_argument("--usd", type=float, help="most US dollars of the whole batch")
-    options.add_argument("--tokens", type=int, help="most tokens of the whole batch")
-    options.add_argument("--session", help="go on with this batch")
-    options.add_argument("--root", help="default: the nearest .remit, made when there is none")
-    options.add_argument("--model", help="'anthropic', 'openai', 'local', or a model's name")
+    options.add_argument("--usd", type=float, help="limit of the batch in US dollars")
+    options.add_argument("--tokens", type=int, help="limit of the batch in tokens")
+    options.add_argument("--session", help="resume the batch of this session")
+    options.add_argument("--root", help="root (default: the nearest .remit; created if missing)")
+    options.add_argument("--model", help="anthropic, openai, local, or the name of a model")
     given = options.parse_args()
     with given.rows.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -1,10 +1,10 @@
-"""Research in a git repository: two steps at once, each with tools of an MCP server, then a report.
+"""Research a git repository: two concurrent steps with tools of an MCP server, then a report.
 
     pip install 'remit[mcp]' mcp-server-git
     python research_agent.py "What changed lately, and is anything left uncommitted?" --repository .
 
-The server stands in `flags` here; in a root of your own it stands in remit.toml, as `[mcp.git]`
-with `command`, `args` and the `tools` that are let in.
+Here `flags` configure the server. In your own root, configure it in remit.toml: `[mcp.git]` with
+`command`, `args` and the allowed `tools`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from pathlib import Path
 from remit import Runtime
 from remit.agents.supervisor import Plan, Planner, PlanStep, TurnContext
 
-LET_IN = ["git_log", "git_show", "git_status", "git_diff_unstaged"]  # it has more; these only read
+ALLOWED = [
+    "git_log",
+    "git_show",
+    "git_status",
+    "git_diff_unstaged",
+]  # tools that only read
 
 
 def planner(repository: Path) -> Planner:
-    """What each question is broken into."""
+    """Return the planner, which splits each question into three steps."""
 
     def plan(turn: TurnContext) -> Plan:
         where = f"The repository is {repository}. The question is part of a greater research."
@@ -40,19 +45,19 @@ def planner(repository: Path) -> Planner:
 
 
 def main() -> None:
-    """Ask, and print the report."""
+    """Run one question, and print the report and the steps."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("question", nargs="?", default="What changed lately?")
     options.add_argument("--repository", type=Path, default=Path())
-    options.add_argument("--root", help="default: the nearest .remit, made when there is none")
-    options.add_argument("--model", help="'anthropic', 'openai', 'local', or a model's name")
+    options.add_argument("--root", help="root (default: the nearest .remit; created if missing)")
+    options.add_argument("--model", help="anthropic, openai, local, or the name of a model")
     given = options.parse_args()
     repository = given.repository.resolve()
     server = {
         "mcp.git.command": sys.executable,
         "mcp.git.args": ["-m", "mcp_server_git", "--repository", str(repository)],
-        "mcp.git.tools": LET_IN,
-        "mcp.git.idempotent": ["*"],  # they only read: after a crash they simply run again
+        "mcp.git.tools": ALLOWED,
+        "mcp.git.idempotent": ["*"],  # tools that only read may run again after a crash
     }
 
     with Runtime.open(given.root, model=given.model, flags=server, create=True) as runtime:
@@ -62,7 +67,7 @@ def main() -> None:
         print(result.response)
         for order in result.wo_chain_summary:
             print(f"{order['wo_id']}: {order['state']}, {order['total_tokens']} tokens")
-        print(f"remit trace {result.session_id} shows how that came about.")
+        print(f"remit trace {result.session_id} shows every step.")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""A support agent that looks up orders by itself, and refunds only what a person released.
+"""A support agent that looks up orders, and refunds an order only if a person approves the refund.
 
     python support_agent.py "Order 1002 came broken, I want my money back."
 
-The refund waits. In a second terminal, `remit approve` shows it, `remit approve LED-…` releases it
-(`--deny` does not), and this program goes on. It may be killed meanwhile: `--session SES-…` goes on
-where it stopped, and no refund is ever made twice. `remit trace SES-…` shows all that happened.
+The program waits for the approval. In another terminal, in the same directory, `remit approve`
+lists the waiting refund; `remit approve LED-…` approves it and `remit approve LED-… --deny` denies
+it. If you kill the program, `--session SES-…` resumes the session, and no refund is made twice.
+`remit trace SES-…` shows every step.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from contextlib import closing
 from pathlib import Path
 
 from remit import Runtime, tool
-from remit.agents import ToolError, current_call
+from remit.tools import ToolError, current_call
 
-POLL_S = 0.5  # how often it looks whether somebody has decided
+POLL_S = 0.5  # seconds between two looks for a decision
 SHOP = Path("shop.db")
 TABLES = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, paid_usd REAL, state TEXT);
@@ -29,7 +30,7 @@ INSERT INTO orders VALUES (1001, 'kettle', 39.9, 'on its way'), (1002, 'teapot',
 
 @tool(examples=[("where is order 1001?", {"order_id": 1001})], on_unknown="retry")
 def look_up_order(order_id: int) -> dict[str, object]:
-    """What was ordered, what was paid for it, and where it is."""
+    """Return the item, the price and the state of an order."""
     with closing(sqlite3.connect(SHOP)) as shop:
         found = shop.execute("SELECT item, paid_usd, state FROM orders WHERE id = ?", [order_id])
         if (row := found.fetchone()) is None:
@@ -37,7 +38,7 @@ def look_up_order(order_id: int) -> dict[str, object]:
         return dict(zip(("item", "paid_usd", "state"), row, strict=True))
 
 
-@tool(on_unknown="retry")  # after a crash it may run again: the key makes that harmless
+@tool(on_unknown="retry")  # the key makes a repetition after a crash harmless
 def refund(order_id: int, reason: str) -> str:
     """Pay back the whole price of an order."""
     call = current_call()
@@ -49,12 +50,12 @@ def refund(order_id: int, reason: str) -> str:
 
 
 def main() -> None:
-    """Ask, wait for a person where one is needed, answer."""
+    """Run one turn, wait for a person's decision if the agent needs one, and print the answer."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("message", nargs="?", default="Where is order 1001?")
-    options.add_argument("--root", help="default: the nearest .remit, made when there is none")
-    options.add_argument("--model", help="'anthropic', 'openai', 'local', or a model's name")
-    options.add_argument("--session", help="go on with this session")
+    options.add_argument("--root", help="root (default: the nearest .remit; created if missing)")
+    options.add_argument("--model", help="anthropic, openai, local, or the name of a model")
+    options.add_argument("--session", help="resume this session")
     given = options.parse_args()
     if not SHOP.exists():
         with closing(sqlite3.connect(SHOP)) as shop:
@@ -79,9 +80,9 @@ def main() -> None:
             while runtime.approvals.pending(session_id=session.session_id):
                 time.sleep(POLL_S)
             result = session.resume()
-        print(result.response if result else "Somebody else has ended that turn.")
+        print(result.response if result else "Another program has ended the turn.")
         session.end()
-    print(f"remit trace {session.session_id} shows how that came about.")
+    print(f"remit trace {session.session_id} shows every step.")
 
 
 if __name__ == "__main__":

@@ -94,18 +94,25 @@ def test_what_is_found_on_the_way_is_said(
     assert done.returncode == 0, done.stderr
     assert "Found ollama: " in done.stderr
     assert "Creating a root at " in done.stderr
+    assert "in its environment" not in done.stderr  # setup stored the URL
+    openai = {**nothing, "OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": f"{upstream.url}/v1"}
+    done = remit("setup", "--no-call", "--yes", "--provider", "openai", **openai)
+    assert "requires OPENAI_API_KEY and OPENAI_BASE_URL in its environment" in done.stderr
 
 
 def test_a_key_of_the_provider_is_kept_only_when_asked_for(
     remit: Run, work: Path, nothing: dict[str, str]
 ) -> None:
     env = {**nothing, "ANTHROPIC_API_KEY": SECRET}
-    assert remit("setup", "--no-call", "--yes", **env).returncode == 0
+    done = remit("setup", "--no-call", "--yes", **env)
+    assert done.returncode == 0
+    assert "`remit serve` requires ANTHROPIC_API_KEY in its environment." in done.stderr
     config = work / ".remit" / "remit.toml"
     assert SECRET not in config.read_text()
     done = remit("setup", "--no-call", "--yes", "--save-key", **env)
     assert done.returncode == 0
     assert f'api_key = "{SECRET}"' in config.read_text()
+    assert "in its environment" not in done.stderr
     assert config.stat().st_mode & 0o777 == 0o600
     assert SECRET not in done.stdout + done.stderr
 
@@ -191,6 +198,13 @@ def test_a_slip_of_the_pen_gets_the_nearest_name(remit: Run) -> None:
     assert "Did you mean organisation?" in remit("org", "list").stderr
     assert "query" in remit("ledger", "qury").stderr
     assert "--event-type" in remit("ledger", "query", "--event-tpe", "X").stderr
+
+
+@pytest.mark.parametrize("group", [[], ["key"]])
+def test_a_group_without_a_subcommand_prints_its_help(remit: Run, group: list[str]) -> None:
+    bare = remit(*group)
+    assert (bare.returncode, bare.stdout) == (2, "")
+    assert bare.stderr == remit(*group, "--help").stdout
 
 
 def test_chat_and_ask_say_that_they_make_a_root(

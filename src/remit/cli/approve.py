@@ -301,7 +301,7 @@ def _when(root: Path | None, request: Approval, agent_id: str) -> str:
         return f"when you resume its session: `remit session resume {request.session_id}`"
     return (
         f"when the program of the agent {agent_id} resumes {request.session_id} with "
-        "`conversation.resume()`"
+        "`session.resume()`"
     )
 
 

@@ -114,6 +114,20 @@ def _flush_output() -> None:
         raise
 
 
+def _print_wrong_use(wrong: click.ClickException) -> None:
+    """Print click's error, or the help that click raises for a group without a subcommand."""
+    message = wrong.format_message()
+    if message.startswith("Usage: "):
+        click.echo(message, err=True)
+        return
+    if isinstance(wrong, click.UsageError) and wrong.ctx is not None:
+        path = wrong.ctx.command_path
+        note(wrong.ctx.get_usage())
+        note(f"Try '{path} --help' for help.")
+        note("")
+    note(f"Error: {message}")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit the process.
 
@@ -145,12 +159,7 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
     except click.ClickException as wrong:
-        if isinstance(wrong, click.UsageError) and wrong.ctx is not None:
-            path = wrong.ctx.command_path
-            note(wrong.ctx.get_usage())
-            note(f"Try '{path} --help' for help.")
-            note("")
-        note(f"Error: {wrong.format_message()}")
+        _print_wrong_use(wrong)
         sys.exit(wrong.exit_code)
     except (click.Abort, KeyboardInterrupt):
         note("interrupted")

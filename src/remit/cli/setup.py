@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.setup_provider import Choice, chosen, opener, secret_of
+from remit.cli.setup_provider import Choice, chosen, opener, secret_of, variables_of
 from remit.cli.shared import echo_json, note, open_ledger, reads, say, say_text, show_step, whoami
 from remit.cli.snippets import CLIENTS, snippet
 from remit.kernel.errors import RemitError
@@ -97,9 +97,8 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         return
     note(f"\nClient code for {client}, for use while `remit serve` runs on {url}:")
     say_text(lines, nl=False)
-    if secret and not given["save_key"]:
-        note(f"\n`remit serve` requires {settings.providers[choice.provider].api_key_env} in its "
-             "environment.")  # fmt: skip
+    if needed := variables_of(settings, choice):
+        note(f"\n`remit serve` requires {' and '.join(needed)} in its environment.")
     if operator is not None:
         note(f"\nSign in to the console at {url} with the operator key {operator.name}; its secret "
              "is shown only once:")  # fmt: skip

@@ -159,6 +159,16 @@ def _listed(base_url: str, wait_s: float) -> list[str]:
         return []
 
 
+def variables_of(settings: Settings, choice: Choice) -> list[str]:
+    """Return the environment variables that configure the choice and that settings do not store."""
+    if choice.provider == "local":
+        return []
+    provider = settings.providers[choice.provider]
+    stored = {provider.api_key_env: provider.api_key.get_secret_value(),
+              provider.base_url_env: choice.base_url}  # fmt: skip
+    return [name for name, value in stored.items() if not value and os.environ.get(name)]
+
+
 def secret_of(settings: Settings, choice: Choice, asks: bool) -> str:
     """Return the provider's key; empty if none is needed or the settings have the key.
 

@@ -47,7 +47,7 @@ def test_the_amount_the_conversation_and_the_tool_come_first(served: Served) -> 
     card = page[page.index(f'action="/console/approvals/{request}"') - 4_000 :]
     for text in ("<strong>1,249.5</strong> amount_usd", "Pay an order back.",
                  "My teapot came broken.", "I will refund it.", "Exact arguments",
-                 "conversation.resume()"):  # fmt: skip
+                 "session.resume()"):  # fmt: skip
         assert text in card, text
     assert card.index("1,249.5") < card.index("My teapot") < card.index("Exact arguments")
     assert visitor.decide(f"/console/approvals/{request}", {"verdict": "grant"}).status == 303
