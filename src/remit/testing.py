@@ -134,7 +134,8 @@ class ScriptedModel:
 
 
 class RecordedModel:
-    """A provider that answers each request as a ledger recorded it for equal messages.
+    """A provider that replays a ledger: for each request, it returns the answer that the ledger
+    recorded for the same messages.
 
     Args:
         ledger: a ledger client, such as ``runtime.ledger``, or the path of a ledger.

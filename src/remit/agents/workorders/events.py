@@ -69,7 +69,8 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRejected:
-    """Event: the quality gate rejected the answer, so listeners discard its streamed text.
+    """Event: the quality gate rejected the answer; listeners should discard the text streamed so
+    far.
 
     Attributes:
         reasons: reasons of the gate.
