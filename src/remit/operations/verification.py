@@ -127,7 +127,8 @@ def verify_ledger(
         The report; a ledger that cannot be opened does not verify.
 
     Raises:
-        InvalidInputError: the checkpoint's URL has another scheme than HTTP.
+        InvalidInputError: the checkpoint's URL has another scheme than HTTP, or a key or latest
+            time is given without a file.
         RemitError: a file or the checkpoint cannot be read.
         TlogError: a key or the checkpoint cannot be parsed.
     """
@@ -137,7 +138,9 @@ def verify_ledger(
     keys = [VerifierKey.parse(text) for text in witnesses]
     if file is not None:
         return _verify_file(file, source, keys, before, key)
-    held = _read_checkpoint(source) if source else None
+    if key is not None or before is not None:
+        raise InvalidInputError("--key and --before need --file.")
+    held = None if source is None else _read_checkpoint(source)
     try:
         ledger, unread = root.ledger, VerificationReport()
         if archives:
