@@ -107,6 +107,13 @@ def test_a_proof_is_checked_with_the_record_and_the_key(filled: Run, tmp_path: P
     assert filled("init", "--bare", other).returncode == 0
     stranger = filled("ledger", "key", REMIT_ROOT=str(other)).stdout.strip()
     assert filled(*check, "--key", stranger).returncode == 1
+    for command in (check, ("ledger", "verify", "--file", proof)):
+        unset = filled(*command, "--key", "")  # a variable without a value
+        assert (unset.returncode, unset.stdout) == (1, ""), unset.stderr
+    ignored = filled("ledger", "verify", "--key", stranger)
+    assert (ignored.returncode, "--key has no effect without --file" in ignored.stderr) == (2, True)
+    unread = filled("ledger", "verify", "--checkpoint", "")
+    assert (unread.returncode, "cannot be read" in unread.stderr) == (1, True)
     record.write_text(record.read_text().replace('"seq":2', '"seq":3'))
     assert filled(*check, "--key", key).returncode == 1
     assert filled("ledger", "check-proof", proof, "--record", tmp_path / "none").returncode == 1

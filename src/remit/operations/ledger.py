@@ -352,7 +352,7 @@ def check_proof(
     from remit.ledger import tlog
 
     stated = tlog.TlogProof.parse(_bytes_of(proof))
-    known = key or read_verifier_key(root, caller).strip()
+    known = read_verifier_key(root, caller).strip() if key is None else key
     checkpoint = stated.verify(_bytes_of(record), tlog.VerifierKey.parse(known))
     found = {"verified": True, "entry_id": f"LED-{stated.index:08x}", "index": stated.index,
              "origin": checkpoint.origin, "size": checkpoint.size, "key": known}  # fmt: skip

@@ -136,9 +136,9 @@ def verify_ledger(
     from remit.ledger.tlog import VerifierKey
 
     ignored = (
-        {"--before": before, "--key": key} if file is None
-        else {"--from": first != "0", "--jobs": jobs, "--incremental": not full,
-              "--archive": archives}
+        {"--before": before is not None, "--key": key is not None} if file is None
+        else {"--from": first != "0", "--jobs": jobs is not None, "--incremental": not full,
+              "--archive": bool(archives)}
     )  # fmt: skip
     if without_effect := [flag for flag, given in ignored.items() if given]:
         raise InvalidInputError(
@@ -148,7 +148,7 @@ def verify_ledger(
     keys = [VerifierKey.parse(text) for text in witnesses]
     if file is not None:
         return _verify_file(file, source, keys, before, key)
-    held = _read_checkpoint(source) if source else None
+    held = None if source is None else _read_checkpoint(source)
     try:
         ledger, segments = root.ledger, VerificationReport()
         if archives:
