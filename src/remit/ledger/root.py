@@ -121,8 +121,8 @@ class RetentionSchedule:
     """Periodic retention of a ledger in a daemon thread of its own, which starts at once.
 
     Each run calls :meth:`LedgerClient.retain` with the settings' limits. Its reports, and errors
-    that Remit raises, are logged; any other error, and one before the first run, ends the thread. If
-    entries were archived, the first run logs that segments are not reached. Call :meth:`stop`
+    that Remit raises, are logged; any other error, and one before the first run, ends the thread.
+    If entries were archived, the first run logs that segments are not reached. Call :meth:`stop`
     before the ledger is closed.
 
     Args:
