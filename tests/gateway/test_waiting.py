@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
+from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.budget import (
     Amount,
     BudgetLimits,
@@ -26,7 +26,7 @@ from remit.gateway.budget import (
 )
 from remit.gateway.budget.queue import WaitingRoom
 from remit.ledger import LedgerClient
-from remit.providers import ProviderRequest, ProviderResponse
+from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from tests.support.requests import prompt_request
 
 SESSION = BudgetScope("SES-TESTTEST")
@@ -104,6 +104,35 @@ async def test_while_a_call_waits_nothing_is_on_record_and_then_it_is_told_to_co
     assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "BUDGET_BUSY")
     assert response.retry_after_s
     assert (provider.calls, gateway.in_flight.waiting_room.waiting) == (0, 0)
+
+
+async def test_a_call_that_waited_is_not_sent_to_a_circuit_that_opened_meanwhile(
+    ledger: LedgerClient,
+) -> None:
+    class Fails(_Talks):
+        async def asend(
+            self, request: ProviderRequest, *, on_text: object = None
+        ) -> ProviderResponse:
+            self.calls += 1
+            raise ProviderError("SERVER_ERROR", "down")
+
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000))
+    keeper.allocate(other := BudgetScope("SES-OTHER001"), limits=BudgetLimits(tokens=10_000))
+    keeper.reserve(SESSION, "held", amount=Amount(900))
+    breaker = CircuitBreakerConfig(failure_threshold=1, poll_s=60)  # every permit is fresh
+    config = RouterConfig("mock", "m", max_retries=0, circuit_breaker=breaker)
+    gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True)
+    gateway.register_provider("mock", provider := Fails())
+    asked = asyncio.ensure_future(gateway.aroute(prompt_request(max_tokens=500)))
+    while not gateway.in_flight.waiting_room.waiting:
+        await asyncio.sleep(0.01)
+    failed = await gateway.aroute(prompt_request(session_id=other.session_id, max_tokens=500))
+    assert failed.error_code == "SERVER_ERROR"
+    await asyncio.to_thread(keeper.release, "held")
+    refused = await asked
+    assert (refused.outcome, refused.error_code) == (RouteOutcome.REJECTED, "CIRCUIT_OPEN")
+    assert provider.calls == 1
 
 
 async def test_money_that_is_spent_is_not_waited_for(ledger: LedgerClient) -> None:

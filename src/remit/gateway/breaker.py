@@ -176,7 +176,8 @@ class Permit:
 
     Attributes:
         about: the arguments of that name.
-        needs_check: True if the permit was given by an old state of the circuit.
+        needs_check: True if the transaction that begins the call must check that the circuit is
+            still closed. False for a trial, whose circuit is open.
     """
 
     __slots__ = ("_answer", "about", "needs_check")

@@ -135,9 +135,9 @@ class Breakers:
     def permit(self, provider_id: str, model_id: str) -> Permit | None:
         """Return a permit for one call if the circuit was closed at the latest read, else None.
 
-        The permit must be reported (:class:`Permit`). If the latest read is
-        too old, the permit ``needs_check``: the transaction that begins the call reads the circuits
-        and calls :meth:`is_current`.
+        The permit must be reported (:class:`Permit`) and ``needs_check``: the transaction that
+        begins the call calls :meth:`is_current`, because the latest read may be too old and the
+        call may have waited for its budget.
 
         Args:
             provider_id: the provider.
@@ -153,7 +153,7 @@ class Breakers:
         if circuit.open:
             return None
         permit = Permit(self._answered, key, circuit.generation, False)
-        permit.needs_check = time.monotonic() - self._looked_at > self._config.poll_s
+        permit.needs_check = True
         return permit
 
     def is_current(self, permit: Permit) -> bool:

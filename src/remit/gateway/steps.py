@@ -102,7 +102,7 @@ class StartCall(Struct, gc=False):
         response_ids: ids that lead to the ``DISPATCH`` until the answer is recorded.
         ownership: session and work order that must be the caller's own, or become so.
         is_current: returns False if the circuit of the model was opened since the call got its
-            permit; None if that need not be checked.
+            permit; None for a permit of :meth:`Breakers.acquire`, which is not checked again.
         out: the dispatch id, set by the stage; its lease is renewed from then on.
 
     Raises:
