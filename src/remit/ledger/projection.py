@@ -120,8 +120,9 @@ class Projection(NamedTuple):
 class State:
     """Rows of tables for a fold to read and change, in memory first and then by SQL.
 
-    A state lives for one transaction or one check. At most 20,000 rows of a table are held in
-    memory; :meth:`write` writes the changed ones and forgets all. Nothing is committed here.
+    A state lives for one transaction or one check. :meth:`write` writes the changed rows and
+    forgets all; :meth:`put` does so if over 20,000 rows of a table are in memory. Nothing is
+    committed here.
 
     Args:
         execute: runs a statement and returns its rows.
@@ -190,7 +191,7 @@ class State:
             self.write()
 
     def delete(self, table: str, *key: Any) -> None:
-        """Delete a row if there is one."""
+        """Delete a row if there is one, in memory; :meth:`write` deletes it from the table."""
         self._rows[table][key] = None
         self._changed[table].add(key)
 
@@ -281,7 +282,9 @@ def fold_entries(
 
     Args:
         select: reads the ledger; becomes the state's. Its errors are raised.
-        state: the rows, which are changed, and not written here.
+        state: the rows, which are changed in memory. :meth:`State.put` writes all changes to the
+            tables if over 20,000 rows of one are in memory. The caller writes the rest by
+            :meth:`State.write`.
         projections: the folds, which are applied in this order.
         first: the first sequence number.
         end: the first sequence number that is not applied.

@@ -429,7 +429,8 @@ class Store(Reader):
 
         Args:
             tx: the transaction.
-            texts: number of a content row, and its words separated by spaces.
+            texts: number of a content row, and its words separated by spaces. Words must be
+                case-folded and contain only letters and digits; they are not escaped.
         """
 
     @abstractmethod

@@ -80,7 +80,8 @@ class Framework:
         paths: files, and folders that end with ``/``, in which its packages may own files.
         permissions: the ceilings of their permissions; an absent budget has no ceiling.
         gates: names of gates that must pass before one of its packages is installed.
-        config: by dotted setting, the JSON Schema of permitted values.
+        config: by dotted setting, the JSON Schema of permitted values. Other settings are not
+            restricted; a setting that does not exist is a finding of the gate.
     """
 
     framework_id: str

@@ -171,8 +171,8 @@ def planned_installation(
 ) -> list[Change]:
     """Return the changes that install or upgrade packages, in the order of ``candidates``.
 
-    Installed packages that a shipped one supersedes are removed. Nothing is written, and
-    dependencies and permissions are not checked.
+    The removals of installed packages that a shipped one supersedes stand directly before its
+    change. Nothing is written, and dependencies and permissions are not checked.
 
     Args:
         candidates: the packages, none of which is installed with the same bytes.
@@ -182,9 +182,10 @@ def planned_installation(
     Raises:
         PackageError: ``not_installed``: refused by ``only_upgrade``; ``version_reused``: the
             version was installed with other content; ``older_version``: a newer version is or was
-            installed; ``own_framework``: a package that did not come with Remit brings its own
-            framework; ``modules_reserved``: such a package governs modules. The last two are not
-            refused in a root without packages.
+            installed; ``own_framework``: a package that did not come with Remit brings the
+            framework that it belongs to (it may bring others); ``modules_reserved``: the manifest
+            of such a package lists ``modules`` that its installed version does not. The last two
+            are not refused in a root without packages.
     """
     changes = []
     for candidate in candidates:
@@ -292,7 +293,9 @@ def _check_version(package: InstalledPackage, registry: Registry) -> None:
 
 
 def _check_authority(manifest: Manifest, now: InstalledPackage | None) -> None:
-    """Raise PackageError if a package brings its own framework or governs modules of Remit."""
+    """Raise PackageError if a package brings the framework that it belongs to, or lists ``modules``
+    that its installed version does not.
+    """
     if any(
         asset.classification == "framework"
         and PurePosixPath(asset.path).stem == manifest.framework_id

@@ -89,8 +89,9 @@ class OpenRoot(RootPort):
     The parts are attributes: ``place``, ``loaded``, ``settings``, ``ledger``, ``keys``,
     ``budgeter``, ``directory``, ``orders``, ``approvals`` and ``prices``. An attribute raises the
     errors of opening its part; the next access tries again. As a context manager, an instance
-    closes the approvals, keys and ledger that it made itself, which cannot be used afterwards.
-    Access is not locked: use an instance in one thread.
+    closes the approvals, keys and ledger that it made itself, and the runtime that :meth:`router`
+    opened. None of them, nor the router, can be used afterwards. Given parts and a given runtime
+    stay open. Access is not locked: use an instance in one thread.
 
     Args:
         find: returns the root and the settings in force.
@@ -160,7 +161,13 @@ class OpenRoot(RootPort):
         return gate_context(self.place, self.ledger, self.loaded)
 
     def router(self, caller: Caller) -> Router:
-        """Return the router, which a runtime in the caller's name holds.
+        """Return the router of the runtime.
+
+        If no runtime was given, the first call opens one in the caller's name, which the end of
+        this context manager closes.
+
+        Args:
+            caller: the person who acts, for the record.
 
         Raises:
             RemitError: the runtime cannot be opened.

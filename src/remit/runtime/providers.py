@@ -34,8 +34,10 @@ class Providers:
     Immutable; the adapters connect when they are first called.
 
     Attributes:
-        reachable: all providers, keyed by provider id.
-        configured: ids of providers with a key, or with a base URL that the user set.
+        reachable: the providers in ``configured``, and ``local`` if its model is installed, keyed
+            by provider id.
+        configured: ids of the program's own providers, then of those in the settings. A shipped
+            provider is included only with a key, or with a base URL that the user set.
         own: default models of the program's own providers, keyed by provider id.
     """
 
@@ -142,7 +144,8 @@ def assemble_providers(
 ) -> Providers:
     """Build the adapters that the configuration and the environment allow.
 
-    No provider is called. A local model that is not installed is left out.
+    No provider is called. A local model that is not installed is left out, as is a shipped provider
+    without a key and without a base URL that the user set.
 
     Args:
         settings: settings of the root.
@@ -205,21 +208,26 @@ def _own_model(name: str, brought: AnyProvider) -> str:
 def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:
     """Return the provider and model that ``wanted`` names.
 
-    The provider need not be reachable. ``auto`` means the first of the program's own providers,
-    else the first configured provider in ``[model] auto_order`` or after it, else the local model.
-    An unknown model goes to the provider that ``auto`` means, if any is configured. Stored local
-    models are looked for on the disk.
+    The provider may be unavailable: not in ``providers.reachable``. ``auto`` means the first of the
+    program's own providers, else the first configured provider in ``[model] auto_order`` or after
+    it, else ``local``. A provider id alone means its default model.
+
+    A model name goes to ``local`` if the model is configured there or stored on the disk. Otherwise
+    it goes to the provider of its prefix in ``[model] prefixes``. Any other name goes to the
+    provider that ``auto`` means, if a provider is configured.
 
     Args:
         settings: settings of the root.
-        wanted: ``auto``, a provider id, a model name, or ``provider/model``.
+        wanted: ``auto``, a provider id, a model name, or ``provider/model``. The provider before
+            ``/`` may be unknown.
         providers: the available providers.
 
     Returns:
         The ids of provider and model.
 
     Raises:
-        ConfigError: no provider runs the model.
+        ConfigError: no provider is configured, and the model name is neither local nor has a known
+            prefix.
     """
     if wanted == "auto":
         order = [*providers.own]
@@ -250,7 +258,7 @@ def resolve_model(
 ) -> tuple[Providers, str, str]:
     """Return the providers, and the provider and model that answer if a call names none.
 
-    No provider is called, and the chosen one need not be reachable.
+    No provider is called, and the chosen one may be unavailable; see :func:`choose_model`.
 
     Args:
         settings: settings of the root.
@@ -258,7 +266,7 @@ def resolve_model(
         own: the program's own providers, keyed by id. The first answers if ``wanted`` is not given.
 
     Raises:
-        ConfigError: no provider runs the model, or a provider's id or base URL is invalid.
+        ConfigError: an error of :func:`choose_model` or :func:`assemble_providers`.
     """
     providers = assemble_providers(settings, None, own=own)
     default = wanted or (next(iter(own)) if own else settings.model.default)

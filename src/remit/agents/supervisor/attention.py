@@ -81,13 +81,18 @@ def choose(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what to show of a conversation and its candidates, and the record of the selection.
 
-    The first value is the ``assembled_context`` of templates: ``turns``, oldest first, ``pushed``
-    and ``threads``, best first. The second names what was shown (``turns_shown``, ``shown``) and
-    omitted (``left_out``, with ``why``: ``window``, ``budget`` or ``score``). Each has ``kind`` and
-    ``ref``, mostly ``tokens``, and a candidate its ``score``. At most 20 omissions
-    are named; ``left_out_more`` counts the others. The latest turns that fit are shown. A score is
-    the weighted sum of commitment, closeness of the deadline, and recency. A candidate with a score
-    below 0.2, or with more tokens than remain, is omitted; later ones may still fit.
+    The first value is the ``assembled_context`` of templates: ``turns``, oldest first, ``threads``
+    and ``pushed``, best first. ``threads`` has the chosen candidates of the kind ``thread``, each
+    as ``id`` and ``title``; ``pushed`` has all others, each as ``kind`` and ``text``.
+
+    The second has the number ``turns_shown``, the chosen candidates (``shown``), and the omissions
+    (``left_out``, with ``why``: ``window``, ``budget`` or ``score``). Each item has ``kind`` and
+    ``ref``, mostly ``tokens``, and a candidate its ``score``. At most 20 omissions are named;
+    ``left_out_more`` counts the others.
+
+    The latest turns that fit are shown. A score is the weighted sum of commitment, closeness of the
+    deadline, and recency. A candidate with a score below 0.2, or with more tokens than remain, is
+    omitted; later ones may still fit.
 
     Args:
         turns: latest turns, oldest first.

@@ -71,8 +71,10 @@ _MIN_SIMILARITY = 0.83  # From 0 to 1: a letter is missing, or two are exchanged
 def plain(message: str) -> str:
     """Return a message in lower case, without contractions and politeness.
 
+    Contractions are expanded ("can't" to "can not"), and phrases that mean one word become it.
+
     Args:
-        message: the user's message.
+        message: the user's message, in English.
     """
     text = message.lower().replace("\u2019", "'")
     for pattern, replacement in (*_CONTRACTIONS, *_PHRASES):
@@ -114,10 +116,11 @@ def is_grammar(stemmed: str) -> bool:
 def content_stems(words: Iterable[str]) -> list[str]:
     """Return the stems of the content words; a negation is joined to the negated word.
 
-    Words of grammar, and words that only ask to be shown something, are left out.
+    A joined negation has the form ``not STEM``, whether "not", "no", "never" or "without" was said.
+    Words of grammar are left out, and words that only ask to be shown something, unless negated.
 
     Args:
-        words: the words of a text, in order.
+        words: English words in lower case, in order, as in a result of :func:`plain`.
     """
     found: list[str] = []
     for word in words:

@@ -34,10 +34,14 @@ class Judged:
 
     Attributes:
         graded: ids of exchanges that the run graded.
-        passed_over: number of exchanges graded before, without an answer, or with erased content.
-        failed: number of calls whose answer is not a grade.
-        usd: cost of the calls in US dollars.
-        ended: ``done``, or ``budget`` if the next call might have exceeded it.
+        passed_over: number of entries for which no call was made: exchanges that failed, were
+            graded before, have no answer or have erased content, and entries of other kinds.
+        failed: number of calls without a recorded grade: the call failed, its answer is not a
+            grade, or the exchange was erased during the call.
+        calls: number of calls made.
+        usd: cost of the calls in US dollars; an unknown cost counts as the highest possible.
+        ended: ``done``, or ``budget`` if the next call might have exceeded the limit of cost or of
+            calls.
     """
 
     graded: tuple[str, ...]
@@ -76,10 +80,10 @@ class Judge:
     ) -> Judged:  # fmt: skip
         """Grade exchanges in order and record each grade as feedback.
 
-        A call is made only if its highest possible cost still fits. Exchanges graded before are
-        skipped, so a run that ended early can be continued. Each call is recorded as an
-        ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry of the source ``judge``. An answer that
-        is not a grade is not recorded as feedback.
+        A call is made only if its highest possible cost, and its number, still fit. Exchanges
+        graded before are skipped, so a run that ended early can be continued. Each call is recorded
+        as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry of the source ``judge``. An
+        answer that is not a grade is not recorded as feedback.
 
         Args:
             usd: cost limit of this run in US dollars; ``None`` for none.

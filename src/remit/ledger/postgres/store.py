@@ -406,7 +406,9 @@ class PostgresStore(Store):
 
         Args:
             tx: the transaction.
-            texts: number of a content row, and its words separated by spaces.
+            texts: number of a content row, and its words separated by spaces. Words must be
+                case-folded and contain only letters and digits; a quote or backslash breaks the
+                statement.
         """
         for content_id, text in texts:
             tx.execute(

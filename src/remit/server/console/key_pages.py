@@ -98,15 +98,17 @@ def change(sources: Sources, asked: Asked) -> Page | Answer:
 
     Args:
         sources: the data sources, through whose runtime the change is written.
-        asked: the request; its form has ``operation`` (the command of the operation, such as
-            ``key rotate``) and the operation's fields.
+        asked: the request. Its ``rest`` names what is changed: ``KIND`` (``key`` or a kind of
+            owner) for ``KIND create``, ``KIND/ID`` for rotate, revoke, rename and ``budget set``.
+            Its form has ``operation`` (the command, such as ``key rotate``) and the operation's
+            fields. The id of an existing key or owner is taken from ``rest``, not from the form.
 
     Returns:
         A redirect to the page of the key or owner; for a new secret, a page that shows it once.
 
     Raises:
         HttpError: 403, the person lacks the permission of the operation.
-        InvalidInputError: a value cannot be used, or the page has no such form.
+        InvalidInputError: a value cannot be used, or the operation does not belong to ``rest``.
         RemitError: the operation is refused, or cannot be recorded.
     """
     kind, _, name = asked.rest.partition("/")

@@ -63,7 +63,7 @@ class Turn:
 
 
 def place_of(turn: Turn, at: int) -> str:
-    """Return the name of a position in the items of a turn, for the record.
+    """Return the recorded name of a position in the items of a turn: ``ENTRY_ID/POSITION``.
 
     Args:
         turn: the turn.
@@ -86,6 +86,8 @@ def shown_id(turn: Turn, at: int, item: bytes) -> str:
 def shown_id_at(place: str, item: bytes) -> str:
     """Return an item's own id; for an item without an id, ``msg_`` and its place.
 
+    The place loses ``LED-``, and its ``/`` becomes ``_``.
+
     Args:
         place: the item's position, from :func:`place_of`.
         item: JSON text of the item.
@@ -96,7 +98,8 @@ def shown_id_at(place: str, item: bytes) -> str:
 def removed_items(chain: Sequence[Turn]) -> tuple[set[str], set[str]]:
     """Return the ids and the places of the items that were deleted from a conversation.
 
-    Both sets are empty if nothing was deleted.
+    Places have the form of :func:`place_of`. The sets are not paired: an item of a call has only an
+    id. Both sets are empty if nothing was deleted.
 
     Args:
         chain: the turns of the conversation.

@@ -44,12 +44,14 @@ async def context_tools(client: Client, reserved: set[str]) -> list[Offered]:
 
     They are ``list_resources`` and ``read_resource`` if the server offers a resource or a template,
     and ``list_prompts`` and ``get_prompt`` if it offers a prompt. Asks the server for the first
-    page of each list. A list that is empty, or that the server refuses, counts as not offered.
-    Errors other than the server's refusals are let through.
+    page of each list that it claims as a capability, but for templates only if there are no
+    resources. A list counts as not offered if it is empty or the request fails with any MCPError:
+    a timeout and a closed connection are not distinguished from a refusal. Other errors are let
+    through.
 
     Args:
         client: the connected client.
-        reserved: names of the server's own tools, which take precedence.
+        reserved: names of the server's own tools; tools of Remit with these names are left out.
     """
     offers = client.server_capabilities
     found: list[Offered] = []
@@ -77,7 +79,7 @@ async def context_tools(client: Client, reserved: set[str]) -> list[Offered]:
 async def _has(first_page: Callable[[], Awaitable[Any]], name: str) -> bool:
     try:
         return bool(getattr(await first_page(), name))
-    except MCPError:  # The server does not know the request, despite its claim.
+    except MCPError:  # Some servers refuse the request despite their claim.
         return False
 
 
@@ -104,7 +106,7 @@ async def call_context_tool(
     Raises:
         ToolError: the prompt or the resource differs from its pin, or an item of a list has no key.
         KeyError: ``uri`` or ``name`` is missing in ``arguments``.
-        MCPError: the server refuses the request.
+        MCPError: a request is refused or times out, or the connection is closed.
         LedgerError: a pin cannot be read or recorded.
     """
     if name == "list_resources":
@@ -136,7 +138,7 @@ async def text_lists(
     """Return the server's lists of resources, resource templates and prompts, keyed by request.
 
     Items are returned as the server sent them, at most 1,000 of each list. A list that the server
-    does not offer is absent or empty.
+    does not claim as a capability is absent; one whose request the server does not know is empty.
 
     Args:
         client: the connected client.
@@ -144,7 +146,7 @@ async def text_lists(
         prompts: True to read prompts.
 
     Raises:
-        MCPError: the server refuses a request that it claims to know.
+        MCPError: a request is refused for another reason or times out, or the connection is closed.
     """
     offers = client.server_capabilities
     found: dict[str, list[dict[str, Any]]] = {}

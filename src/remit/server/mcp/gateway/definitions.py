@@ -43,8 +43,8 @@ class Definitions:
         server: its name.
         origin: returns the server's command or URL, for the record.
         pins: the pinned definitions.
-        always: True to list the tools before each call; else once a minute, and after the server
-            announces a change.
+        always: True to list the tools before each call; else only if the list is over a minute
+            old, lacks the tool, or was announced as changed.
     """
 
     def __init__(
@@ -69,7 +69,10 @@ class Definitions:
     async def find(self, name: str, ask: Ask, meta: Any) -> Definition | None:
         """Return the definition of a tool; None if the server offers none with this name.
 
-        The list is read again if it is old or was announced as changed, a few times at most.
+        A tool whose definition has a ``refusal`` must not be called. The list is read again if it
+        is over a minute old, lacks the name, or was announced as changed; with ``always``, always.
+        If changes are announced meanwhile, reading is repeated, up to three readings in all; then
+        the latest list counts. Reading pins new tools and records changes (``TOOL_PINNED``).
 
         Args:
             name: the server's name of the tool.
@@ -77,7 +80,8 @@ class Definitions:
             meta: ``_meta`` of the client's request.
 
         Raises:
-            MCPError: the server does not list its tools.
+            MCPError: the server does not list its tools, or sends an invalid list.
+            LedgerError: a pin cannot be read or recorded.
         """
         late = time.monotonic() - self._checked_at > _FRESH_S
         if self._always or late or name not in self._known or self._seen != self._changes:
@@ -97,6 +101,7 @@ class Definitions:
 
         Raises:
             MCPError: the page is not a list of tools.
+            LedgerError: a pin cannot be read or recorded.
         """
         shown, found = [], _tools_of(page, self._server)
         taken = await self._take(found)
