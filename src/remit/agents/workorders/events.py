@@ -69,8 +69,7 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRejected:
-    """Event: the quality gate rejected the answer; listeners should discard the text streamed so
-    far.
+    """The event of a rejected answer. Listeners should discard the text streamed so far.
 
     Attributes:
         reasons: reasons of the gate.
