@@ -75,6 +75,7 @@ def test_a_fault_schedule_is_told_in_order_with_reasons(
             assert first.model_id == "i"
             second = route_request("Hello again", options)
             assert second.model_id == "e"  # it was down once
+            assert (first.response.attempts, second.response.attempts) == (8, 5)
         assert [call["model"].partition("@")[0][4:] for call in upstream.calls()] == [
             *"abcdefhi", *"abcde"
         ]  # fmt: skip

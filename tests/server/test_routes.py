@@ -139,6 +139,15 @@ def test_when_all_fail_the_last_failure_is_told_in_the_dialect(
     assert headers["x-remit-exchange"] == routed.exchange(session).id
 
 
+@pytest.mark.parametrize(("route", "is_said"), [("broken", False), ("halfway", True)])
+def test_clients_do_not_repeat_a_route_that_failed_on_several_models(
+    routed: Served, session: str, route: str, is_said: bool
+) -> None:
+    status, _, headers = routed.call("openai", "Hello", session=session, model=route)
+    assert (status, len(routed.entries("EXCHANGE", session))) == (500, 1 + is_said)
+    assert headers.get("x-should-retry") == ("false" if is_said else None)
+
+
 @DIALECTS
 @pytest.mark.parametrize("stream", [False, True])
 def test_ensembles_and_pipelines_answer_in_both_dialects(

@@ -198,7 +198,8 @@ class Attempts:
         """Answer a call from the record; return False if the record has no answer.
 
         The pair of entries costs nothing. If the answer is erased before the second commit, the
-        second entry is an error, and False is returned.
+        second entry is an error with the request and no answer, and False is returned. Any erasure
+        does this, because each one empties the cache.
 
         Args:
             call: the admitted call; its ``last`` is the response.
@@ -208,7 +209,7 @@ class Attempts:
         Raises:
             NotYoursError, BudgetRefusedError, LedgerError, LeaseLostError, CancelledError: as
                 :meth:`begin` and :meth:`settle`.
-            IdempotencyKeyUsedError, CircuitChangedError: as :meth:`begin`.
+            IdempotencyKeyUsedError: as :meth:`begin`.
             JsonTextError, NotCanonicalError: as :meth:`AnswerCache.find`.
         """
         cache = self.cache

@@ -17,8 +17,10 @@ A call is ended from outside by cancelling its task, with a reason of
 :data:`remit.gateway.stream.ENDED_BY` or with none if the client has gone: :mod:`remit.server.calls`
 does so when a key ends, :mod:`remit.server.http_server` when the server shuts down,
 :mod:`remit.server.connection` when the client disconnects or stops reading, and this module at the
-time limit of a route's calls. An outage of the store during a commit is handled by
-:mod:`remit.gateway.inflight`, a process that dies by :mod:`remit.gateway.leases`.
+time limit of a route's calls. :mod:`remit.server.mcp.sessions` ends the MCP requests of an ended
+key without a reason, so the record of their calls states that the caller disconnected. An outage of
+the store during a commit is handled by :mod:`remit.gateway.inflight`, a process that dies by
+:mod:`remit.gateway.leases`.
 """
 
 from __future__ import annotations
@@ -127,7 +129,8 @@ class CallPath:
         Raises:
             LedgerError: an entry could not be written; recovery settles a call that was begun.
             LeaseLostError: the answer came after the call was settled as an orphan.
-            CancelledError: the caller was cancelled; what was begun is recorded.
+            CancelledError: the caller was cancelled; what was begun is recorded. The decision of a
+                routed call is then recorded only if it was committed with an answer.
         """
         response: PromptResponse | None = None
         try:

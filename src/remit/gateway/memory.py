@@ -2,8 +2,9 @@
 
 Each body, answer and stream that is larger than a few kilobytes is a :class:`Holding` of one
 :class:`MemoryAccount`. A body that does not fit is refused before it is read. An answer or a stream
-that grows is never refused: if the account is full, the largest of them is ended. Its call records
-what came until then, is billed for it, and releases its reservation.
+that grows is never refused: if the account is full, the largest of them is ended. A stream's call
+records what came until then and is billed for it. The call of an answer that is read whole records
+an error without content, and its whole reservation is charged.
 
 The account also has room for the work on the largest holding: to assemble, encode and hash it takes
 a few times its size. :func:`run_large` does this work for one holding at a time.

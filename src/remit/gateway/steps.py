@@ -131,7 +131,8 @@ class FinishCall(Struct):
     """The step that records an answer, settles the call and deletes its in-flight row.
 
     Attributes:
-        prepared: the encoded ``EXCHANGE``; for a recorded answer, also the one of its absence.
+        prepared: the encoded ``EXCHANGE``; for a recorded answer, also an error with the
+            request and no answer.
         dispatch_entry_id: the call.
         hold: the reservation; None without budgets.
         usage: charged usage.

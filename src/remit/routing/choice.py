@@ -333,7 +333,7 @@ class RouteChoice(_Routed):
         return last
 
     def _with_all(self, response: PromptResponse) -> PromptResponse:
-        """Return a response with the tokens and the cost of all calls together."""
+        """Return a response with the attempts, the tokens and the cost of all calls together."""
         made = self.responses
         certainties = {each.cost_certainty for each in made}
         return replace(
@@ -343,6 +343,7 @@ class RouteChoice(_Routed):
             cost_incurred=self.cost_usd,
             cost_known=all(each.cost_known for each in made),
             cost_certainty=next((name for name in _WEAKEST if name in certainties), ""),
+            attempts=sum(not each.replayed for each in made),
         )
 
     def _decision(

@@ -354,8 +354,9 @@ class Account:
         """Return the error with which the account refuses ``amount``; None if it does not refuse.
 
         The error is returned, not raised. Limits are examined in this order: calls, requests per
-        minute, bounds, tokens per minute, tokens, US dollars. A limit that only reservations of
-        others exceed gives ``BUDGET_BUSY``, unless another limit refuses for good.
+        minute, bounds, tokens per minute, tokens, US dollars. So a call without ``max_tokens`` to a
+        model without a price is ``UNBOUNDED`` rather than ``UNPRICED``. A limit that only
+        reservations of others exceed gives ``BUDGET_BUSY``, unless another limit refuses for good.
 
         Args:
             amount: upper bound of the call.

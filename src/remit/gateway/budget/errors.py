@@ -23,7 +23,8 @@ class BudgetRefusedError(RemitError):
     Attributes:
         code: ``BUDGET_EXHAUSTED`` (spent), ``BUDGET_BUSY`` (held by other calls), ``TURN_LIMIT``,
             ``RATE_LIMITED``, ``NOT_ALLOCATED``, ``UNPRICED`` (a limit in US dollars, but no price)
-            or ``UNBOUNDED`` (a limit, but no upper bound of the call).
+            or ``UNBOUNDED`` (a limit, but no upper bound of the call, as for a model without a
+            price if the call states no ``max_tokens``).
         remaining: tokens left on the scope that refused; None without a token limit.
         retry_after_s: seconds until a retry can succeed; None if waiting does not help.
         scope: the scope that refused.
