@@ -24,7 +24,7 @@ from remit.providers.prices import Price, PriceTable, Usage
 from remit.providers.wire import CHAT, ENDPOINTS, TRANSCRIPTIONS, TRANSLATIONS, BodyError, FormBody
 from tests.providers.wire.test_sound_length import flac, wav, webm
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
-from tests.support.wire import serve
+from tests.support.wire import Raw, serve
 
 pytestmark = pytest.mark.any_store
 
@@ -149,6 +149,7 @@ IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": 
 SHOWN = {"role": "user", "content": [{"type": "input_image", "image_url": "https://x/a"}]}
 PICTURE = {"type": "image", "source": {"type": "url", "url": "https://x/a"}}
 PDF = {"type": "document", "source": {"type": "url", "url": "https://x/a.pdf"}}
+SEARCHES = {"type": "web_search"}
 MCP = {"type": "mcp", "server_label": "a", "server_url": "https://x/a"}
 FILE = {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}
 
@@ -408,16 +409,111 @@ def test_a_limit_that_the_reservation_relies_on_is_sent_and_recorded(
     assert [change["path"] for change in exchange.metadata["changed"]] == paths
 
 
+CONTAINER = {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "64g"}}
+SEARCHED = {"type": "web_search_call", "id": "w", "status": "completed"}
+RAN = [{"type": "code_interpreter_call", "id": f"i{number}", "status": "completed", "code": "1",
+        "container_id": f"c{number}"} for number in range(5)]  # fmt: skip
+FAILURE = {"code": "server_error", "message": "no"}
+COUNTED = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
+MESSAGE: dict[str, Any] = {
+    "id": "m",
+    "type": "message",
+    "role": "assistant",
+    "model": CLAUDE,
+    "content": [],
+    "usage": {"input_tokens": 9, "output_tokens": 1},
+}
+
+
+def _responded(output: Any, **more: Any) -> dict[str, Any]:
+    return {"id": "r", "object": "response", "status": "completed", "model": GPT, "created_at": 1,
+            "output": output, "usage": COUNTED, **more}  # fmt: skip
+
+
+def _failed(output: Any, **usage: Any) -> dict[str, Any]:
+    return _responded(output, status="failed", error=FAILURE, **usage)
+
+
+def _stream(*events: dict[str, Any]) -> Raw:
+    chunks = [b"data: %s\n\n" % orjson.dumps(event) for event in events]
+    return Raw(content_type="text/event-stream", chunks=chunks, cut=True)
+
+
+def _items(*items: dict[str, Any]) -> list[dict[str, Any]]:
+    begun = _responded([], status="in_progress", usage=None)
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": begun}]
+    for number, item in enumerate(items):
+        for kind in ("added", "done"):
+            kind = f"response.output_item.{kind}"
+            events.append({"type": kind, "output_index": number, "item": item})
+    return events
+
+
+@pytest.mark.parametrize(
+    ("model", "tools", "answer", "whole"),
+    [
+        (GPT, [CONTAINER], _stream(*_items(RAN[0])), True),
+        (GPT, [SEARCHES], _stream(*_items(SEARCHED), {"type": "error", **FAILURE}), True),
+        (GPT, [MCP], _stream(*_items(), {"type": "response.output_text.delta", "delta": "x"}),
+         True),
+        (GPT, [CONTAINER], _stream(*_items(RAN[0]), {
+            "type": "response.failed", "response": _failed(RAN[:1], usage=None)}), True),
+        (GPT, [CONTAINER], _stream(*_items(), {
+            "type": "response.failed", "response": _failed([SEARCHED], usage=None)}), True),
+        (CLAUDE, [SEARCH], _stream({"type": "message_start", "message": MESSAGE}, {
+            "type": "content_block_start", "index": 0, "content_block": {
+                "type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}},
+            {"type": "error", "error": FAILURE}), True),
+        (GPT, [CONTAINER], _failed(RAN[:1], usage=None), True),
+        (GPT, [CONTAINER], _failed(RAN[:1], usage={"input_tokens": 9, "output_tokens": 0}), True),
+        (GPT, [CONTAINER], _failed({"0": RAN[0]}, usage=None), True),
+        (GPT, [CONTAINER], _failed([], usage=None), False),
+        (GPT, [], _stream(*_items(), {
+            "type": "response.failed", "response": _failed([], usage=None)}), False),
+        (GPT, [CONTAINER], _responded(RAN), True),
+        (GPT, [], _responded(RAN[:1]), True),
+        (CLAUDE, [CODE], {**MESSAGE, "usage": {
+            **MESSAGE["usage"], "server_tool_use": {"code_execution_requests": 9_999}}}, True),
+    ],
+)  # fmt: skip
+def test_tools_that_ran_unreported_or_beyond_their_bound_cost_the_whole_reservation(
+    ledger: LedgerClient, model: str, tools: Any, answer: Any, whole: bool
+) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(SESSION, limits=BudgetLimits(nano=60 * USD))
+    held: list[int] = []
+
+    def reply(_: dict[str, Any]) -> Any:
+        held.append(budgeter.status(SESSION)[0].reserved_nano)
+        return answer
+
+    with serve(reply) as server:
+        gateway = LLMGateway(ledger, budgeter, RouterConfig(max_retries=0), dev_mode=True)
+        gateway.register_provider("openai", openai_provider(server.url))
+        gateway.register_provider("anthropic", anthropic_provider(server.url))
+        more = {"tools": tools or None, "stream": isinstance(answer, Raw) or None}
+        endpoint = "openai.responses"
+        if model == GPT:
+            more["max_tool_calls"] = 1 if tools else None
+        else:
+            endpoint = "anthropic.messages"
+        body = _body(endpoint, model, more)
+        request = prompt_request(prompt="", model_id=model, max_tokens=None, body=body)
+        gateway.route(request, on_text=(lambda _: None) if more["stream"] else None)
+    (state,) = budgeter.status(SESSION)
+    assert held[0] > 0
+    assert (state.spent_nano, state.reserved_nano) == (held[0] if whole else 0, 0)
+    (exchange,) = ledger.read_by_event_type("EXCHANGE")
+    assert exchange.metadata["cost_certainty"] == ("upper_bound" if whole else "measured")
+
+
 def test_a_raised_bound_concerns_its_cause_and_its_account_alone(ledger: LedgerClient) -> None:
     budgeter = TokenBudgeter(ledger)
     for scope in (SESSION, OTHER):
         budgeter.allocate(scope, limits=BudgetLimits(nano=100 * USD))
     provider = Provider("anthropic.messages", CLAUDE, 9_000, 0)
 
-    def greedy(body: dict[str, Any]) -> dict[str, Any]:
-        return provider({**body, "tools": [{**SEARCH, "max_uses": 500}]})
-
-    with serve(greedy) as server:
+    with serve(provider) as server:
         gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
         gateway.register_provider("anthropic", anthropic_provider(server.url))
         body = _body("anthropic.messages", CLAUDE, {"tools": [SEARCH]})

@@ -248,7 +248,7 @@ def test_a_dearer_service_and_the_providers_tools_are_in_the_bill() -> None:
     plain = price.cost_nano(Usage(1_000, 500))
 
     def bill(**asked: Any) -> int | None:
-        bill = tariff.measured(answer, asked, (2_000, 1_000))
+        bill = tariff.measured(answer, asked, (2_000, 1_000, 30_000_000))
         return None if bill is None else bill.usage.cost_nano
 
     assert bill() == bill(service_tier="auto") == bill(service_tier=7) == plain + 30_000_000
@@ -277,7 +277,7 @@ def test_uses_of_tools_are_billed_by_container_by_call_or_one_by_one(
     tariff = Billing(PriceTable.shipped(), RouterConfig()).of(provider, model)
     plain, used = (
         tariff.measured(ProviderResponse("x", model, 1_000, 500, server_tool_uses=each),
-                        {"tools": tools}, (2_000, 1_000))
+                        {"tools": tools}, (2_000, 1_000, nano))
         for each in ({}, uses)
     )  # fmt: skip
     assert plain is not None
@@ -306,7 +306,7 @@ output = "4"
     ):  # fmt: skip
         table = shipped.overlaid(PriceTable.overlay(own + more, "own", shipped))
         bill = Billing(table, RouterConfig()).of("native", "gpt-5-mini").measured(
-            answer, {}, (100, 100)
+            answer, {}, (100, 100, nano)
         )  # fmt: skip
         assert bill is not None
         assert bill.usage.cost_nano == 9_000 + 8_000 + nano

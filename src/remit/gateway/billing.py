@@ -11,7 +11,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from remit.gateway.bounds import IMAGE_TOKENS, MESSAGE_TOKENS, Bound, bound_of, service_of
+from remit.gateway.bounds import (
+    IMAGE_TOKENS,
+    MESSAGE_TOKENS,
+    Bound,
+    UsageBound,
+    bound_of,
+    service_of,
+)
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
 from remit.gateway.media import Media, media_of
@@ -214,7 +221,7 @@ class Tariff:
         bound = self.body_bound(body)
         if limit := bound.limits.field:
             amount = replace(bound.amount, bounded=False, unbounded=f"send {limit}")
-            bound = Bound(amount, bound.tokens)
+            bound = replace(bound, amount=amount)
         nano = bound.amount.nano
         tools = body.value.get("tools")
         own = isinstance(tools, list) and any(
@@ -223,7 +230,8 @@ class Tariff:
         )
         if nano is not None and not own:
             nano = -(-nano * self._batch_percent() // 100)
-        return Bound(replace(bound.amount, nano=nano, lowered=None, output=0), bound.tokens)
+        amount = replace(bound.amount, nano=nano, lowered=None, output=0)
+        return Bound(amount, bound.tokens, bound.nano_uses)
 
     def _batch_percent(self) -> int:
         """Return the batch price of the model in percent of its ordinary price, at most 100."""
@@ -249,23 +257,22 @@ class Tariff:
             percent = -(-percent * each // 100)
         return percent
 
-    def at_bound(self, held: Hold | Amount, tokens: tuple[int, int]) -> Bill:
+    def at_bound(self, held: Hold | Amount, bound: UsageBound) -> Bill:
         """Return the bill for usage that was not reported: the whole reservation.
 
         The certainty is ``upper_bound``.
 
         Args:
             held: the reservation, or the upper bound of the call.
-            tokens: upper bound of the input and output tokens, by which the reserved tokens are
-                divided.
+            bound: upper bound of the usage, by which the reserved tokens are divided.
         """
-        tokens_out = max(0, min(tokens[1], held.tokens - tokens[0]))
+        tokens_out = max(0, min(bound[1], held.tokens - bound[0]))
         return self._bill(
             held.nano, held.tokens - tokens_out, tokens_out, "upper_bound", "upper_bound"
         )
 
     def answered(
-        self, answer: ProviderResponse, asked: Mapping[str, Any], bound: tuple[int, int]
+        self, answer: ProviderResponse, asked: Mapping[str, Any], bound: UsageBound
     ) -> Bill | None:
         """Return the bill for an answer; None if neither the answer nor the call states the usage.
 
@@ -276,7 +283,7 @@ class Tariff:
         Args:
             answer: the answer.
             asked: the fields of the call, which may ask for a dearer service.
-            bound: upper bound of the input and output tokens.
+            bound: upper bound of the usage.
         """
         if self._per_call is not None:
             return self._bill(self._per_call, 0, 0, "measured", "measured")
@@ -295,20 +302,21 @@ class Tariff:
         self,
         answer: ProviderResponse,
         asked: Mapping[str, Any],
-        bound: tuple[int, int],
+        bound: UsageBound,
         *,
         in_batch: bool = False,
     ) -> Bill | None:
         """Return the bill for the usage that the provider reported; None if there is no plausible
         report.
 
-        A report is implausible if its parts exceed their total, or if a count is not credible. The
-        certainty is ``estimated`` if the provider ran a tool that has no price of that provider.
+        A report is implausible if its parts exceed their total, if a count is not credible, or if
+        the provider's tools cost more than their bound. The certainty is ``estimated`` if the
+        provider ran a tool that has no price of that provider.
 
         Args:
             answer: the answer.
             asked: the fields of the call, which may ask for a dearer service.
-            bound: upper bound of the input and output tokens.
+            bound: upper bound of the usage.
             in_batch: whether the call was a request of a batch.
         """
         if not answer.usage_reported:
@@ -336,7 +344,10 @@ class Tariff:
             nano = -(-price.cost_nano(usage) * percent // 100)
             if answer.server_tool_uses:
                 uses = billed_uses(answer.server_tool_uses, asked.get("tools"), price)
-                nano += price.tools_nano(uses)
+                nano_uses = price.tools_nano(uses)
+                if nano_uses > (bound[2] or 0):
+                    return None
+                nano += nano_uses
                 if price.assumes_tools or not uses.keys() <= price.server_tools.keys():
                     certainty = "estimated"
         return self._bill(nano, tokens_in, tokens_out, certainty, "unpriced")

@@ -69,6 +69,13 @@ _ORDINARY_UNASKED = ("google",)
 """Providers that give the ordinary service to every call that names none."""
 
 
+UsageBound = tuple[int, int, int | None]
+"""The most input tokens, output tokens, and nano-dollars of the provider's tools.
+
+The last is None if the provider runs no tools, and ``MAX_SAFE_INTEGER`` if nothing limits them.
+"""
+
+
 class Bound(Struct, frozen=True, gc=False):
     """The upper bound of one call.
 
@@ -77,12 +84,19 @@ class Bound(Struct, frozen=True, gc=False):
     Attributes:
         amount: tokens and money, and the part that is unbounded.
         tokens: input and output tokens.
+        nano_uses: nano-dollars of the provider's tools, as in :data:`UsageBound`.
         limits: limits that the body must state for the bound to hold.
     """
 
     amount: Amount
     tokens: tuple[int, int]
+    nano_uses: int | None = None
     limits: ToolLimits = NO_LIMITS
+
+    @property
+    def usage(self) -> UsageBound:
+        """The bound of the usage that a provider may report."""
+        return (*self.tokens, self.nano_uses)
 
 
 class _AmountOf(Struct, frozen=True, gc=False):
@@ -177,7 +191,7 @@ def bound_of(
     pieces = len(asked) if isinstance(asked, (list, tuple)) else 1
     tokens_in = size + MESSAGE_TOKENS * (pieces + 1) + IMAGE_TOKENS * media.images
     writes = endpoint not in _NO_OUTPUT
-    unbounded, other, nano_tools = "", media.other, 0
+    unbounded, other, nano_tools, nano_uses = "", media.other, 0, None
     percent, answers, more, runs, limits, cause = 100, 1, 0, 0, NO_LIMITS, ""
     if price is not None and not free and (price.surcharges or "serviceTier" in body):
         percent, unbounded = _percent(body, price)
@@ -191,6 +205,10 @@ def bound_of(
         if isinstance(body.get("prompt"), Mapping):
             # A template that the provider keeps may bring tools of its own.
             unbounded = unbounded or "prompt (a template stored at the provider)"
+        if unbounded or limits.field:
+            nano_uses = MAX_SAFE_INTEGER
+        elif runs:
+            nano_uses = nano_tools
         if writes:
             answers, odd = _answers(endpoint, body)
             unbounded = unbounded or odd
@@ -237,7 +255,8 @@ def bound_of(
         None if model is None else (*model, cause),
     )(limit)  # fmt: skip
     # As far as accounts and records count: a client may name any limit.
-    return Bound(amount, (tokens_in, min((limit + more) * answers, MAX_SAFE_INTEGER)), limits)
+    tokens_out = min((limit + more) * answers, MAX_SAFE_INTEGER)
+    return Bound(amount, (tokens_in, tokens_out), nano_uses, limits)
 
 
 def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:

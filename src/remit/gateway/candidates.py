@@ -149,7 +149,7 @@ class Candidates:
                 bound = tariff.bound(request, sent)
                 return Candidate(
                     provider_id, model_id, provider, tariff, request, sent, None, bound.amount,
-                    bound.tokens,
+                    bound.usage,
                 )  # fmt: skip
             order = ProviderRequest(
                 model_id,
@@ -187,7 +187,7 @@ class Candidates:
                 sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
         return Candidate(
             provider_id, model_id, provider, tariff, request, sent, outgoing, bound.amount,
-            bound.tokens, uses,
+            bound.usage, uses,
         )  # fmt: skip
 
     def _provider(self, call: Call, model: Model) -> AnyProvider:

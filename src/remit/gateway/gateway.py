@@ -455,7 +455,7 @@ class LLMGateway:
             tariff = self._billing.per_call((provider_id, name), amount.nano or 0)
         to = Candidate(
             provider_id, name, provider, tariff, request, sent, outgoing, amount,
-            (amount.tokens, 0),
+            (amount.tokens, 0, None),
         )  # fmt: skip
         began_ns = time.monotonic_ns()
         response = await self._path.send_once(call, to, name or outgoing.body.endpoint.name)

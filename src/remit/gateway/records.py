@@ -101,9 +101,10 @@ def bill_of(
     if (usage := tap.final_usage) is not None:
         stated = ProviderResponse("", "", **reported(usage))
         return tariff.answered(stated, asked, to.bound) or tariff.at_bound(held, to.bound)
-    if result.billing == "bound" or not is_text or tariff.thinks_unseen(asked):
-        # What was thought and not shown is billed like what arrived; of sound and pictures
-        # the number of tokens that arrived is unknown.
+    ran_tools = to.bound[2] is not None
+    if result.billing == "bound" or not is_text or ran_tools or tariff.thinks_unseen(asked):
+        # Unseen thinking is billed like what arrived. The tokens of sound and pictures, and the
+        # uses of the provider's tools with the model runs after them, are unknown.
         return tariff.at_bound(held, to.bound)
     tokens_in = tap.input_tokens
     if tokens_in is None or not tariff.is_credible(tokens_in, to.bound[0]):

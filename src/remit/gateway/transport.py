@@ -297,6 +297,9 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         error.reply = came
         served = response(came, value)
         error.answer = served if served.usage_reported else None
+        total = stream_sum(came.endpoint)
+        total.add("", raw, value)
+        error.maybe_billed = error.answer is None and total.pieces > 0
         raise error
     # A client gets what came, also what Remit cannot read: then nothing is known of its usage.
     return response(came, value, reply.content_type if neutral else None)

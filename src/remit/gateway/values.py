@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from remit.gateway.auth import Identity
 from remit.gateway.billing import Tariff
+from remit.gateway.bounds import UsageBound
 from remit.gateway.budget import Amount, Hold
 from remit.gateway.lookup import CachedAnswer
 from remit.gateway.stream import StreamTap
@@ -368,7 +369,7 @@ class Candidate(Struct):
         sent: the encoded request.
         outgoing: the body to send; None for providers in neutral form.
         amount: upper bound of the call.
-        bound: upper bound of the input and output tokens.
+        bound: upper bound of the usage.
         uses: the limit on uses of the provider's tools that was added to the request; 0 without
             one.
     """
@@ -381,7 +382,7 @@ class Candidate(Struct):
     sent: Sent
     outgoing: Outgoing | None
     amount: Amount
-    bound: tuple[int, int]
+    bound: UsageBound
     uses: int = 0
 
 

@@ -215,19 +215,21 @@ class Results:
             if line is None:
                 continue
             endpoint, text = ENDPOINTS[line.endpoint], texts.get(custom_id)
+            tariff = self._billing.of(row.provider_id, line.model_id)
             body: Body
+            nano_uses: int | None = line.nano
             if text is None:  # erased since
                 body = ObjectBody.without_text(endpoint, {"batch_id": provider_id_of(row.batch_id)})
             else:
                 body = read_line(dialect, text, "")[1]
+                nano_uses = tariff.batch_bound(body).nano_uses
             request = replace(about, body=body, model_id=line.model_id)
             sent = Sent((), b"", hashlib.sha256(body.raw).hexdigest(), len(body.raw))
             amount = Amount(line.tokens, None if line.nano == NO_PRICE else line.nano)
-            bound = (line.tokens_in, line.tokens - line.tokens_in)
+            bound = (line.tokens_in, line.tokens - line.tokens_in, nano_uses)
             to = Candidate(
-                row.provider_id, line.model_id, self._providers[row.provider_id],
-                self._billing.of(row.provider_id, line.model_id), request, sent,
-                Outgoing(body, {}, stream=False), amount, bound,
+                row.provider_id, line.model_id, self._providers[row.provider_id], tariff, request,
+                sent, Outgoing(body, {}, stream=False), amount, bound,
             )  # fmt: skip
             answer = result if isinstance(result, Failure) else answer_of(dialect, endpoint, result)
             call = Call(request, StreamTap(None, None), identity, request_hash=sent.context_hash)

@@ -187,6 +187,7 @@ class MessageSum(StreamSum):
         if type(index) is not int:
             index = len(self._blocks)
         self._place(index, dict(given))
+        self.pieces += given.get("type") == "server_tool_use"
         for key in _CONTENT:
             if (text := given.get(key)) and type(text) is str:
                 self.measure(text)

@@ -19,6 +19,9 @@ _ENDS = frozenset(
 )  # fmt: skip
 _STATES = frozenset({"response.created", "response.in_progress", "response.queued"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
+_GROWING = ("message", "reasoning", *_CALLS)
+"""Types of items whose content comes in deltas; any other item may be a tool of the provider."""
+
 _HOSTED = {
     "web_search_call": "web_search",
     "file_search_call": "file_search",
@@ -265,7 +268,7 @@ class ResponseSum(StreamSum):
             self._response = response
             self._items = {}
             if not self.pieces:
-                for item in output if type(output) is list else ():
+                for item in output if type(output) is list else [output] if output else ():
                     self._count_item(item)
         if kind == "response.failed":
             error = self._response.get("error")
@@ -332,7 +335,7 @@ class ResponseSum(StreamSum):
             if type(item) is dict:
                 if type(index) is not int:
                     index = max(self._items, default=0 if done else -1) + (not done)
-                if done and index not in self._items:
+                if index not in self._items and (done or item.get("type") not in _GROWING):
                     self._count_item(item)
                 self._items[index] = _copied(item)
         elif stem in ("response.content_part", "response.reasoning_summary_part"):
@@ -363,7 +366,9 @@ class ResponseSum(StreamSum):
             part.update(_copied(given, 1))
 
     def _count_item(self, item: Any) -> None:
-        """Count the content of an item whose deltas never came."""
+        """Count the content of an item whose deltas never came, and the item of a tool."""
+        if type(item) is not dict or item.get("type") not in _GROWING:
+            self.pieces += 1  # The provider may have run a tool.
         if type(item) is not dict:
             return
         parts = [item]
