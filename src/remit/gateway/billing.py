@@ -15,7 +15,7 @@ from remit.gateway.bounds import IMAGE_TOKENS, MESSAGE_TOKENS, Bound, bound_of, 
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
 from remit.gateway.media import Media, media_of
-from remit.gateway.tools import billed_uses
+from remit.gateway.tools import DEFINITIONS, billed_uses, offered_tools
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.budget import NANO
 from remit.kernel.canonical import MAX_SAFE_INTEGER
@@ -216,12 +216,8 @@ class Tariff:
             amount = replace(bound.amount, bounded=False, unbounded=f"send {limit}")
             bound = Bound(amount, bound.tokens)
         nano = bound.amount.nano
-        tools = body.value.get("tools")
-        own = isinstance(tools, list) and any(
-            not isinstance(tool, dict) or tool.get("type") not in (None, "function", "custom")
-            for tool in tools
-        )
-        if nano is not None and not own:
+        offered = offered_tools(body.endpoint.name, body.value)
+        if nano is not None and all(kind in DEFINITIONS for _, _, kind, _ in offered):
             nano = -(-nano * self._batch_percent() // 100)
         return Bound(replace(bound.amount, nano=nano, lowered=None, output=0), bound.tokens)
 
@@ -335,7 +331,7 @@ class Tariff:
             percent = self._percent(asked, served)
             nano = -(-price.cost_nano(usage) * percent // 100)
             if answer.server_tool_uses:
-                uses = billed_uses(answer.server_tool_uses, asked.get("tools"), price)
+                uses = billed_uses(answer.server_tool_uses, asked, price)
                 nano += price.tools_nano(uses)
                 if price.assumes_tools or not uses.keys() <= price.server_tools.keys():
                     certainty = "estimated"

@@ -298,9 +298,12 @@ def test_a_container_is_billed_once_however_often_it_ran() -> None:
     read = _responses(usage, code, code, other, shell, shell)
     assert read is not None
     assert read.server_tool_uses == {"code_interpreter": 2, "shell": 1}
-    nameless = _responses(usage, {**code, "container_id": 7}, {"type": "code_interpreter_call"})
+    nameless = _responses(
+        usage, {**code, "container_id": 7}, {"type": "code_interpreter_call"},
+        {"type": "shell_call"}, {**shell, "environment": {**place, "container_id": None}},
+    )  # fmt: skip
     assert nameless is not None
-    assert nameless.server_tool_uses == {"code_interpreter": 2}
+    assert nameless.server_tool_uses == {"code_interpreter": 2, "shell": 2}
 
 
 def test_code_that_anthropic_ran_is_one_container_and_free_next_to_searches() -> None:

@@ -145,7 +145,7 @@ def _tool_uses(
 ) -> Mapping[str, int] | None:
     """Return how often each tool of the provider is billed; None if an item or count is malformed.
 
-    A container is billed once, however often it ran.
+    A container is billed once, however often it ran, and so is each use without a named container.
     """
     uses: dict[str, int] = {}
     containers: list[str] = []
@@ -156,7 +156,7 @@ def _tool_uses(
         name = _HOSTED.get(kind)
         place = item.get("environment") if name == "shell" else item
         container = place.get("container_id") if name and type(place) is dict else None
-        if (name == "shell" and not container) or (container and container in containers):
+        if (name == "shell" and member_at(place, "type") == "local") or container in containers:
             continue  # The client ran it, or it is one more use of a container.
         if type(container) is str:
             containers.append(container)
