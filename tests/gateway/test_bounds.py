@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
@@ -14,6 +15,8 @@ from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
 from remit.providers.prices import PriceTable, Usage
+from remit.providers.wire import RESPONSES
+from remit.providers.wire.body import Body
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.wire import Raw, serve
 
@@ -266,6 +269,16 @@ def test_a_dearer_service_and_the_providers_tools_are_in_the_bill() -> None:
           {"type": "code_interpreter", "container": {"type": "auto"}}], 240_000_000),
         ("openai", "gpt-4o-mini", {"code_interpreter": 1, "shell": 1},
          [{"type": "code_interpreter", "container": "cntr_1"}], 1_950_000_000),
+        ("openai", "gpt-4o-mini", {"code_interpreter": 1},
+         [{"type": "namespace", "tools": [
+             {"type": "code_interpreter", "container": {"memory_limit": "64g"}}]}], 1_920_000_000),
+        ("openai", "gpt-4o-mini", {"web_search": 2},
+         [{"type": "web_search_preview_2025_03_11"}, {"type": "web_search"}], 50_000_000),
+        ("openai", "gpt-4o-mini", {"shell": 2},
+         [{"type": "shell", "environment": {"type": "local"}},
+          {"type": "shell", "environment": {"memory_limit": "4g"}}], 240_000_000),
+        ("openai", "gpt-4o-mini", {"shell": 2},
+         [{"type": "shell", "environment": {"type": "local"}}], 0),
         ("google", "gemini-2.5-flash", {"web_search": 3, "google_maps": 1}, None, 60_000_000),
         ("google", "gemini-3-flash-preview", {"web_search": 3}, None, 42_000_000),
         ("anthropic", "claude-sonnet-4-5", {"code_execution": 1}, None, 50_000_000),
@@ -284,6 +297,34 @@ def test_uses_of_tools_are_billed_by_container_by_call_or_one_by_one(
     assert used is not None
     assert used.usage.cost_nano - plain.usage.cost_nano == nano
     assert used.certainty == "measured"
+
+
+def test_containers_that_an_item_of_the_input_brought_are_billed_by_their_size() -> None:
+    tariff = Billing(PriceTable.shipped(), RouterConfig()).of("openai", "gpt-4o-mini")
+    answer = ProviderResponse("x", "m", 9, 2, server_tool_uses={"code_interpreter": 5})
+    tool = {"type": "code_interpreter", "container": {"memory_limit": "64g"}}
+    asked = {"input": [{"type": "additional_tools", "tools": [tool]}]}
+    bill = tariff.measured(answer, asked, (100, 100))
+    assert bill is not None
+    assert (bill.usage.cost_nano or 0) > 5 * 1_920_000_000
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tools": [{"code_interpreter": {}, "container": {"memory_limit": "64g"}}]},
+        {"input": [{"type": "additional_tools", "tools": [{"type": "code_interpreter"}]}]},
+    ],
+)
+def test_a_batch_has_no_discount_on_tools_that_the_provider_runs(more: dict[str, Any]) -> None:
+    tariff = Billing(PriceTable.shipped(), RouterConfig()).of("openai", "gpt-4o-mini")
+    value = {"model": "gpt-4o-mini", "input": "x", "max_output_tokens": 9, "max_tool_calls": 1}
+    body = Body.read(RESPONSES, orjson.dumps({**value, **more}))
+    in_batch, alone = tariff.batch_bound(body), tariff.body_bound(body)
+    assert in_batch.amount.bounded
+    assert tariff.price is not None
+    container = 1_920_000_000 if "tools" in more else 30_000_000
+    assert in_batch.amount.nano == tariff.price.bound_nano(*alone.tokens) + container
 
 
 def test_a_host_bills_the_tools_of_a_models_maker_unless_it_states_its_own() -> None:

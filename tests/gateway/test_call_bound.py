@@ -172,6 +172,51 @@ def test_a_container_of_an_unknown_size_has_no_bound(tool: dict[str, Any]) -> No
     assert tool["type"] != "web_search" or (amount.nano or 0) > 10_000_000
 
 
+LARGE = {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "64g"}}
+SEARCH = {"type": "web_search_20250305", "name": "w"}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "price", "more", "nano"),
+    [
+        ("openai.responses", GPT, {"tools": [{**LARGE, "tools": []}]}, 4 * 1_920_000_000),
+        ("openai.responses", GPT, {"tools": [{"type": "namespace", "tools": [LARGE]}]},
+         4 * 1_920_000_000),
+        ("anthropic.messages", CLAUDE, {"tools": [{**SEARCH, "tools": []}]}, 40_000_000),
+        ("openai.responses", GPT, {"input": [{"type": "additional_tools", "tools": [LARGE]}]},
+         4 * 1_920_000_000),
+        ("openai.responses", GPT,
+         {"input": [{"type": "tool_search_output",
+                     "tools": [{"type": "namespace", "tools": [LARGE]}]}]}, 4 * 1_920_000_000),
+    ],
+)  # fmt: skip
+def test_a_tool_counts_wherever_the_request_defines_it(
+    endpoint: str, price: Price, more: dict[str, Any], nano: int
+) -> None:
+    found = _bound(endpoint, _messages(max_output_tokens=100, **more), price, uses=4)
+    assert found.amount.nano == _dearest(price, found) + nano
+    assert found.limits.field == (
+        "max_tool_calls" if endpoint == "openai.responses" else "tools[0].max_uses"
+    )
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "more", "unbounded"),
+    [
+        ("openai.responses", {"input": [{"type": "additional_tools", "tools": {"0": LARGE}}]},
+         "input[0].tools"),
+        ("openai.responses", {"tools": [{"type": "namespace", "tools": "all"}]}, "tools[0].tools"),
+        ("gemini.generate", {"tools": [{"googleSearch": {}, "tools": []}]},
+         'tools[0] (type "tools", without a limit)'),
+    ],
+)  # fmt: skip
+def test_an_unreadable_list_of_tools_has_no_bound(
+    endpoint: str, more: dict[str, Any], unbounded: str
+) -> None:
+    price = GEMINI_2 if endpoint == "gemini.generate" else GPT
+    assert _bound(endpoint, _messages(**more), price).amount.unbounded == unbounded
+
+
 @pytest.mark.parametrize("options", [{}, {"search_context_size": "low"}])
 def test_searches_that_nothing_limits_have_no_bound(options: dict[str, Any]) -> None:
     amount = _bound("openai.chat", _messages(web_search_options=options), GPT).amount

@@ -22,7 +22,7 @@ from remit.gateway.bounds import (
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
 from remit.gateway.media import Media, media_of
-from remit.gateway.tools import billed_uses
+from remit.gateway.tools import DEFINITIONS, billed_uses, offered_tools
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.budget import NANO
 from remit.kernel.canonical import MAX_SAFE_INTEGER
@@ -223,12 +223,8 @@ class Tariff:
             amount = replace(bound.amount, bounded=False, unbounded=f"send {limit}")
             bound = replace(bound, amount=amount)
         nano = bound.amount.nano
-        tools = body.value.get("tools")
-        own = isinstance(tools, list) and any(
-            not isinstance(tool, dict) or tool.get("type") not in (None, "function", "custom")
-            for tool in tools
-        )
-        if nano is not None and not own:
+        offered = offered_tools(body.endpoint.name, body.value)
+        if nano is not None and all(kind in DEFINITIONS for _, _, kind, _ in offered):
             nano = -(-nano * self._batch_percent() // 100)
         amount = replace(bound.amount, nano=nano, lowered=None, output=0)
         return Bound(amount, bound.tokens, bound.nano_uses)
@@ -343,7 +339,7 @@ class Tariff:
             percent = self._percent(asked, served)
             nano = -(-price.cost_nano(usage) * percent // 100)
             if answer.server_tool_uses:
-                uses = billed_uses(answer.server_tool_uses, asked.get("tools"), price)
+                uses = billed_uses(answer.server_tool_uses, asked, price)
                 nano_uses = price.tools_nano(uses)
                 if nano_uses > (bound[2] or 0):
                     return None

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from remit.gateway.media import Media, media_of
-from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_of
+from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tool_lists, tools_of
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
@@ -195,7 +195,7 @@ def bound_of(
     percent, answers, more, runs, limits, cause = 100, 1, 0, 0, NO_LIMITS, ""
     if price is not None and not free and (price.surcharges or "serviceTier" in body):
         percent, unbounded = _percent(body, price)
-    if not _SPECIAL.isdisjoint(body):
+    if not _SPECIAL.isdisjoint(body) or tool_lists(endpoint, body):
         tools = tools_of(endpoint, body, price, uses)
         tokens_in += tools.tokens
         nano_tools, limits, cause = tools.nano, tools.limits, tools.fills

@@ -30,6 +30,8 @@ _CLIENT_TOOLS = frozenset(
 )  # fmt: skip
 """Types of tools, without their dates, that the client runs: they cost tokens and no more."""
 
+DEFINITIONS = (None, "function", "custom", "toolSpec", "cachePoint")
+"""Kinds of tools that the client runs, counted by their bytes alone."""
 
 _OF_THE_CLIENT = frozenset({"name", "function", "input_schema", "custom", "description"})
 """Members of a tool without a type that the client runs."""
@@ -123,14 +125,13 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
         if most is None or most < 0:
             found.limits, most = ToolLimits(uses, of_call=True), uses
         uses = most
-    _offered(endpoint, body.get("tools"), "tools", price, uses, found, prices)
-    nested = member_at(body, "toolConfig.tools")
-    _offered(endpoint, nested, "toolConfig.tools", price, uses, found, prices)
+    for where, number, kind, tool in offered_tools(endpoint, body):
+        _add(endpoint, where, number, kind, tool, price, uses, found, prices)
     if body.get("web_search_options") is not None:  # nothing limits the searches of a model
         found.unbounded = found.unbounded or "web_search_options"
     if body.get("mcp_servers"):
         _server_tool("mcp_servers", "mcp_servers", _MAX_RUNS, price, found, prices)
-    if body.get("tools") or nested or any(body.get(name) for name in SCHEMAS):
+    if tool_lists(endpoint, body) or any(body.get(name) for name in SCHEMAS):
         found.tokens += _TOOLS_TOKENS
     if endpoint == "openai.responses":
         found.nano = max((per_use for per_use, _ in prices), default=0) * uses
@@ -143,66 +144,104 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
     return found
 
 
-def _offered(
-    endpoint: str, tools: Any, at: str, price: Price | None, uses: int, found: Tools,
-    prices: list[tuple[int, int]],
+def tool_lists(endpoint: str, body: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the lists of tools in a body with their places, without empty ones.
+
+    Items in the input of the Responses API bring tools too.
+    """
+    nested = member_at(body, "toolConfig.tools")
+    lists = [("tools", body.get("tools")), ("toolConfig.tools", nested)]
+    items = body.get("input") if endpoint == "openai.responses" else None
+    for number, item in enumerate(items if isinstance(items, (list, tuple)) else ()):
+        if isinstance(item, Mapping):
+            lists.append((f"input[{number}].tools", item.get("tools")))
+    return [each for each in lists if each[1]]
+
+
+def offered_tools(
+    endpoint: str, body: Mapping[str, Any]
+) -> Iterator[tuple[str, int, Any, Mapping[str, Any]]]:
+    """Yield place, number in its list, kind and definition of each tool, those of namespaces too.
+
+    A list of tools that is no list counts as an empty tool of the kind "".
+    """
+    left = tool_lists(endpoint, body)
+    while left:
+        at, tools = left.pop(0)
+        if not isinstance(tools, (list, tuple)):
+            if endpoint not in _KINDS_AS_MEMBERS:
+                yield at, 0, "", {}
+                continue
+            tools = [tools]  # Google reads a single object as a list of one.
+        for number, kind, tool in _kinds(endpoint, tools):
+            where = f"{at}[{number}]"
+            if kind == tool.get("type") == "namespace":
+                left += [(f"{where}.tools", tool["tools"])] if tool.get("tools") else []
+            else:
+                yield where, number, kind, tool
+
+
+def _add(
+    endpoint: str, where: str, number: int, kind: Any, tool: Mapping[str, Any],
+    price: Price | None, uses: int, found: Tools, prices: list[tuple[int, int]],
 ) -> None:  # fmt: skip
-    if tools and not isinstance(tools, (list, tuple)):
-        if endpoint not in _KINDS_AS_MEMBERS:
-            found.unbounded = found.unbounded or at
-            return
-        tools = [tools]  # Google reads a single object as a list of one.
-    for number, kind, tool in _kinds(endpoint, tools or ()):
-        if kind in (None, "function", "custom", "toolSpec", "cachePoint"):
-            continue
-        where = f"{at}[{number}]"
-        if isinstance(tool.get("tools"), (list, tuple)):  # a group of them
-            _offered(endpoint, tool["tools"], f"{where}.tools", price, uses, found, prices)
-            continue
-        name = _DATED.sub("", kind) if isinstance(kind, str) else str(kind)
-        if name in _CLIENT_TOOLS or (
-            name == "shell" and member_at(tool, "environment.type") == "local"
-        ):
-            found.tokens += _TOOLS_TOKENS
-            continue
-        name, times = _sized(_GOOGLES.get(name, name), tool), uses
-        if endpoint == "anthropic.messages" and name in _TAKES_MAX_USES:
-            named = count_of(tool.get("max_uses"))
-            if named is not None and named >= 0:
-                times = named
-            elif price is not None and name in price.server_tools:
-                if at != "tools":
-                    found.unbounded = found.unbounded or f"send {where}.max_uses"
-                limits = found.limits
-                found.limits = ToolLimits(uses, (*limits.tools, number))
-        elif endpoint == "anthropic.messages":
-            times = _MAX_RUNS
-        elif endpoint == "gemini.generate" and price and name in price.tools_per_call:
-            times = 1
-        elif endpoint != "openai.responses":
-            found.unbounded = (
-                found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
-            )
-        _server_tool(name, f'{where} (type "{str(kind)[:60]}")', times, price, found, prices)
+    if kind in DEFINITIONS:
+        return
+    if not tool:
+        found.unbounded = found.unbounded or where
+        return
+    name = _DATED.sub("", kind) if isinstance(kind, str) else str(kind)
+    if name in _CLIENT_TOOLS or (name == "shell" and _is_local(tool)):
+        found.tokens += _TOOLS_TOKENS
+        return
+    label = f'{where} (type "{str(kind)[:60]}"'
+    name, times = _sized(_GOOGLES.get(name, name), tool), uses
+    if endpoint == "anthropic.messages" and name in _TAKES_MAX_USES:
+        named = count_of(tool.get("max_uses"))
+        if named is not None and named >= 0:
+            times = named
+        elif price is not None and name in price.server_tools:
+            if where != f"tools[{number}]":
+                found.unbounded = found.unbounded or f"send {where}.max_uses"
+            found.limits = ToolLimits(uses, (*found.limits.tools, number))
+    elif endpoint == "anthropic.messages":
+        times = _MAX_RUNS
+    elif endpoint == "gemini.generate" and price and name in price.tools_per_call:
+        times = 1
+    elif endpoint != "openai.responses":
+        found.unbounded = found.unbounded or f"{label}, without a limit)"
+    _server_tool(name, f"{label})", times, price, found, prices)
 
 
-def billed_uses(uses: Mapping[str, int], tools: Any, price: Price) -> dict[str, int]:
+def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price) -> dict[str, int]:
     """Return uses of the provider's tools, keyed by name in the price table.
 
-    A container counts as the dearest size that a tool of the request asks for.
+    A use counts as the dearest variant and size of container that a tool of the request asks for.
+    A shell is not billed if each shell of the request is local.
 
     Args:
         uses: billed uses, keyed by type of tool.
-        tools: ``tools`` of the request, of any type.
+        asked: the fields of the request.
         price: the model's price.
     """
-    sizes: dict[str, str] = {}
-    for tool in tools if isinstance(tools, (list, tuple)) else ():
-        kind = tool.get("type") if isinstance(tool, Mapping) else None
-        if isinstance(kind, str) and kind in _CONTAINERS:
-            known: list[str] = [sizes.get(kind, kind), _sized(kind, tool)]
-            sizes[kind] = max(known, key=lambda name: price.server_tools.get(name, 0))
-    return {sizes.get(kind, kind): times for kind, times in uses.items()}
+    names: dict[str, list[str]] = {}
+    for _, _, kind, tool in offered_tools("openai.responses", asked):
+        name = _DATED.sub("", kind) if isinstance(kind, str) else ""
+        sized = names.setdefault(name.removesuffix("_preview"), [])
+        if not (name == "shell" and _is_local(tool)):
+            sized.append(_sized(name, tool))
+    billed: dict[str, int] = {}
+    for kind, times in uses.items():
+        variants = names.get(kind, [kind])
+        if variants:
+            most = max([kind, *variants], key=lambda name: price.server_tools.get(name, 0))
+            billed[most] = billed.get(most, 0) + times
+    return billed
+
+
+def _is_local(tool: Mapping[str, Any]) -> bool:
+    """Return True if the client runs a shell itself."""
+    return bool(member_at(tool, "environment.type") == "local")
 
 
 def _sized(kind: str, tool: Mapping[str, Any]) -> str:

@@ -132,6 +132,33 @@ def test_a_last_event_without_the_output(output: Any) -> None:
     assert total.usage is not None
 
 
+@pytest.mark.parametrize("last", [[], {"type": "message", "content": []}])
+def test_a_container_that_the_last_event_leaves_out_is_billed(last: Any) -> None:
+    usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+    runs = [{"type": "code_interpreter_call", "id": each, "container_id": each} for each in "ab"]
+    total = stream_sum("openai.responses")
+    for index, item in enumerate(runs):
+        event = {"type": "response.output_item.done", "output_index": index, "item": item}
+        total.add("", json.dumps(event).encode())
+    response = {"status": "completed", "output": [runs[1], last] if last else [], "usage": usage}
+    event = {"type": "response.completed", "response": response}
+    total.add("", json.dumps(event).encode())
+    assert total.usage is not None
+    assert total.usage.server_tool_uses == {"code_interpreter": 2}
+    assert total.answer()["output"] == (runs if not last else [*runs, last])
+
+
+def test_an_item_that_cannot_be_read_makes_the_usage_of_a_stream_unreported() -> None:
+    total = stream_sum("openai.responses")
+    for event in (
+        {"type": "response.output_item.done", "output_index": 0, "item": None},
+        {"type": "response.completed", "response": {
+            "status": "completed", "output": [], "usage": ANSWERS["a tool"]["usage"]}},
+    ):  # fmt: skip
+        total.add("", json.dumps(event).encode())
+    assert total.usage is None
+
+
 def test_a_stream_that_breaks_off_in_a_word() -> None:
     total = stream_sum("openai.responses")
     for kind, data in response_events(ANSWERS["text"], 1):

@@ -298,9 +298,12 @@ def test_a_container_is_billed_once_however_often_it_ran() -> None:
     read = _responses(usage, code, code, other, shell, shell)
     assert read is not None
     assert read.server_tool_uses == {"code_interpreter": 2, "shell": 1}
-    nameless = _responses(usage, {**code, "container_id": 7}, {"type": "code_interpreter_call"})
+    nameless = _responses(
+        usage, {**code, "container_id": 7}, {"type": "code_interpreter_call"},
+        {"type": "shell_call"}, {**shell, "environment": {**place, "container_id": None}},
+    )  # fmt: skip
     assert nameless is not None
-    assert nameless.server_tool_uses == {"code_interpreter": 2}
+    assert nameless.server_tool_uses == {"code_interpreter": 2, "shell": 2}
 
 
 def test_code_that_anthropic_ran_is_one_container_and_free_next_to_searches() -> None:
@@ -318,6 +321,58 @@ def test_code_that_anthropic_ran_is_one_container_and_free_next_to_searches() ->
         read = answer_facts("anthropic.messages", answer).usage
         assert read is not None
         assert read.server_tool_uses == uses
+
+
+@pytest.mark.parametrize("name", [None, 5, ["code_execution"], {}])
+def test_a_tool_of_anthropics_that_cannot_be_told_makes_all_of_it_unreported(name: Any) -> None:
+    use = {"type": "server_tool_use", "id": "s", "name": name, "input": {}}
+    answer = {"content": [use], "usage": {"input_tokens": 5, "output_tokens": 7}}
+    assert answer_facts("anthropic.messages", answer).usage is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"output": {"0": {"type": "code_interpreter_call"}}}, {"output": "x"},
+        {"output": [{"type": "", "role": ""}]}, {"tool_usage": 5}, {"tool_usage": []},
+        {"tool_usage": {"web_search": 5}}, {"tool_usage": {"web_search": {"num_requests": "3"}}},
+    ],
+)  # fmt: skip
+def test_uses_of_tools_that_cannot_be_read_make_all_of_it_unreported(more: Any) -> None:
+    assert _responses({"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}, **more) is None
+
+
+USED = {"promptTokenCount": 9, "candidatesTokenCount": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "grounding", "searches"),
+    [
+        ("groundingMetadata", {"groundingChunks": [{"web": {}}, {"web": {}}]}, 1),
+        ("groundingMetadata", {"web_search_queries": ["a", "b"]}, 2),
+        ("grounding_metadata", {"web_search_queries": ["a"], "grounding_chunks": []}, 1),
+    ],
+)
+def test_searches_of_gemini_count_without_queries_and_in_either_spelling(
+    name: str, grounding: Any, searches: int
+) -> None:
+    candidate = {"content": {"parts": [{"text": "x"}]}, name: grounding}
+    answer = {"candidates": [candidate], "usageMetadata": USED}
+    total = stream_sum("gemini.generate")
+    total.add("", json.dumps(answer).encode())
+    for usage in (answer_facts("gemini.generate", answer).usage, total.usage):
+        assert usage is not None
+        assert usage.server_tool_uses == {"web_search": searches}
+
+
+def test_an_event_with_unreadable_candidates_makes_all_of_it_unreported() -> None:
+    total = stream_sum("gemini.generate")
+    good = {"content": {"parts": [{"text": "x"}]}, "finishReason": "STOP"}
+    for candidates in ({"groundingMetadata": {"webSearchQueries": ["a"]}}, [good]):
+        event = {"candidates": candidates, "usageMetadata": USED}
+        total.add("", json.dumps(event).encode())
+    assert total.text == "x"
+    assert total.usage is None
 
 
 @pytest.mark.parametrize("repeats", [True, False])

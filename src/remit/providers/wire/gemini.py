@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from remit.kernel.json_text import dump
 from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
-from remit.providers.wire.body import member_at
+from remit.providers.wire.body import camel_case, member_at
 from remit.providers.wire.delta import Pieces, settled
 from remit.providers.wire.usage import Usage, continued, objects_in, read_usage
 
@@ -73,15 +73,19 @@ def _usage(answer: dict[str, Any], candidates: list[dict[str, Any]]) -> Usage | 
         return None
     uses: dict[str, int] = {}
     for candidate in candidates:
-        grounding = candidate.get("groundingMetadata")
+        grounding = candidate.get("groundingMetadata") or candidate.get("grounding_metadata")
         if grounding is None:
             continue
-        queries = member_at(grounding, "webSearchQueries")
-        chunks = objects_in(member_at(grounding, "groundingChunks"))
-        if type(grounding) is not dict or type(queries) not in (list, NoneType) or chunks is None:
+        if type(grounding) is not dict:
             return None
-        maps = int(any("maps" in chunk for chunk in chunks))
-        for name, times in (("web_search", len(queries or ())), ("google_maps", maps)):
+        grounding = {camel_case(name): value for name, value in grounding.items()}
+        queries, chunks = grounding.get("webSearchQueries"), grounding.get("groundingChunks")
+        chunks = objects_in(chunks)
+        if type(queries) not in (list, NoneType) or chunks is None:
+            return None
+        web, maps = (any(name in chunk for chunk in chunks) for name in ("web", "maps"))
+        searches = max(len(queries or ()), web)
+        for name, times in (("web_search", searches), ("google_maps", int(maps))):
             if times:
                 uses[name] = uses.get(name, 0) + times
     return replace(usage, server_tool_uses=uses) if uses else usage
@@ -111,10 +115,11 @@ class GenerateSum(StreamSum):
 
     read_facts = staticmethod(facts)
 
-    __slots__ = ("_answer", "_candidates")
+    __slots__ = ("_answer", "_candidates", "_is_odd")
 
     def __init__(self) -> None:
         super().__init__()
+        self._is_odd = False
         self._answer: dict[str, Any] = {}
         self._candidates: dict[int, dict[str, Any]] = {}
 
@@ -142,6 +147,8 @@ class GenerateSum(StreamSum):
                 self._answer[key] = continued(self._answer.get(key), each)
             elif key != "candidates" and (each is not None or key not in self._answer):
                 self._answer[key] = each
+        # What unreadable candidates used is unknown.
+        self._is_odd = self._is_odd or objects_in(event.get("candidates")) is None
         for at, candidate in enumerate(candidates_of(event)):
             index = candidate.get("index")  # JSON of protocol buffers leaves a 0 out.
             have = self._candidates.setdefault(index if type(index) is int else at, {})
@@ -157,7 +164,7 @@ class GenerateSum(StreamSum):
         for key, value in candidate.items():
             if key != "content" or type(value) is not dict:
                 if value is not None:
-                    grounds = key == "groundingMetadata" and key in have
+                    grounds = camel_case(key) == "groundingMetadata" and key in have
                     have[key] = _grounding(have[key], value) if grounds else value
                 continue
             content = have.get("content")
@@ -191,6 +198,8 @@ class GenerateSum(StreamSum):
         found = [self._candidates[index] for index in sorted(self._candidates)]
         answer: dict[str, Any] = {"candidates": settled(found)} if found else {}
         answer |= self._answer
+        if self._is_odd:
+            answer.pop("usageMetadata", None)
         if self.error is not None:
             answer.setdefault("error", self.error)
         return answer

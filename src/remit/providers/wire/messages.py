@@ -104,8 +104,9 @@ def facts(answer: Any) -> AnswerFacts:
 def _with_tools(usage: Usage, blocks: Any) -> Usage | None:
     """Return the usage with uses of tools counted by their blocks; None if those are malformed.
 
-    A tool without a readable name counts as a search, and so does a result without its search. All
-    code of an answer runs in one container, which costs nothing next to searches and fetches.
+    A tool with an unreadable name counts as a search if the answer has results of searches, else
+    the blocks are malformed. A result without its search counts as one. All code of an answer runs
+    in one container, which costs nothing next to searches and fetches.
     """
     listed = objects_in(blocks)
     if listed is None or not all(type(block.get("type")) is str for block in listed):
@@ -114,6 +115,8 @@ def _with_tools(usage: Usage, blocks: Any) -> Usage | None:
     results = [block["type"].removesuffix("_tool_result") for block in listed]
     asked = sum(name == "web_search" or type(name) is not str for name in names)
     found = results.count("web_search")
+    if not found and not all(type(name) is str for name in names):
+        return None
     if searches := max(asked, found):
         return replace(usage, server_tool_uses={"web_search": searches})
     used = [*names, *results]

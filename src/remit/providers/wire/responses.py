@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -133,7 +135,7 @@ def _read_message(item: dict[str, Any], found: list[str]) -> bool:
 def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
     content = any(type(item) is dict for item in items)
     usage = read_usage(answer.get("usage"), content=content, answer=answer)
-    if usage is None:
+    if usage is None or type(answer.get("output")) not in (list, NoneType):
         return None
     uses = _tool_uses(answer, items, usage.server_tool_uses)
     if uses is None:
@@ -148,18 +150,18 @@ def _tool_uses(
 ) -> Mapping[str, int] | None:
     """Return how often each tool of the provider is billed; None if an item or count is malformed.
 
-    A container is billed once, however often it ran.
+    A container is billed once, however often it ran, and so is each use without a named container.
     """
     uses: dict[str, int] = {}
     containers: list[str] = []
     for item in items:
         kind = (item.get("type") or item.get("role")) if type(item) is dict else None
-        if type(kind) is not str:
+        if type(kind) is not str or not kind:
             return None
         name = _HOSTED.get(kind)
         place = item.get("environment") if name == "shell" else item
         container = place.get("container_id") if name and type(place) is dict else None
-        if (name == "shell" and not container) or (container and container in containers):
+        if (name == "shell" and member_at(place, "type") == "local") or container in containers:
             continue  # The client ran it, or it is one more use of a container.
         if type(container) is str:
             containers.append(container)
@@ -168,12 +170,15 @@ def _tool_uses(
         if name:
             uses[name] = uses.get(name, 0) + 1
     uses |= counted  # not a sum: these are the same uses
-    tools = answer.get("tool_usage")
-    search = tools.get("web_search") if type(tools) is dict else tools
-    billed = search.get("num_requests") if type(search) is dict else search
-    if is_count(billed):
-        uses["web_search"] = billed
-    elif billed is not None:
+    searches: Any = answer
+    for member in ("tool_usage", "web_search", "num_requests"):
+        if type(searches) is dict:
+            searches = searches.get(member)
+        elif searches is not None:
+            return None
+    if is_count(searches):
+        uses["web_search"] = searches
+    elif searches is not None:
         return None
     return {name: times for name, times in uses.items() if times}
 
@@ -265,6 +270,8 @@ class ResponseSum(StreamSum):
             output = response.get("output")
             if not output and self._items:  # some servers leave out what they said before
                 response = {**response, "output": self._output()}
+            elif type(output) is list and (unlisted := self._unlisted(output)):
+                response = {**response, "output": [*unlisted, *output]}
             self._response = response
             self._items = {}
             if not self.pieces:
@@ -273,6 +280,22 @@ class ResponseSum(StreamSum):
         if kind == "response.failed":
             error = self._response.get("error")
             self.error = error or self.error or {"message": "the response failed"}
+
+    def _unlisted(self, output: list[Any]) -> list[Any]:
+        """Return streamed uses of the provider's tools that the final output leaves out."""
+        streamed = [self._items[index] for index in sorted(self._items)]
+        uses = [item for item in streamed if str(item.get("type")) in _HOSTED]
+        if not uses:
+            return []
+        listed = [item for item in output if type(item) is dict]
+        ids = {str(item.get("id")) for item in listed}
+        excess = Counter(str(item["type"]) for item in uses)
+        excess.subtract(str(item.get("type")) for item in listed)
+        return [
+            settled(item)
+            for item in uses
+            if excess[item["type"]] > 0 and (not item.get("id") or str(item["id"]) not in ids)
+        ]
 
     def item(self, index: int) -> dict[str, Any] | None:
         """Return the output item with an index; its texts may be :class:`Pieces`. None if it has
@@ -332,12 +355,13 @@ class ResponseSum(StreamSum):
         """
         if stem == "response.output_item":
             item, index = event.get("item"), event.get("output_index")
-            if type(item) is dict:
-                if type(index) is not int:
-                    index = max(self._items, default=0 if done else -1) + (not done)
-                if index not in self._items and (done or item.get("type") not in _GROWING):
-                    self._count_item(item)
-                self._items[index] = _copied(item)
+            if type(index) is not int:
+                index = max(self._items, default=0 if done else -1) + (not done)
+            is_whole = done or type(item) is not dict or item.get("type") not in _GROWING
+            if index not in self._items and is_whole:
+                self._count_item(item)
+            # An unreadable item stays in the output, so that the usage is unreadable too.
+            self._items[index] = _copied(item) if type(item) is dict else {}
         elif stem in ("response.content_part", "response.reasoning_summary_part"):
             self._set_part(stem, event)
         elif stem == "response.output_text.annotation":
