@@ -304,7 +304,7 @@ def test_containers_that_an_item_of_the_input_brought_are_billed_by_their_size()
     answer = ProviderResponse("x", "m", 9, 2, server_tool_uses={"code_interpreter": 5})
     tool = {"type": "code_interpreter", "container": {"memory_limit": "64g"}}
     asked = {"input": [{"type": "additional_tools", "tools": [tool]}]}
-    bill = tariff.measured(answer, asked, (100, 100))
+    bill = tariff.measured(answer, asked, (100, 100, 10 * 1_920_000_000))
     assert bill is not None
     assert (bill.usage.cost_nano or 0) > 5 * 1_920_000_000
 

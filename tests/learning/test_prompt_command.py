@@ -67,9 +67,11 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     assert sum(asked.values()) == len(asked) + 1  # the killed one alone was asked twice
     calls = done["search"]["calls"] + done["held_out"]["replayed"]
     assert calls == len(asked)
-    # one search and one measurement, each call paid once
+    # one search and one measurement, each call paid once; the killed one at its bound too
     spent = done["search"]["spent_nano"] / 1e9 + done["held_out"]["spent_usd"]
-    assert spent == pytest.approx(calls * (100 * 0.15 + 10 * 0.6) / 1e6)
+    with Runtime.open(answered, by="test") as runtime:
+        lost = next(runtime.ledger.query(event_type="EXCHANGE_ORPHANED")).metadata["cost_usd"]
+    assert spent == pytest.approx(calls * (100 * 0.15 + 10 * 0.6) / 1e6 + lost)
     assert (done["proposal_id"], bool(done["missing"])) == ("", True)  # fewer than 200 pairs
     assert learned(answered, 1)["effect"] == done["effect"]
     assert sum(asked.values()) == len(provider.bodies)

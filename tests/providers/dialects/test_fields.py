@@ -92,6 +92,9 @@ _CITED = {"type": "text", "text": "a", "citations": [{"type": "char_location"}]}
         (MESSAGES, CHAT, {"thinking": {"type": "disabled"}}, "thinking"),
         (MESSAGES, CHAT, {"tools": [{"name": "f", "input_schema": {}, "defer_loading": True}]},
          "tools[].defer_loading"),
+        (RESPONSES, MESSAGES, {"input": [
+            {"type": "additional_tools", "role": "developer", "tools": [{"type": "web_search"}]},
+            {"role": "user", "content": "a"}]}, "input[].tools[].web_search"),
         (MESSAGES, CHAT, {"tools": [{"type": "tool_search_tool_bm25_20251119", "name": "s"}]},
          "tools[].tool_search_tool"),
         (MESSAGES, CHAT, {"tools": [{"name": "f", "strict": True, "input_schema": {

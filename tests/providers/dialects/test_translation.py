@@ -588,6 +588,9 @@ _FUNCTION = {"name": "f", "arguments": "{}"}
          {"input": [{"role": "user", "content": [
              {"type": "input_file", "file_id": "f", "file_url": "https://a.example/b"}]}]},
          "input[0].content[0]"),
+        ("anthropic.messages",
+         _turn({"type": "text", "text": "a", "content": [{"type": "text", "text": "b"}]}),
+         "messages[0].content[0]"),
         ("openai.responses",
          {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}",
                      "output": "done"}]},

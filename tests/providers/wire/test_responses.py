@@ -152,6 +152,7 @@ def test_an_item_that_cannot_be_read_makes_the_usage_of_a_stream_unreported() ->
     total = stream_sum("openai.responses")
     for event in (
         {"type": "response.output_item.done", "output_index": 0, "item": None},
+        {"type": "response.output_text.delta", "output_index": 0, "delta": "x"},
         {"type": "response.completed", "response": {
             "status": "completed", "output": [], "usage": ANSWERS["a tool"]["usage"]}},
     ):  # fmt: skip

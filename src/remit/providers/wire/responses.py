@@ -228,12 +228,13 @@ class ResponseSum(StreamSum):
         rb'error|"object"|"output"|response\.done|\.(?:failed|completed|incomplete|cancelled)|\\u00[2-7]'
     )
 
-    __slots__ = ("_items", "_response")
+    __slots__ = ("_items", "_response", "_unreadable")
 
     def __init__(self) -> None:
         super().__init__()
         self._response: dict[str, Any] = {}
         self._items: dict[int, dict[str, Any]] = {}
+        self._unreadable: list[Any] = []
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
@@ -268,7 +269,8 @@ class ResponseSum(StreamSum):
         self._ended = self.is_last = True
         if type(response) is dict:
             output = response.get("output")
-            if not output and self._items:  # some servers leave out what they said before
+            if not output and (self._items or self._unreadable):
+                # Some servers leave out what they said before.
                 response = {**response, "output": self._output()}
             elif type(output) is list and (unlisted := self._unlisted(output)):
                 response = {**response, "output": [*unlisted, *output]}
@@ -355,13 +357,15 @@ class ResponseSum(StreamSum):
         """
         if stem == "response.output_item":
             item, index = event.get("item"), event.get("output_index")
-            if type(index) is not int:
-                index = max(self._items, default=0 if done else -1) + (not done)
-            is_whole = done or type(item) is not dict or item.get("type") not in _GROWING
-            if index not in self._items and is_whole:
-                self._count_item(item)
-            # An unreadable item stays in the output, so that the usage is unreadable too.
-            self._items[index] = _copied(item) if type(item) is dict else {}
+            if type(item) is dict:
+                if type(index) is not int:
+                    index = max(self._items, default=0 if done else -1) + (not done)
+                if index not in self._items and (done or item.get("type") not in _GROWING):
+                    self._count_item(item)
+                self._items[index] = _copied(item)
+            else:
+                self.pieces += 1  # The provider may have run a tool.
+                self._unreadable.append(item)
         elif stem in ("response.content_part", "response.reasoning_summary_part"):
             self._set_part(stem, event)
         elif stem == "response.output_text.annotation":
@@ -405,7 +409,9 @@ class ResponseSum(StreamSum):
                     self.measure(text)
 
     def _output(self) -> list[Any]:
-        return [settled(self._items[index]) for index in sorted(self._items)]
+        # An unreadable item stays in the output, so that the usage is unreadable too.
+        found = [settled(self._items[index]) for index in sorted(self._items)]
+        return found + self._unreadable
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

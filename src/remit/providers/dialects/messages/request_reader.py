@@ -152,6 +152,8 @@ def read_block(block: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
         search = kind in _RUN[1:] or name == _SEARCHED or is_tool_search(name)
         neutral = {"type": "server_tool" if search and kind in _RUN else "other"}
         return {**neutral, "endpoint": ENDPOINT, "value": block, "at": where}
+    if kind != "tool_result" and block.get("content"):
+        raise checks.refuse("has more than one kind", where)
     if isinstance(block.get("cache_control"), dict):
         neutral["cache_control"] = block["cache_control"]
     return neutral

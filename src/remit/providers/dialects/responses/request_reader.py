@@ -299,7 +299,8 @@ def _messages(body: dict[str, Any]) -> list[Message]:
 def _all_tools(given: list[Any], items: Any, dropped: list[str]) -> tuple[dict[str, Any], ...]:
     """Return the offered tools, and the tools that items of the input brought.
 
-    A provider's search of tools is left out and noted in ``dropped``, because all are offered.
+    A provider's search of tools is left out and noted in ``dropped``, because all are offered. So
+    is a tool that an item brought and the provider runs.
     """
     offered = []
     for tool in given:
@@ -313,7 +314,10 @@ def _all_tools(given: list[Any], items: Any, dropped: list[str]) -> tuple[dict[s
         if type(item) is dict and item.get("type") in LOADED and type(item.get("tools")) is list:
             known = {tool.get("name") for tool in tools}
             for tool in _tools(item["tools"]):
-                if "name" in tool and tool["name"] not in known:
+                if "name" not in tool:
+                    if (lost := f"input[].tools[].{tool['type']}") not in dropped:
+                        dropped.append(lost)
+                elif tool["name"] not in known:
                     tool.pop("group", None)
                     tools.append({**tool, "loaded": True})
     return tuple(tools)
