@@ -51,7 +51,9 @@ def patch(killer: Killer) -> None:
     kind = committer.GroupCommitter
     submit = kind.submit
 
-    def submitted(self: Any, unit: Any) -> asyncio.Future[Any]:
+    def submitted(self: Any, unit: Any, *waiter: Any) -> asyncio.Future[Any]:
+        if waiter:  # a thread without a loop
+            return submit(self, unit, *waiter)
         ended = killer.step()
         future = submit(self, unit)
         future.add_done_callback(lambda _: ended())

@@ -49,7 +49,9 @@ class Killer:
         kind = committer.GroupCommitter
         submit = kind.submit
 
-        def submitted(committed: Any, unit: Any) -> asyncio.Future[Any]:
+        def submitted(committed: Any, unit: Any, *waiter: Any) -> asyncio.Future[Any]:
+            if waiter:  # a thread without a loop
+                return submit(committed, unit, *waiter)
             mine = False
             if self.writes >= 0:
                 self.writes += 1

@@ -312,6 +312,10 @@ KEPT = {
     "/api/gates": "no text of a person",
     "/api/keys": "names of keys, which are recorded for good",
     "/api/keys/{name_or_id}/rotate": "no text of a person",
+    **{
+        f"/api/learn/proposals/{kind}": "an operator's reason, without a session"
+        for kind in ("abilities", "boundary", "limit", "set-aside", "tools")
+    },
     "/api/learn/proposals/{proposal_id}/adopt": "an operator's reason, without a session",
     "/api/learn/proposals/{proposal_id}/reject": "an operator's reason, without a session",
     "/api/learn/proposals/{proposal_id}/rollback": "an operator's reason, without a session",
