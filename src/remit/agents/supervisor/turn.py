@@ -65,10 +65,9 @@ _DIRECT = "direct"
 class TurnRun:
     """A turn in progress and its intermediate results.
 
-    :meth:`run` answers; if it raises, the caller may have :meth:`degrade` answer without the plan.
-    The supervisor does not do so after a LedgerError. :meth:`result` is valid afterwards. The
-    caller records the turn and sets ``entry_id``. Events go to the listener as they happen; its
-    errors are logged and ignored.
+    :meth:`run` answers; if it raises anything but LedgerError, :meth:`degrade` may answer without
+    the plan. :meth:`result` is valid afterwards. The caller records the turn and sets ``entry_id``.
+    Events go to the listener as they happen; its errors are logged and ignored.
 
     Args:
         services: the collaborators of the session's supervisor.
