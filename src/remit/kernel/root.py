@@ -77,7 +77,7 @@ class Root:
         if not self.exists():
             raise RemitError(
                 f"There is no root at {self.path}.",
-                next_step="Run `remit init`, or choose another root with --root DIR.",
+                next_step="Run `remit init`, or choose another root: `remit COMMAND --root DIR`.",
             )
         return self
 
