@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
+from remit.contracts import ContractError
 from remit.gateway.auth import AuthUnavailableError, KeyStore
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
 from remit.ledger import LedgerClosedError, LedgerWriteError, NoSignerError
@@ -41,6 +42,7 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
     (LedgerClosedError, 503, "unavailable"),
     (NoSignerError, 503, "unavailable"),
     (InvalidInputError, 400, "invalid_input"),
+    (ContractError, 400, "invalid_input"),
 )
 
 
