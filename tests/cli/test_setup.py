@@ -194,8 +194,8 @@ def test_a_slip_of_the_pen_gets_the_nearest_name(remit: Run) -> None:
     own = remit("ledger", "query", "--event-type", "MY_OWN_THING", "--json")
     assert json.loads(own.stdout) == {"entries": []}
     done = remit("ldger", "query")
-    assert (done.returncode, "Did you mean ledger?" in done.stderr) == (2, True)
-    assert "Did you mean organisation?" in remit("org", "list").stderr
+    assert (done.returncode, "Did you mean 'ledger'?" in done.stderr) == (2, True)
+    assert "Did you mean 'organisation'?" in remit("org", "list").stderr
     assert "query" in remit("ledger", "qury").stderr
     assert "--event-type" in remit("ledger", "query", "--event-tpe", "X").stderr
 

@@ -164,5 +164,5 @@ def test_a_budget_is_shown_for_the_owner_of_the_question(remit: Run, spent: str)
     assert remit("budget", "set", "--session", "SES-1", "--usd", "1").returncode == 0
     everything = remit("budget", "show")
     assert "SES-1" not in everything.stdout
-    assert "1 budget of sessions" in everything.stderr
+    assert "1 session budget not shown" in everything.stderr
     assert "SES-1" in remit("budget", "show", "--sessions").stdout
