@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import sqlite3
 import threading
 import time
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -24,6 +26,7 @@ from remit.ledger import (
     LedgerKeyError,
     LedgerWriteError,
     NoSignerError,
+    RetentionSchedule,
     Transaction,
     content,
 )
@@ -327,6 +330,48 @@ def test_a_file_that_vanishes_while_it_is_opened_is_named(
     monkeypatch.setattr("remit.ledger.sqlite.store.SameFile", gone)
     with pytest.raises(LedgerError, match=r"ledger\.db cannot be opened: gone"):
         LedgerClient(path)
+
+
+def test_a_store_that_cannot_open_its_second_connection_leaves_none_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from remit.ledger.sqlite import store
+
+    opened: list[sqlite3.Connection] = []
+
+    def connect(*given: Any) -> sqlite3.Connection:
+        if opened:
+            raise OSError(errno.EMFILE, "Too many open files")
+        opened.append(real(*given))
+        return opened[0]
+
+    real = store.connect
+    monkeypatch.setattr(store, "connect", connect)
+    with pytest.raises(LedgerError, match="Too many open files"):
+        LedgerClient(tmp_path / "ledger.db")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")
+
+
+def test_retention_begins_when_the_store_answers_again(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+    began = threading.Event()
+
+    def retain(self: LedgerClient) -> list[Any]:
+        runs.append("x")
+        if len(runs) == 1:
+            raise LedgerError("The store is away.", next_step="Wait.")
+        if len(runs) == 2:
+            raise KeyError("a defect")
+        began.set()
+        return []
+
+    monkeypatch.setattr(LedgerClient, "retain", retain)
+    schedule = RetentionSchedule(ledger, every_s=0.01)
+    assert began.wait(60)
+    schedule.stop()
 
 
 def test_an_export_in_another_format_is_refused(tmp_path: Path) -> None:

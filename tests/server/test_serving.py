@@ -21,10 +21,12 @@ from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from remit.kernel.errors import RemitError
+from remit.kernel.settings import default_settings
 from remit.runtime import Runtime
 from remit.server import LoopbackServer
 from remit.server.app import App
@@ -448,3 +450,16 @@ def test_a_server_without_a_provider_says_how_to_add_one(tmp_path: Path, key: st
         process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         assert ("remit setup" in process.stderr.read()) == (not key)
+
+
+async def test_a_reload_that_fails_unexpectedly_does_not_hold_up_the_next() -> None:
+    current = Mock()
+    current.loaded.settings = default_settings()
+    current.reload = AsyncMock(side_effect=[KeyError("a defect"), ""])
+    server = HttpServer(current)
+    first = server.reload()
+    await asyncio.sleep(0)  # The first has begun, so the next one waits for it.
+    second = server.reload()
+    with pytest.raises(KeyError):
+        await first
+    assert await asyncio.wait_for(second, 60) == ""

@@ -120,10 +120,10 @@ def remember_place(root: Root, settings: LedgerSettings) -> None:
 class RetentionSchedule:
     """Periodic retention of a ledger in a daemon thread of its own, which starts at once.
 
-    Each run calls :meth:`LedgerClient.retain` with the settings' limits. Its reports, and errors
-    that Remit raises, are logged; any other error, and one before the first run, ends the thread.
-    If entries were archived, the first run logs that segments are not reached. Call :meth:`stop`
-    before the ledger is closed.
+    Each run calls :meth:`LedgerClient.retain` with the settings' limits. Its reports
+    and errors are logged, and no error ends the thread. If entries were archived, the first run
+    that can read the ledger logs that segments are not reached. Call :meth:`stop` before the ledger
+    is closed.
 
     Args:
         ledger: the ledger; old content is erased in it.
@@ -134,6 +134,7 @@ class RetentionSchedule:
         self._ledger = ledger
         self._every_s = every_s
         self._stopped = threading.Event()
+        self._warned = False
         self._thread = threading.Thread(target=self._work, name="remit-retention", daemon=True)
         self._thread.start()
 
@@ -143,16 +144,23 @@ class RetentionSchedule:
         self._thread.join()
 
     def _work(self) -> None:
-        if self._ledger.archived_to and self._ledger.retention_days:
+        while True:
+            try:
+                self._run()
+            except RemitError as error:
+                _log.warning("retention could not be applied: %s", error)
+            except Exception:  # noqa: BLE001 - a later run may succeed
+                _log.exception("retention could not be applied")
+            if self._stopped.wait(self._every_s):
+                return
+
+    def _run(self) -> None:
+        ledger = self._ledger
+        if ledger.archived_to and ledger.retention_days and not self._warned:
+            self._warned = True
             _log.warning(
                 "retention reaches what is in the database; for segments, run `remit ledger "
                 "retain --archive DIR`"
             )
-        while True:
-            try:
-                for report in self._ledger.retain():
-                    _log.info("retention erased %d values: %s", report.values, report.erasure_id)
-            except RemitError as error:
-                _log.warning("retention could not be applied: %s", error)
-            if self._stopped.wait(self._every_s):
-                return
+        for report in ledger.retain():
+            _log.info("retention erased %d values: %s", report.values, report.erasure_id)

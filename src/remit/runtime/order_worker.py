@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.queue import (
@@ -20,6 +20,7 @@ from remit.agents.queue import (
     row_matches_ledger,
 )
 from remit.kernel.errors import RemitError
+from remit.kernel.periodic import repeat
 from remit.runtime.agent import Agent
 from remit.runtime.order_turns import Done, run_turn
 from remit.runtime.schedules import Schedule
@@ -118,7 +119,9 @@ class OrderWorker:
         leases = self._runtime.leases
         async with leases.hold(self.seat, wait_s=0, on_stop=self.drain):
             helpers = [
-                asyncio.create_task(_again_and_again(every_s, work))
+                asyncio.create_task(
+                    repeat(work, every_s, "the worker could not do its housekeeping")
+                )
                 for every_s, work in (
                     (_POLL_S, self._look),
                     (self._recover_s, self._recover),
@@ -264,12 +267,3 @@ class OrderWorker:
 
 def _failed(error: BaseException, message: str) -> Done:
     return Done(outcome="failed", code=type(error).__name__, message=message, again=True)
-
-
-async def _again_and_again(every_s: float, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    while True:
-        try:
-            await work()
-        except RemitError as error:
-            _log.warning("the worker could not do its housekeeping: %s", error.message)
-        await asyncio.sleep(every_s)

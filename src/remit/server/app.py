@@ -20,12 +20,13 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import ConfigError, RemitError, let_go
 from remit.kernel.extensions import INTEROP, load_extension
+from remit.kernel.periodic import repeat
 from remit.ledger import LedgerRollbackError
 from remit.packages import policy_epoch
 from remit.providers.wire import A2A
@@ -172,7 +173,7 @@ class App:
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
             self._shares, dev=dev,
         )  # fmt: skip
-        self._watch_keys = functools.partial(calls.watch, settings.auth.revocation_s / 2)
+        self._end_calls = calls.end_calls_of_ended_keys
         self._calls = call_routes(calls)
         if self._agents is not None:
             answer = functools.partial(calls.serve, A2A, answer=self._agents.answer)
@@ -379,7 +380,11 @@ class App:
             repeat(self._recover, every_s, "calls of dead processes cannot be recovered"),
             repeat(self._settle_canary, every_s, "the canary cannot be settled"),
             repeat(self.runtime.gateway.batches.poll, every_s, "batches cannot be settled"),
-            self._watch_keys(),
+            repeat(
+                self._end_calls,
+                self._settings.auth.revocation_s / 2,
+                "calls of ended keys cannot be ended",
+            ),
         ]
         if self.metrics.shared:
             tasks.append(repeat(self._flush_metrics, _FLUSH_S, "metrics cannot be written"))
@@ -469,24 +474,6 @@ class App:
     async def _flush_metrics(self) -> None:
         """Write this process's numbers to the files that all processes read."""
         self.metrics.flush()
-
-
-async def repeat(work: Callable[[], Awaitable[object]], pause_s: float, failed: str) -> None:
-    """Run ``work`` until the task is cancelled; an error is logged, and does not end the task.
-
-    Args:
-        work: called without arguments.
-        pause_s: seconds between the end of a run and the next.
-        failed: begins the line in the log, such as ``batches cannot be settled``.
-    """
-    while True:
-        try:
-            await work()
-        except RemitError as error:
-            _log.warning("%s: %s", failed, error.message)
-        except Exception:  # noqa: BLE001 - the machine may lack threads or files for a moment
-            _log.exception(failed)
-        await asyncio.sleep(pause_s)
 
 
 def _trace_of(named: Headers) -> object | None:

@@ -70,8 +70,8 @@ class ModelCalls:
     """The endpoints of a root that call models.
 
     :meth:`serve` answers HTTP requests; :meth:`admit` and :meth:`hold` are for WebSockets. Running
-    calls are remembered with their keys, so that :meth:`watch` can end those of ended keys. All
-    methods run in one event loop.
+    calls are remembered with their keys, so that
+    :meth:`end_calls_of_ended_keys` can end them. All methods run in one event loop.
 
     Args:
         gateway: admits, records and settles the calls.
@@ -233,21 +233,15 @@ class ModelCalls:
             self._running.pop(socket, None)
             share.end()
 
-    async def watch(self, every_s: float) -> None:
-        """Cancel the calls of keys that were revoked or have expired, every ``every_s`` seconds.
+    async def end_calls_of_ended_keys(self) -> None:
+        """Cancel the running calls of keys that were revoked or have expired.
 
-        Runs until it is cancelled. A cancelled call is answered 401, and recorded; the task of a
-        WebSocket is cancelled too.
-
-        Args:
-            every_s: seconds between two checks.
+        A cancelled call is answered 401, and recorded; the task of a WebSocket is cancelled too.
         """
-        while True:
-            await asyncio.sleep(every_s)
-            ended = set(filter(self._authenticator.has_ended, {*self._running.values()}))
-            for request, token in [*self._running.items()] if ended else ():
-                if token in ended:
-                    request.stop(KEY_ENDED)
+        ended = set(filter(self._authenticator.has_ended, {*self._running.values()}))
+        for request, token in [*self._running.items()] if ended else ():
+            if token in ended:
+                request.stop(KEY_ENDED)
 
     async def _kept(self, asked: PromptRequest, identity: Identity) -> PromptRequest:
         """Return the request with the stored turns that the request continues; record a refusal.

@@ -15,6 +15,7 @@ from uvicorn import Server
 
 from remit.gateway import SHUTTING_DOWN
 from remit.kernel.errors import RemitError
+from remit.kernel.periodic import repeat
 from remit.server.current import Current
 from remit.server.sockets import http_config
 
@@ -103,7 +104,7 @@ class HttpServer(Server):
 
         async def after(earlier: asyncio.Task[str] | None) -> str:
             if earlier is not None:
-                await earlier
+                await asyncio.wait({earlier})  # Its failure is its own callers'.
             self._waiting = None
             return await self.current.reload(self.config, self.server_state)
 
@@ -112,12 +113,10 @@ class HttpServer(Server):
         return task
 
     async def _follow(self) -> None:
-        """Reload whenever the policy or the prices of the root have changed."""
-        while True:
-            await asyncio.sleep(_CHECK_INTERVAL_S)
-            with contextlib.suppress(RemitError, OSError):  # The ledger may answer again.
-                if await asyncio.to_thread(self.current.is_behind) and await self.reload():
-                    await asyncio.sleep(_RELOAD_RETRY_S)
+        """Reload if the policy or the prices of the root have changed."""
+        with contextlib.suppress(RemitError, OSError):  # The ledger may answer again.
+            if await asyncio.to_thread(self.current.is_behind) and await self.reload():
+                await asyncio.sleep(_RELOAD_RETRY_S)
 
     def from_elsewhere(self, work: Callable[[], Any]) -> None:
         """Schedule ``work`` in the event loop; called from another thread. Does not wait.
@@ -155,7 +154,9 @@ class HttpServer(Server):
             sockets: open sockets; ``None`` to open those of the configuration.
         """
         await super().startup(sockets)
-        self._follows = asyncio.create_task(self._follow())
+        self._follows = asyncio.create_task(
+            repeat(self._follow, _CHECK_INTERVAL_S, "changes of the root cannot be followed")
+        )
         if self._told is not None:
             self._told()
 

@@ -92,9 +92,15 @@ class SqliteStore(Store):
                     next_step="If there was a ledger, find it or restore a copy: a new ledger does "
                     "not continue the old one. `remit init` creates a new one.",
                 )
-            self._writer = connect(path, lock_timeout_s, require)
-            self._reader = connect(path, lock_timeout_s, require)
-            self._same = SameFile(path, self._writer)
+            with contextlib.ExitStack() as opened:
+                self._writer = opened.enter_context(
+                    contextlib.closing(connect(path, lock_timeout_s, require))
+                )
+                self._reader = opened.enter_context(
+                    contextlib.closing(connect(path, lock_timeout_s, require))
+                )
+                self._same = SameFile(path, self._writer)
+                opened.pop_all()
         except OSError as error:
             raise LedgerError(
                 f"The ledger {path} cannot be opened: {error.strerror or error}.",

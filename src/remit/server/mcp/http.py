@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 
 from remit.gateway.auth import Identity, token_from_headers
 from remit.kernel.errors import ConfigError, RemitError
+from remit.kernel.periodic import repeat
 from remit.kernel.settings import McpEndpointSettings
 from remit.runtime import Runtime
 from remit.server.authentication import Authenticator, open_keys
@@ -149,7 +150,9 @@ class _Application:
             for manager in self._managers.values():
                 await running.enter_async_context(manager.run())
             watching = [
-                asyncio.ensure_future(sessions.watch(self._sweep_s))
+                asyncio.ensure_future(
+                    repeat(sessions.sweep, self._sweep_s, "open MCP sessions cannot be checked")
+                )
                 for sessions in self._sessions.values()
             ]
             await send({"type": "lifespan.startup.complete"})

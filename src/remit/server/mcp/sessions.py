@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import time
@@ -148,22 +147,7 @@ class SessionGuard:
             return None  # the SDK answers another caller that there is no such session
         return known
 
-    async def watch(self, every_s: float) -> None:
-        """End sessions and requests of invalid tokens every ``every_s`` seconds until cancelled.
-
-        Errors are logged and the check is repeated.
-
-        Args:
-            every_s: seconds between two checks.
-        """
-        while True:
-            await asyncio.sleep(every_s)
-            try:
-                await self._sweep()
-            except Exception as error:  # noqa: BLE001 - it must try again, whatever it was
-                _log.error("open MCP sessions cannot be checked: %s", type(error).__name__)
-
-    async def _sweep(self) -> None:
+    async def sweep(self) -> None:
         """End sessions and requests of invalid tokens; forget idle sessions."""
         tokens = {session.token for session in self._sessions.values()}
         tokens |= set(self._requests.values())

@@ -65,8 +65,10 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         waiting = asyncio.create_task(begun.wait())
-        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
+        try:
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
         if not begun.is_set():
             response = task.result()
             if response.outcome is not RouteOutcome.SUCCESS:

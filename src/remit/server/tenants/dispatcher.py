@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 from remit.gateway.auth import CREDENTIAL_HEADERS, agent_secret, tenant_of_key, token_from_headers
 from remit.kernel.errors import RemitError
+from remit.kernel.periodic import repeat
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
 from remit.runtime import Runtime
@@ -23,7 +24,7 @@ from remit.runtime.tenants import (
     tenant_names,
 )
 from remit.server import request
-from remit.server.app import App, repeat
+from remit.server.app import App
 from remit.server.guard import replayed
 from remit.server.refusals import HttpError
 from remit.server.replies import (
