@@ -231,8 +231,7 @@ def fork_ledger(
 ) -> dict[str, Any]:  # fmt: skip
     """Continue from an older copy under a new origin, after all newer copies were lost.
 
-    If entries are known to be lost, a declined confirmation aborts the command. If none are, none
-    is asked for.
+    If entries are known to be lost, the command asks for confirmation, and ends without one.
 
     Returns:
         ``entry_id``, ``old_origin``, ``old_size``, ``entries``, ``verifier_key`` and
