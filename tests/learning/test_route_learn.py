@@ -167,6 +167,7 @@ def test_a_grader_that_fails_gives_no_grade(pair: Pair, tmp_path: Path) -> None:
     assert done["graded"] == 0
     assert done["missing"] == ["No prompt has graded answers of all models."]
     assert "no-such-program is not found" in refusal(root, "--test", "no-such-program", "--yes")
+    assert "is not a function" in refusal(root, "--code", "json:__name__", "--yes")
 
 
 def test_each_refusal_names_the_next_command(pair: Pair, tmp_path: Path) -> None:

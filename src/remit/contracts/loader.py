@@ -174,7 +174,7 @@ class ContractLoader:
         """
         return self._examined()[0]
 
-    def beside(self) -> _Problems:
+    def further_ids(self) -> _Problems:
         """Return the ids of the contracts in the folders after the first.
 
         The ids are sorted. The files are not checked.

@@ -456,6 +456,9 @@ class GatewayPort(Protocol):
         Args:
             request: the call.
             on_text: receives the answer's text piece by piece; ``None`` for the response alone.
+
+        Raises:
+            LedgerError: the call cannot be recorded.
         """
         ...
 

@@ -91,7 +91,7 @@ def _own_contracts(contract_id: str, contracts: ContractLoader) -> dict[str, dic
     A contract that cannot be loaded is left out; the order that needs it reports the error.
     """
     found = {}
-    for name in sorted({contract_id, *contracts.beside()}):
+    for name in sorted({contract_id, *contracts.further_ids()}):
         try:
             contract = contracts.load(name)
             pack = contracts.load_pack(contract.prompt_pack_id)

@@ -200,16 +200,15 @@ def load_grader(place: str) -> Callable[[str, str], float | None]:
     """Return a Python function that grades answers.
 
     The module is imported, and the working directory is added to ``sys.path``. An exception of the
-    function, and a value outside of 0 to 1, give ``None``, which is no grade; so does an object
-    that is not callable. Another error of the module than ImportError, AttributeError and
-    ValueError is raised unchanged.
+    function, and a value outside of 0 to 1, give ``None``, which is no grade. Another error of the
+    module than ImportError, AttributeError and ValueError is raised unchanged.
 
     Args:
         place: ``module:function``. The function takes prompt and answer as texts, and returns a
             number from 0 to 1, a truth value, or ``None``.
 
     Raises:
-        InvalidInputError: there is no such name in the module, or the import fails.
+        InvalidInputError: there is no such function in the module, or the import fails.
     """
     module, _, name = place.partition(":")
     if "" not in sys.path:
@@ -221,6 +220,10 @@ def load_grader(place: str) -> Callable[[str, str], float | None]:
             f"{place!r} cannot be imported: {error}.",
             next_step="Write module:function, and run the command in the module's directory.",
         ) from error
+    if not callable(function):
+        raise InvalidInputError(
+            f"{place!r} is not a function.", next_step="Name a function of prompt and answer."
+        )
 
     def grade(prompt: str, answer: str) -> float | None:
         try:

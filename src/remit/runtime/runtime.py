@@ -377,6 +377,9 @@ class Runtime(Closeable):
         """Return the present state of the root that its gates check. No gate runs.
 
         The gates are run by :func:`remit.packages.check_gates`.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return gate_context(self.root, self.ledger, self.loaded)
 

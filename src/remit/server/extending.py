@@ -56,10 +56,9 @@ class ExtensionRoutes(Protocol):
     async def answer(
         self, caller: AuthenticatedRequest, body: Body, asked: PromptRequest, request: Request
     ) -> None:
-        """Answer a request after the caller was authenticated and the body read.
+        """Write the answer to a counted request, whose caller was authenticated before.
 
-        The answer is written to ``request``; nothing is returned. The request was counted and its
-        caller authenticated before; errors other than HttpError are answered with 500 or 503.
+        Errors other than HttpError are answered with 500 or 503.
 
         Args:
             caller: the authenticated request.

@@ -197,7 +197,7 @@ class Relay:
 
         Raises:
             RemitError: the stream cannot be translated.
-            HttpError: as :meth:`break_off`.
+            HttpError: the call failed, and its answer is not an event stream (audio).
         """
         comment = self._comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:

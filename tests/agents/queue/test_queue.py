@@ -88,6 +88,10 @@ def test_the_same_key_is_one_order_however_often_it_is_submitted(ledger: LedgerC
         bench.submit("Two.", key="invoice-7")
     assert bench.state(first) == "completed"
     assert len(list(ledger.query(event_type="ORDER_SUBMITTED"))) == 2
+    ledger.erase(session_id=claim.session_id, reason="asked")
+    assert bench.submit("Two.", key="invoice-7") == first, "an erased task is not compared"
+    with pytest.raises(InvalidInputError, match="used for other work"):
+        bench.submit("Two.", key="invoice-7", user_id="ann")
     bench.check()
 
 

@@ -95,10 +95,7 @@ class Approval:
         return self.state == "granted" and not self.used_by and not is_expired(self.expires_at)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name as plain data, with content as read.
-
-        The keys are the names above, in that order.
-        """
+        """Return the attributes by name as plain data, with content as read."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

@@ -323,7 +323,8 @@ class ApprovalQueue:
                 None for the requested ones. Required if an earlier answer has changed the
                 arguments. Ignored for a denial.
             until: time at which an unused grant expires, at most and by default ``[approvals]
-                valid_s`` from now; of several grants the earliest counts. Ignored for a denial.
+                valid_s`` from now; local time without a zone. Of several grants the earliest
+                counts. Ignored for a denial.
             person: the person behind the name, see :meth:`person_behind`: two names of one person
                 are one vote. The name itself if empty.
             subject_id: the person to whom the decision relates; the request's subject if empty.

@@ -104,7 +104,7 @@ class OrderQueue:
     def require_same_work(self, order_id: str, wanted: Submission) -> None:
         """Raise InvalidInputError if an order was submitted with another kind, task or user.
 
-        A task that was erased counts as the same work, whatever its kind and user.
+        An erased task is not compared.
 
         Args:
             order_id: the order.
@@ -116,9 +116,8 @@ class OrderQueue:
             LedgerError: the ledger cannot be read.
         """
         data = self.submission(order_id).metadata
-        if isinstance(data["task"], Erased):
-            return
-        recorded = data["kind"], data["task"], data.get("user_id", "")
+        task = wanted.task if isinstance(data["task"], Erased) else data["task"]
+        recorded = data["kind"], task, data.get("user_id", "")
         if recorded != (wanted.kind, wanted.task, wanted.user_id):
             raise InvalidInputError(
                 f"The key of the order {order_id} was used for other work.",
@@ -346,6 +345,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order is completed or cancelled.
+            InvalidInputError: ``by`` contains a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
 
@@ -376,6 +376,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order runs, waits for a person, is paused, or has ended.
+            InvalidInputError: ``by`` contains a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
 
@@ -398,6 +399,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order is not paused.
+            InvalidInputError: ``by`` contains a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
 
@@ -423,6 +425,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order is not set aside.
+            InvalidInputError: ``by`` contains a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
 

@@ -365,7 +365,7 @@ def json_digest(value: Any) -> str:
     """Return the SHA-256 of a JSON value in the form of :attr:`Tool.digest`, 64 hex digits.
 
     Args:
-        value: any JSON value.
+        value: any JSON value; another raises TypeError.
     """
     try:
         return sha256_hex(canonical_json(value))

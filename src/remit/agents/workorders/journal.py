@@ -462,7 +462,7 @@ def trace_hash(
         ledger: contains the entries.
         work_order_ids: the orders.
         before: id of the entry that contains the hash; later entries, such as a late answer to an
-            abandoned call, are excluded. None includes all.
+            abandoned call, are excluded. None includes all; another text raises ValueError.
 
     Raises:
         LedgerError: the ledger cannot be read.

@@ -64,19 +64,21 @@ def erase(
 ) -> Answer:  # fmt: skip
     """Erase content permanently. Records, hash chain and old proofs stay valid.
 
-    An erasure of one entry also erases copies of its content in other entries of the session,
-    and texts there that quote a longer part of it.
+    An erasure of one entry also erases copies of its content in other entries of the session, and
+    texts there that quote a longer part of it. Proposals and learned packages lose the content too.
 
     Returns:
         ``erased`` (True if it was done), ``erasure_id`` (None without --yes), the numbers of
-        ``values`` and ``entries``, the ``sessions``, and ``remainder``: the reason why bytes remain
-        in the database files, or None.
+        ``values`` and ``entries``, the ``sessions``, and ``remainder``: the reason why bytes
+        remain in the database files, or None.
 
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.
         LedgerError: there is nothing to erase, the entry is unknown or cannot be erased, or the
             ledger cannot be read or written.
         LeaseBusyError: another process changes the segments.
+        PackageError: the content is erased, but a learned package that holds it cannot be
+            changed now; the next opening of the root tries again.
     """
     from remit.runtime.installation import forget_erased
 
@@ -101,13 +103,17 @@ def retain(
 ) -> Answer:
     """Erase content older than [ledger.retention_days] for its event class.
 
+    Without --yes the numbers are shown, and nothing is erased.
+
     Returns:
-        For a single erasure, the keys of `ledger erase`; else ``erasures``, a list of such objects,
-        empty if nothing is old enough.
+        For a single erasure, the keys of `ledger erase`; else ``erasures``, a list of such
+        objects, empty if nothing is old enough.
 
     Raises:
         InvalidInputError: entries are archived, and no segments are given.
         LeaseBusyError: another process changes the segments.
+        LedgerError: the ledger cannot be read or written.
+        PackageError: as for `ledger erase`.
     """
     from remit.runtime.installation import forget_erased
 

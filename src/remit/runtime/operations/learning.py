@@ -84,6 +84,11 @@ def judge_answers(
     ID is the id of an exchange. A grade is feedback with the source `judge`; it is used if no
     person or program graded the answer. Answers that this judge already graded are skipped.
 
+    Returns:
+        ``judges``, the fields of each :class:`~remit.learning.judges.JudgeReport`; after
+        grading, only of the judge that graded, with its name ``judge`` and the fields of
+        :class:`~remit.learning.judges.Judged`.
+
     Raises:
         InvalidInputError: ids and a contract are given.
         RemitError: an id names no exchange, or no model is reachable.
@@ -198,6 +203,12 @@ def search_prompt(
     The search uses exchanges that are not held out. The best candidate is then tested once on the
     held-out exchanges, and only this test decides. If the budget runs out or the process is killed,
     run the command again to continue; recorded answers are not paid for twice.
+
+    Returns:
+        ``contract_id``; ``search``, the fields of :class:`~remit.learning.prompts.Found`;
+        ``missing``, sentences that say why there is no proposal; ``unused_references``; and
+        ``proposal_id``, empty without a proposal. If the search found additions, also
+        ``held_out``, ``effect`` and ``gate``.
 
     Raises:
         InvalidInputError: a proposal has no reason, the model has no provider, or the search
@@ -393,6 +404,11 @@ def replay_change(
     If the budget runs out or the process is killed, run the command again to continue; no call is
     paid for twice.
 
+    Returns:
+        The report of :func:`~remit.runtime.replays.replay_report`; without --attribute also
+        ``kept``, the path of the file that a repetition continues. With --queue only
+        ``order_id``; nothing is asked then.
+
     Raises:
         InvalidInputError: the change or the model is missing, or they contradict each other.
         RemitError: the contract or the proposal is unknown, or no model is reachable.
@@ -442,8 +458,12 @@ def propose_boundary(
 ) -> dict[str, Any]:  # fmt: skip
     """Propose a contract's limits or model, if a replay of held-out exchanges shows that it helps.
 
+    Returns:
+        The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
+
     Raises:
-        InvalidInputError: no change is given, the answers cannot be graded, or the budget ended.
+        InvalidInputError: no change is given, the answers cannot be graded, or the budget
+            ended.
         ProposalError: the replay does not show that the change helps.
         RemitError: the contract is unknown, or no model is reachable.
     """

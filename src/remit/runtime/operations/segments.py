@@ -189,8 +189,8 @@ def import_ledger(
 ) -> dict[str, Any]:  # fmt: skip
     """Import an export (jsonl) into an empty ledger.
 
-    Every line is verified, and all entries are imported or none. Without --key no signature is
-    checked.
+    Every line is verified, and all entries are imported or none. Budgets are then rebuilt from the
+    entries; keys are not imported. Without --key no signature is checked.
 
     Returns:
         The numbers of ``entries``, ``contents`` and ``erased`` values; ``checkpoint``, which is
@@ -230,6 +230,8 @@ def fork_ledger(
     is_sure: bool = field("Do not ask for confirmation.", False, flag="--yes"),
 ) -> dict[str, Any]:  # fmt: skip
     """Continue from an older copy under a new origin, after all newer copies were lost.
+
+    If entries are known to be lost, the command asks for confirmation, and ends without one.
 
     Returns:
         ``entry_id``, ``old_origin``, ``old_size``, ``entries``, ``verifier_key`` and

@@ -133,7 +133,7 @@ class Place:
             ledgers.rename_ledger_file(Path(self.location), Path(to.location), timeout_s)
 
     def is_own(self, owner: VerifierKey) -> bool:
-        """Return False if nothing is there, and True if the ledger belongs to a key.
+        """Return True if the ledger belongs to ``owner``; False if there is none.
 
         Args:
             owner: the tenant's key, as the host recorded it.

@@ -79,16 +79,16 @@ def recover_tenant(host: TenantHost, name: str) -> None:
 
 
 def removed_before(host: TenantHost, name: str) -> tuple[int, str, str] | None:
-    """Finish a recorded removal, and return the result of :func:`remove_tenant`.
-
-    The rest of the tenant's root is deleted.
+    """Finish a recorded removal: delete the rest of the tenant's root and its ledgers.
 
     Args:
         host: host of the tenant.
         name: name of the removed tenant.
 
     Returns:
-        ``None`` if no removal is recorded, or if a copy of the tenant's root was restored.
+        The entries under the last head of the tenant's log, the id of the host's entry with that
+        head (empty without one), and the id of ``TENANT_REMOVED``. ``None`` if no removal is
+        recorded, or if a copy of the tenant's root was restored.
 
     Raises:
         RemitError: another process is removing the tenant, or its root cannot be deleted.

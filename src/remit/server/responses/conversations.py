@@ -247,7 +247,8 @@ class Conversations:
         """Erase deleted items of a conversation that a deleted call was the last to show. Blocks.
 
         Items that are archived or already erased are skipped. Nothing is done if the call belongs
-        to no conversation of the caller. The erasure is recorded in the caller's name.
+        to no conversation of the caller, or the conversation's last entry is archived. The erasure
+        is recorded in the caller's name.
 
         Args:
             call: the ``EXCHANGE`` of the deleted call.
@@ -257,11 +258,10 @@ class Conversations:
             LedgerError: the ledger cannot be read or written.
         """
         name = call.metadata.get("conversation_id", "")
-        head = self._turns.find(name, owner_of(caller.identity)) if name else None
-        if head is None:
-            return
-        with contextlib.suppress(ErasedItemsError, ErasureError, EntryArchivedError):
-            entries, texts = self._turns.unshown(head)
+        skipped = (ErasedItemsError, ErasureError, EntryArchivedError, HttpError)
+        with contextlib.suppress(*skipped):  # The HttpError says that the last entry is archived.
+            head = self._turns.find(name, owner_of(caller.identity)) if name else None
+            entries, texts = self._turns.unshown(head) if head is not None else ([], [])
             if texts:
                 self._ledger.withdraw(
                     entries, texts=texts, requested_by=caller.identity.name,

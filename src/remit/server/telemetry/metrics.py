@@ -283,7 +283,8 @@ class CallMetrics:
     def refresh(self) -> None:
         """Flush, and set the gauges to the current states of the watched circuit breakers.
 
-        If several breakers share a label, the worst state is shown.
+        If several breakers share a label, the worst state is shown. An error of ``breakers`` is
+        raised.
         """
         self.flush()
         shown: dict[_Pair, int] = {}
@@ -301,11 +302,12 @@ class CallMetrics:
         """Return all metrics in Prometheus' text format, and its content type.
 
         Do not call this on the event loop: reading the watched numbers may block. Sums are flushed
-        first. If several processes count together, files of dead processes' gauges are deleted.
+        first. An error of ``breakers`` is raised. If several processes count together, files of
+        dead processes' gauges are deleted.
 
         Args:
-            tenant: show only the series with this label, if several processes count together; empty
-                for all.
+            tenant: show only the series with this label, if several processes count together;
+                empty for all.
         """
         self.refresh()
         if not self.shared:
