@@ -132,7 +132,8 @@ class Batch(ABC):
         """Have all open stages write, insert the collected rows, run a portable statement, and
         return its rows.
 
-        The engine's own exception (:attr:`ENGINE_ERRORS`) is raised if it refuses a statement.
+        The engine's own exception (:attr:`ENGINE_ERRORS`) is raised if it refuses a statement. Let
+        it pass: the unit is then undone, and its submitter gets LedgerWriteError.
 
         Args:
             sql: the statement, with ``?`` placeholders.

@@ -140,7 +140,13 @@ class Batch:
 
     @staticmethod
     def is_line(text: bytes) -> bool:
-        """Return True if ``text``, without its line break, is the line of an entry or a proof."""
+        """Return True if ``text`` has the form of a line that :meth:`to_bytes` writes.
+
+        Nothing is verified.
+
+        Args:
+            text: a line without its line break.
+        """
         try:
             found = load_unique(text)
         except JsonTextError:

@@ -160,10 +160,11 @@ class LedgerKey(KeyFiles):
         self._origin = origin
 
     def create(self) -> list[Path]:
-        """Make the key if there is none; return the paths of the new files, else an empty list.
+        """Make the key if there is no private key; return the paths of the new files, or ``[]``.
 
-        The name of a new key is the origin by the settings, or ``remit.local/`` and 16 random hex
-        digits. An existing key is read and checked. Other processes wait meanwhile.
+        An older verifier key is then replaced. The name of a new key is the origin by the settings,
+        or ``remit.local/`` and 16 random hex digits. An existing key is read and checked. Other
+        processes wait meanwhile.
 
         Raises:
             LedgerKeyError: the files cannot be written or read, the origin cannot be a key's name,

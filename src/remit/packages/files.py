@@ -162,12 +162,14 @@ def disk_errors() -> Iterator[None]:
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     """Write a new or existing file durably: a crash leaves the old content or the new.
 
-    A pipe or device is written in place. Only one process may write a path at a time.
+    A pipe or device is written in place, and a symbolic link is replaced. Only one process may
+    write a path at a time.
 
     Args:
         path: the file, in an existing folder.
         data: the new content.
-        mode: the file's mode, whatever the umask; ``None`` to apply the umask.
+        mode: the file's mode, whatever the umask; ``None`` for the umask's. The old file's mode is
+            not kept.
 
     Raises:
         OSError: the file cannot be written; the old one stays.

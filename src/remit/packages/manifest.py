@@ -162,8 +162,7 @@ def _manifest(value: Any) -> Manifest:
 
 
 def read_manifest(data: bytes, source: str, *, check: bool = True) -> Any:
-    """Return the JSON value of a manifest, in which all numbers are whole; no :class:`Manifest` is
-    made.
+    """Return the JSON value of a manifest; no :class:`Manifest` is made.
 
     Args:
         data: the file's bytes.
@@ -172,7 +171,8 @@ def read_manifest(data: bytes, source: str, *, check: bool = True) -> Any:
             understands alike.
 
     Raises:
-        PackageError: the bytes are not strict JSON, or with ``check`` not a valid manifest. The
+        PackageError: the bytes are not strict JSON, hold a number such as 1.5, 1.0 or 1e3
+            (``manifest_number``), or with ``check`` are not a valid manifest. The
             message begins with ``source`` and the field of the first problem; the next step gives
             the expected value.
     """

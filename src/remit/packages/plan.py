@@ -126,8 +126,9 @@ def make_plan(
         root: the root's directory.
         ledger_path: the ledger's file, relative to the root or absolute, or its URL.
         by: the acting person or program.
-        approve: True to approve permissions that the installed versions do not have.
-        dev: True to approve the permissions of packages that were never installed here.
+        approve: True to approve all new permissions: those that the installed version does not
+            have, and those of a first install. Packages that Remit ships need no approval.
+        dev: True to approve the permissions of first installs only.
 
     Raises:
         PackageError: an error of :func:`~remit.packages.dependencies.in_order` (such as

@@ -152,6 +152,8 @@ class OpenRoot(RootPort):
     def gate_context(self) -> GateContext:
         """Return the present state of the root that its gates check. No gate runs.
 
+        The context's ledger is this object's, which the caller does not close.
+
         Raises:
             RemitError: the root or its settings cannot be used.
             LedgerError: the ledger cannot be opened.

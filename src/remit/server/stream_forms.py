@@ -19,8 +19,9 @@ _JSON = "application/json"
 def reframed(endpoint: Endpoint, request: Request) -> Request:
     """Return a request whose answer has the form that its path demands.
 
-    Gemini's ``generateContent`` without ``alt=sse`` gets :class:`ArrayRequest`, Bedrock's paths get
-    :class:`FrameRequest`. Any other request is returned itself.
+    Gemini's paths of ``generateContent`` and ``streamGenerateContent`` without ``alt=sse`` get
+    :class:`ArrayRequest`, Bedrock's paths get :class:`FrameRequest`; both leave an answer that is
+    no stream unchanged. Any other request is returned itself.
 
     Args:
         endpoint: the endpoint of the path.

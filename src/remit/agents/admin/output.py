@@ -27,7 +27,9 @@ _MIN_CHARACTERS = 64  # An id or a time is never cut.
 
 @dataclass(frozen=True)
 class Toolset:
-    """Tools that are methods, and the data they read.
+    """A base class whose subclasses hold tools as methods, and the data that the tools read.
+
+    A method decorated with ``@tool`` is a tool; :meth:`tools` returns them bound to the object.
 
     Attributes:
         ledger: the ledger.

@@ -34,10 +34,10 @@ def new_seat(queues: tuple[str, ...]) -> str:
 
 
 class Seats:
-    """The workers of a ledger.
+    """The workers of a ledger: which hold a lease, and which running orders are of dead ones.
 
-    A seat is the lease name of a worker. The object holds no state of its own; every method reads
-    the database.
+    A seat is the lease name of a worker. The object takes no seat and holds no state of its own;
+    every method reads the database.
 
     Args:
         ledger: the ledger, with the leases in its database.

@@ -256,7 +256,8 @@ class RecordedOrder:
     def plan_step(self) -> PlanStep:
         """The step that the order was planned from.
 
-        Fields that the order took from its turn are not in its input.
+        Its input lacks the fields that the order took from its turn. A token budget that the step
+        left open is the one that the order got.
 
         Raises:
             InvalidInputError: a recorded limit is not a number in range.

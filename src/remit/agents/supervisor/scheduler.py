@@ -116,6 +116,9 @@ class Scheduler:
     def remaining_effects(self, *, answered: bool) -> list[Effect]:
         """Return the effects of tools that the turn leaves for the next prompt, carried and own.
 
+        Of all but the last 50, only open outcomes remain: unknown, not repeatable and without a
+        person's decision. A call that a person allowed to run again, and that ran, is left out.
+
         Args:
             answered: True if the answer was delivered; then only open outcomes remain.
 

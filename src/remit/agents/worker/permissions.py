@@ -54,8 +54,9 @@ class Permissions:
         """Return a person's decision on a call: a refusal for the model, or a permit.
 
         One of the two is None. If nobody has decided, the listener gets an ``ApprovalNeeded``, and
-        a request is recorded (``APPROVAL_REQUESTED``) unless there is one. A grant of another
-        action gives a permit, which refuses the action when it begins.
+        a request is recorded (``APPROVAL_REQUESTED``) unless there is one. A grant under the same
+        key for another tool, definition or arguments gives a permit, which refuses the action when
+        it begins.
 
         Args:
             tool: the tool.
@@ -63,8 +64,9 @@ class Permissions:
             key: the call's idempotency key.
             began: number of times the call began without a known outcome; 0 for a new call. A grant
                 applies to this attempt only.
-            instead_of: id of an earlier order's request about the same unknown outcome; may be
-                empty.
+            instead_of: id of an earlier order's request about the same unknown outcome. The new
+                request names it and makes it void; its decision is not used. Empty if there is
+                none.
 
         Raises:
             WorkParkedError: nobody has decided yet.

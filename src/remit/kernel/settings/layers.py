@@ -334,13 +334,13 @@ def _kind_of(path: Iterable[int | str]) -> Any:
 
 
 def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str]:
-    """Return the description of each setting by dotted key.
+    """Return the description of each setting by dotted key; empty if it has none.
 
     Keys of free tables have a ``*``: ``providers.*.api_key``.
 
     Args:
         model: the section to describe; by default all settings.
-        prefix: beginning of every key.
+        prefix: put before every key as it is, such as ``providers.``.
     """
     meanings: dict[str, str] = {}
     for name, field in model.model_fields.items():
@@ -362,7 +362,7 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
     Args:
         table: the tables, nested dicts.
-        prefix: beginning of every key.
+        prefix: put before every key as it is, such as ``providers.``.
     """
     for key, value in table.items():
         if isinstance(value, dict):

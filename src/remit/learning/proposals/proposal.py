@@ -126,9 +126,9 @@ class Proposals:
         self._ledger = ledger
 
     def archive(self, proposal_id: str) -> Path:
-        """Return the path of a proposal's archive; a rollback has none.
+        """Return the path of a proposal's archive; the id is not looked up.
 
-        An adoption, rejection or erasure deletes the file.
+        There is no file for a rollback, nor after an adoption, rejection or erasure.
         """
         return self._folder / f"{proposal_id}.tar.gz"
 

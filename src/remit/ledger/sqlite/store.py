@@ -220,11 +220,11 @@ class SqliteStore(Store):
 
     @override
     def require_seen(self) -> None:
-        """Check without writing that the file was not replaced, and that the entries this store has
-        seen exist.
+        """Check without writing that the file was not replaced, and that the last entry this store
+        has seen is unchanged or was archived.
 
         Raises:
-            LedgerRollbackError: the file was replaced, or entries are missing or differ.
+            LedgerRollbackError: the file was replaced, or the entry is missing or differs.
             LedgerError: the database cannot be read.
         """
         self._same.require()

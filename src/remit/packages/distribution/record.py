@@ -120,7 +120,8 @@ class Distribution:
     def modules(self) -> dict[str, Path]:
         """Return the file of every module of the package, by dotted name, sorted.
 
-        Modules are files with a suffix that Python imports. Folders that cannot be read are
+        Modules are files with a suffix that Python imports, without those of ``__pycache__``; a
+        package's ``__init__`` has the package's name. Folders that cannot be read are
         skipped; nothing is imported.
         """
         suffixes = sorted(all_suffixes(), key=len, reverse=True)

@@ -337,9 +337,10 @@ def remove_old_places(host: TenantHost, name: str) -> list[str]:
 
 
 def remove_old_place(host: TenantHost, root: Root, plan: MovePlan, key: VerifierKey) -> None:
-    """Remove the old ledger of a move, record that, and delete the plan.
+    """Remove the old ledger of a move, record that with the host, and delete the plan.
 
-    A ledger that does not exist is recorded as removed. The caller holds the tenant's lock.
+    The call can be repeated. A ledger that does not exist is recorded as removed. The caller holds
+    the tenant's lock.
 
     Args:
         host: host of the tenant.
@@ -348,7 +349,8 @@ def remove_old_place(host: TenantHost, root: Root, plan: MovePlan, key: Verifier
         key: the tenant's key, as the host recorded it, to which the ledger must belong.
 
     Raises:
-        LedgerError: the ledger cannot be read or written.
+        LedgerError: the old ledger cannot be read or removed, or, after that, the host's ledger
+            cannot be written.
         LedgerKeyError: the ledger belongs to another key, or to none; nothing was deleted.
         OSError: the plan cannot be deleted.
     """

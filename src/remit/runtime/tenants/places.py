@@ -117,7 +117,8 @@ class Place:
         """Rename the ledger within its directory or database.
 
         Args:
-            to: the place with the new name. An existing file there is replaced, and an existing
+            to: the place with the new name, in the same directory or database, which is not
+                checked. An existing file there is replaced, and an existing
                 schema is refused.
             timeout_s: longest wait for writers of a file, in seconds. For a schema the wait is a
                 minute.

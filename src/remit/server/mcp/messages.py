@@ -145,11 +145,11 @@ class Batch:
                 self.answers.append(error.answer)
 
     def answer(self, answered: RequestId, answer: dict[str, Any] | None) -> None:
-        """Note the answer to a request; None for a request that the client has cancelled.
+        """Add the answer to a request to the answers of the batch; nothing is sent.
 
         Args:
-            answered: id of the request; unknown ids are ignored.
-            answer: the message to send.
+            answered: id of the request, which no longer waits.
+            answer: the message; None, if the client has cancelled the request, adds nothing.
         """
         self.waiting.discard(answered)
         if answer is not None:

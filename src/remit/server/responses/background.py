@@ -94,7 +94,8 @@ class Background:
         Raises:
             CancelledError: another request stopped the call, or the task was cancelled; the end is
                 recorded.
-            LeaseBusyError: another process runs the call.
+            LeaseBusyError: the call runs already.
+            LeaseLostError: the answer came after the call was settled as an orphan.
             LedgerError: the ledger cannot be written.
         """
         call: ResponseCall = request.keeper
