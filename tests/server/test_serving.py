@@ -28,9 +28,9 @@ from remit.kernel.errors import RemitError
 from remit.runtime import Runtime
 from remit.server import LoopbackServer
 from remit.server.app import App
-from remit.server.current import Current
+from remit.server.current_application import Current
 from remit.server.http_server import HttpServer
-from remit.server.sockets import require_loopback
+from remit.server.listener import require_loopback
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
 from tests.server.running import Served, new_session

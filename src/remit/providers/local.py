@@ -19,12 +19,12 @@ from remit.kernel.settings import LocalModelSettings
 from remit.providers.dialects import DialectError, ModelCall, error_body, read_request
 from remit.providers.local_limits import refuse_unable
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
+from remit.providers.request_bodies import WireDialect, neutral_call
 from remit.providers.sse import SseEvent
 from remit.providers.upstream_http import Timeouts
 from remit.providers.weights import file_sha256
-from remit.providers.wire.answers import stream_sum
-from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
-from remit.providers.wire_dialect import WireDialect, neutral_call
+from remit.providers.wire.endpoint_table import CHAT, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire.readers import stream_sum
 
 _LONGEST_STEP_S = 60.0  # Reading a full context window cannot be interrupted.
 _IN_TURN: Any = object()

@@ -13,7 +13,7 @@ from remit.agents.supervisor import TurnCancelledError, TurnResult
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerError
 from remit.runtime.agent import Agent
-from remit.runtime.conversation import Conversation
+from remit.runtime.agent_session import Conversation
 
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime

@@ -24,10 +24,10 @@ from remit.server.serving import serve
 
 if TYPE_CHECKING:
     from remit.server.loopback import LoopbackServer
-    from remit.server.replay import ReplayServer
+    from remit.server.replay_server import ReplayServer
 else:
     __getattr__ = lazy_names(  # both take long to import
-        __name__, {"loopback": "LoopbackServer", "replay": "ReplayServer"}
+        __name__, {"loopback": "LoopbackServer", "replay_server": "ReplayServer"}
     )
 
 __all__ = ["LoopbackServer", "ReplayServer", "serve"]

@@ -11,7 +11,7 @@ from remit.kernel.loops import Closeable, start_background
 from remit.kernel.settings import ServerSettings
 from remit.runtime import Runtime
 from remit.server.app import App
-from remit.server.sockets import http_config, listen, url_of
+from remit.server.listener import http_config, listen, url_of
 
 _BACKLOG = 128
 

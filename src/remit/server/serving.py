@@ -12,9 +12,9 @@ from typing import Any
 
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.server.scratch import scratch_folder
-from remit.server.sockets import Options, listen, require_loopback, url_of
-from remit.server.workers import Workers
+from remit.server.listener import Options, listen, require_loopback, url_of
+from remit.server.server_processes import Workers
+from remit.server.temporary_folders import scratch_folder
 
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
 _ENDED_AT_ONCE = 128 + signal.SIGTERM
@@ -66,7 +66,7 @@ def serve(
             workers = Workers(settings.workers, options, listening)
             by_itself = workers.run(lambda: ready(url_of(listening)))
         else:
-            from remit.server.current import Current
+            from remit.server.current_application import Current
             from remit.server.http_server import HttpServer
 
             server = HttpServer(Current(options), started=lambda: ready(url_of(listening)))

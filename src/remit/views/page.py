@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from remit.contracts import ContractLoader
-from remit.kernel.words import count
-from remit.views import phrases, wire, wording
+from remit.kernel.message_text import count
+from remit.views import phrases, wire_text, wording
 from remit.views.examples import examples_of, prompt_parts
 from remit.views.timeline import POSITIONS, timeline
 
@@ -102,7 +102,7 @@ def environment() -> Environment:
     made.tests["missing"] = wording.is_missing
     made.filters |= {
         "answer": _answer,
-        "answered": wire.answered,
+        "answered": wire_text.answered,
         "blocks": _blocks,
         "cents": wording.cents,
         "contract": phrases.contract_of,

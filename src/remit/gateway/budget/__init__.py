@@ -10,7 +10,6 @@ Start reading in :mod:`remit.gateway.budget.budgeter`.
 """
 
 from remit.gateway.budget.account import Hold, TokenUsage
-from remit.gateway.budget.accounts import Accounts
 from remit.gateway.budget.audit import (
     BudgetAudit,
     Difference,
@@ -21,7 +20,8 @@ from remit.gateway.budget.audit import (
 from remit.gateway.budget.budgeter import DebitResult, TokenBudgeter
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.projection import MONEY, OWNERS
-from remit.kernel.budget import (
+from remit.gateway.budget.reservations import Accounts
+from remit.kernel.budget_values import (
     USD_NAMES,
     Amount,
     BudgetCheckResult,

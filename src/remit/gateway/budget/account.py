@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from remit.gateway.budget.errors import BUSY_S, BudgetRefusedError
-from remit.kernel.budget import Amount, BudgetStatus, usd_of
-from remit.kernel.windows import window_at
+from remit.kernel.budget_values import Amount, BudgetStatus, usd_of
+from remit.kernel.budget_windows import window_at
 
 FIELDS = tuple(field.name for field in fields(BudgetStatus))
 """Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""

@@ -12,9 +12,9 @@ from remit.kernel.settings.interop import (
     McpServerSettings,
 )
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
+from remit.kernel.settings.learned_layer import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.oidc import OidcSettings
 from remit.kernel.settings.orders import OrderSettings, QueueSettings
-from remit.kernel.settings.proposals import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.routing import (
     ExplorationSettings,
     GuardSettings,
@@ -22,7 +22,7 @@ from remit.kernel.settings.routing import (
     RouteSettings,
     RoutingSettings,
 )
-from remit.kernel.settings.settings import (
+from remit.kernel.settings.schema import (
     AttentionSettings,
     BudgetSettings,
     GateSettings,

@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 
 from remit.ledger.contents import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.entry_reader import pages
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.raw_rows import RawContent
-from remit.ledger.reader import pages
 from remit.ledger.record import is_erasure_of
-from remit.ledger.report import VerificationReport
-from remit.ledger.state import reason_of
 from remit.ledger.store import Store
+from remit.ledger.table_checks import reason_of
+from remit.ledger.verification_report import VerificationReport
 
 _NONCE_BYTES = 32
 _UNSHOWN = "no entry is noted to show the stored value"

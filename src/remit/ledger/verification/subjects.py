@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.ledger.contents import StoredValue
-from remit.ledger.reader import chunks, marks
-from remit.ledger.report import VerificationReport
+from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.store import Store
 from remit.ledger.subjects import subjects_before
+from remit.ledger.verification_report import VerificationReport
 
 
 def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[int, int]) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from remit.server.replies import Headers
+from remit.server.asgi import Headers
 
 _VALUE = re.compile(rb"[\w-]{1,4000}\.[\w-]{43}")
 

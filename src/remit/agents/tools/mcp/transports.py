@@ -11,8 +11,8 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 
 from remit.agents.tools.mcp.connection import Transport
+from remit.agents.tools.mcp.environment import McpSecrets
 from remit.agents.tools.mcp.process import ServerProcess
-from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.kernel.settings import McpServerSettings
 
 
