@@ -95,7 +95,7 @@ def test_a_loopback_server_without_a_port_leaves_the_runtime_as_before(
     def refuse(*_: object) -> None:
         raise RemitError("There is no free port.")
 
-    monkeypatch.setattr("remit.server.loopback.listen", refuse)
+    monkeypatch.setattr("remit.server.local_server.listen", refuse)
     with Runtime.open(new_root(tmp_path / "root")) as runtime:
         observers = [*runtime.gateway.observers]
         with pytest.raises(RemitError, match="no free port"):

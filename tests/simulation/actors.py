@@ -23,7 +23,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.settings import LeaseSettings, default_settings
 from remit.ledger import LedgerEntry
 from remit.runtime import OrderWorker
-from remit.runtime.order_turns import Done
+from remit.runtime.order_attempts import Done
 from tests.simulation.database import SimulatedLedger
 from tests.simulation.invariants import Watch
 from tests.simulation.world import Process

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
-from remit.gateway.budget.account import bound_of
-from remit.gateway.budget.errors import busy
+from remit.gateway.budget.account import bound_of, busy
 from remit.gateway.budget.wait_queue import WaitingRoom
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal

@@ -30,10 +30,8 @@ from remit.server.console import (
     spend,
     verification,
 )
-from remit.server.console.approval_cache import WaitingApprovals
+from remit.server.console.caches import KeptReport, KeptUsage, WaitingApprovals
 from remit.server.console.pages import Asked, Page, Sources
-from remit.server.console.report_cache import KeptReport
-from remit.server.console.usage_cache import KeptUsage
 from tests.server.console.client import VIEWS
 
 LONG, CALLS = "SES-LONG0000000001", "SES-CALLS000000001"

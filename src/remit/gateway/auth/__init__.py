@@ -19,8 +19,15 @@ from remit.gateway.auth.agent_tokens import (
     agent_secret,
     token_from_headers,
 )
-from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
-from remit.gateway.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identity, LocalOperator
+from remit.gateway.auth.identity import (
+    PERMISSIONS,
+    ROLES,
+    AuthenticationError,
+    AuthProvider,
+    AuthUnavailableError,
+    Identity,
+    LocalOperator,
+)
 from remit.gateway.auth.key_cache import AuthLimits
 from remit.gateway.auth.key_store import KeyStore
 from remit.gateway.auth.organisations import (

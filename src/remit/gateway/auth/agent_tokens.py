@@ -20,8 +20,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from remit.gateway.auth.errors import AuthenticationError
-from remit.gateway.auth.identity import AuthProvider, Identity
+from remit.gateway.auth.identity import AuthenticationError, AuthProvider, Identity
 from remit.gateway.auth.key_store import KeyStore
 from remit.gateway.auth.virtual_key import check_text, items_of, time_text
 from remit.kernel.canonical import canonical_json

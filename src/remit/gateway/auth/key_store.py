@@ -12,8 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
-from remit.gateway.auth.identity import Identity
+from remit.gateway.auth.identity import AuthenticationError, AuthUnavailableError, Identity
 from remit.gateway.auth.key_cache import AuthLimits, KeyCache, mark
 from remit.gateway.auth.projection import record_change
 from remit.gateway.auth.virtual_key import (

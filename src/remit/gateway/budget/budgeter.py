@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.gateway.budget.account import FIELDS, Hold, TokenUsage
-from remit.gateway.budget.errors import BudgetRefusedError
+from remit.gateway.budget.account import FIELDS, BudgetRefusedError, Hold, TokenUsage
 from remit.gateway.budget.projection import BUDGETS
 from remit.gateway.budget.reservations import Accounts, of_now
 from remit.gateway.budget.resets import reset_metadata

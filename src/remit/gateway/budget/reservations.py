@@ -14,12 +14,12 @@ from remit.gateway.budget.account import (
     FIELDS,
     MINUTE_S,
     Account,
+    BudgetRefusedError,
     Hold,
     TokenUsage,
     bound_of,
     row_of,
 )
-from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.resets import window_entry
 from remit.kernel.budget_values import Amount, BudgetStatus
 from remit.ledger import Clock, LedgerEntry

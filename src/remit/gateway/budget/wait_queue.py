@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import count
 from typing import TypeVar
 
-from remit.gateway.budget.errors import BudgetRefusedError
+from remit.gateway.budget.account import BudgetRefusedError
 
 _T = TypeVar("_T")
 _FIRST_POLL_S = 0.05

@@ -13,11 +13,10 @@ from remit.ledger.schema import TABLES
 from remit.ledger.store import Store, may_have_left
 from remit.ledger.table_checks import of_other_types
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
-from remit.ledger.verification.contents import check_contents, check_steps
+from remit.ledger.verification.contents import check_contents, check_steps, check_unnamed_subjects
 from remit.ledger.verification.entries import EntryRange, as_hash, check_entries, known_entries
 from remit.ledger.verification.heads import check_heads, read_heads
 from remit.ledger.verification.processes import runner
-from remit.ledger.verification.subjects import check_unnamed_subjects
 from remit.ledger.verification.tables import (
     check_erasures,
     check_info,

@@ -45,11 +45,11 @@ from remit.server.console import (
     spend,
     verification,
 )
-from remit.server.console.approval_cache import WaitingApprovals
 from remit.server.console.assets import ASSETS, scripts, style
+from remit.server.console.caches import KeptReport, KeptUsage, WaitingApprovals
+from remit.server.console.cookies import Login
 from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
 from remit.server.console.live import Live
-from remit.server.console.login_cookies import Login
 from remit.server.console.pages import (
     Asked,
     Page,
@@ -57,9 +57,7 @@ from remit.server.console.pages import (
     View,
     templates,
 )
-from remit.server.console.report_cache import KeptReport
 from remit.server.console.sign_in import LOGIN, Entrance
-from remit.server.console.usage_cache import KeptUsage
 from remit.server.device_sign_in import PAGE
 from remit.server.refusals import HttpError
 from remit.server.request_limits import SHARE

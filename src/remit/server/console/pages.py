@@ -18,10 +18,8 @@ from remit.ledger import LedgerClient
 from remit.operations import RootPort
 from remit.runtime import Runtime
 from remit.server.asgi import Answer
-from remit.server.console.approval_cache import WaitingApprovals
 from remit.server.console.assets import address_of, style
-from remit.server.console.report_cache import KeptReport
-from remit.server.console.usage_cache import KeptUsage
+from remit.server.console.caches import KeptReport, KeptUsage, WaitingApprovals
 from remit.views import wording
 from remit.views.page import environment
 

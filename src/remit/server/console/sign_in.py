@@ -9,6 +9,7 @@ from remit.gateway.auth import KeyStore, agent_secret
 from remit.runtime import Runtime
 from remit.server.asgi import Answer, Headers, Receive, Scope
 from remit.server.authentication import DEVELOPER, Authenticator
+from remit.server.console.cookies import Login, Logins
 from remit.server.console.forms import (
     MAX_LOGIN_BYTES,
     PREFIX,
@@ -18,7 +19,6 @@ from remit.server.console.forms import (
     read_query,
     see,
 )
-from remit.server.console.login_cookies import Login, Logins
 from remit.server.console.pages import Page
 from remit.server.refusals import HttpError
 

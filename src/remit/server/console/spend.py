@@ -12,8 +12,8 @@ from remit.gateway.auth import Owner
 from remit.kernel.budget_windows import zone_of
 from remit.ledger import LedgerClient
 from remit.ledger.usage import QUARTER_S
+from remit.server.console.caches import Window, added_up
 from remit.server.console.pages import Asked, Page, Sources, View
-from remit.server.console.usage_cache import Window, added_up
 from remit.views import wording
 from remit.views.periods import Period, instant_of, periods_of, time_of
 from remit.views.usage import UsageRow, latest_quarters, quarters_between, read_usage

@@ -229,7 +229,7 @@ class Dispatcher:
 
     def _is_signed_in(self, name: str, scope: Scope) -> bool:
         """Return True if a browser shows a login that this tenant signed."""
-        from remit.server.console.login_cookies import (
+        from remit.server.console.cookies import (
             login_cookie,  # The import is slow, and no call needs it.
         )
 

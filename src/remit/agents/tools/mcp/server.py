@@ -28,8 +28,6 @@ from remit.agents.tools.definition import (
 )
 from remit.agents.tools.mcp.connection import Connection, Transport
 from remit.agents.tools.mcp.conversion import mcp_schema, mcp_tool_id, tool_output
-from remit.agents.tools.mcp.environment import McpSecrets
-from remit.agents.tools.mcp.origin import mcp_origin
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.resources import (
     ContextTool,
@@ -38,7 +36,7 @@ from remit.agents.tools.mcp.resources import (
     text_lists,
 )
 from remit.agents.tools.mcp.text_pins import PinnedTexts
-from remit.agents.tools.mcp.transports import mcp_transport
+from remit.agents.tools.mcp.transports import McpSecrets, mcp_origin, mcp_transport
 from remit.agents.tools.pins import PinnedTool, Pins
 from remit.kernel.errors import ConfigError, excerpt
 from remit.kernel.loops import Closeable, call_in_thread
