@@ -3,7 +3,7 @@
 Start reading in ``layers`` (:func:`load_settings`); ``settings`` declares most sections.
 """
 
-from remit.kernel.settings.approvals import ApprovalSettings
+from remit.kernel.settings.agent_work import ApprovalSettings, OrderSettings, QueueSettings
 from remit.kernel.settings.effective import EffectiveSettings
 from remit.kernel.settings.interop import (
     A2aSettings,
@@ -14,7 +14,6 @@ from remit.kernel.settings.interop import (
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
 from remit.kernel.settings.learned_layer import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.oidc import OidcSettings
-from remit.kernel.settings.orders import OrderSettings, QueueSettings
 from remit.kernel.settings.routing import (
     ExplorationSettings,
     GuardSettings,

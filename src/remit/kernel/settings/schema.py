@@ -6,10 +6,9 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from remit.kernel.settings.approvals import ApprovalSettings
+from remit.kernel.settings.agent_work import ApprovalSettings, OrderSettings, QueueSettings
 from remit.kernel.settings.interop import A2aSettings, McpEndpointSettings, McpServerSettings
 from remit.kernel.settings.oidc import OidcSettings
-from remit.kernel.settings.orders import OrderSettings, QueueSettings
 from remit.kernel.settings.routing import RoutingSettings
 from remit.kernel.settings.section import Section
 

