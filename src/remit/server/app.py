@@ -49,19 +49,13 @@ from remit.server.authentication import Authenticator, from_elsewhere, is_local,
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
 from remit.server.device_sign_in import DeviceSignIn
-from remit.server.endpoint_paths import (
-    call_routes,
-    deployment_of,
-    find_template,
-    paths_of,
-    served_paths,
-)
 from remit.server.extensions import ExtensionRoutes, Handler
 from remit.server.files import Files
 from remit.server.key_status import own_key_routes
 from remit.server.listener import most_connections
 from remit.server.models import ModelListing
 from remit.server.pass_through import PassThrough
+from remit.server.paths import call_routes, deployment_of, find_template, paths_of, served_paths
 from remit.server.provider_objects import ProviderDoor
 from remit.server.refusals import HttpError, refusal_of
 from remit.server.request_limits import SHARE, Share, Shares

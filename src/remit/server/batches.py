@@ -23,8 +23,8 @@ from remit.providers import ProviderError
 from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.answers import reply_upstream
 from remit.server.asgi import Receive, Scope, Send, reply_raw
-from remit.server.endpoint_paths import Handler, ObjectHandler, paths_of
 from remit.server.object_lists import list_own
+from remit.server.paths import Handler, ObjectHandler, paths_of
 from remit.server.provider_objects import ProviderDoor, refused, with_query
 from remit.server.refusals import HttpError, invalid
 from remit.server.request_context import AuthenticatedRequest

@@ -12,8 +12,8 @@ from remit.providers import ProviderResponse
 from remit.providers.wire import FILES, ObjectBody
 from remit.server.answers import reply_upstream
 from remit.server.asgi import Receive, Scope, Send, shape_of
-from remit.server.endpoint_paths import Handler, ObjectHandler, paths_of
 from remit.server.object_lists import list_own
+from remit.server.paths import Handler, ObjectHandler, paths_of
 from remit.server.provider_objects import ObjectChange, ProviderDoor, id_in, with_query
 from remit.server.upload import read_form
 

@@ -9,7 +9,7 @@ from remit.gateway import Identity
 from remit.gateway.budget import BudgetScope, BudgetStatus, TokenBudgeter, usd_of
 from remit.server.asgi import Receive, Scope, Send, reply_json
 from remit.server.authentication import Authenticator
-from remit.server.endpoint_paths import Handler, paths_of
+from remit.server.paths import Handler, paths_of
 
 _OWNERS = ("user_id", "team_id", "organisation_id")
 

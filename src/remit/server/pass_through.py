@@ -34,8 +34,8 @@ from remit.providers.wire import (
 )
 from remit.server.answers import upstream_answer
 from remit.server.asgi import Receive, Scope, Send, shape_of
-from remit.server.endpoint_paths import Handler, split_prefix
 from remit.server.object_lists import list_own
+from remit.server.paths import Handler, split_prefix
 from remit.server.provider_objects import ObjectChange, ProviderDoor, refused, with_query
 from remit.server.refusals import HttpError
 from remit.server.relay import Relay

@@ -25,7 +25,7 @@ from remit.providers.sse import SseParser
 from remit.providers.wire import RESPONSES
 from remit.server.asgi import Answer, Headers
 from remit.server.calls import ModelCalls
-from remit.server.endpoint_paths import paths_of
+from remit.server.paths import paths_of
 from remit.server.refusals import HttpError, refusal_body
 from remit.server.request_limits import Share
 from remit.server.websocket import SocketHandler, WebSocket

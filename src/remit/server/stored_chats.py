@@ -30,7 +30,7 @@ from remit.ledger import (
 from remit.providers.dialects import read_answer, read_request, write_answer, write_request
 from remit.providers.wire import CHAT, STORED_CHATS, ObjectBody
 from remit.server.asgi import Receive, Scope, Send, reply_json
-from remit.server.endpoint_paths import Handler, ObjectHandler, paths_of
+from remit.server.paths import Handler, ObjectHandler, paths_of
 from remit.server.provider_objects import ProviderDoor
 from remit.server.refusals import HttpError, invalid
 from remit.server.request_context import AuthenticatedRequest

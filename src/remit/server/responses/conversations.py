@@ -29,7 +29,7 @@ from remit.providers.wire import BodyError, object_in
 from remit.server.asgi import Receive, Scope, reply_json
 from remit.server.authentication import Authenticator
 from remit.server.content_encoding import read_decoded
-from remit.server.endpoint_paths import ObjectHandler, paths_of
+from remit.server.paths import ObjectHandler, paths_of
 from remit.server.refusals import HttpError, invalid
 from remit.server.request_context import AuthenticatedRequest
 from remit.server.responses.chain import Turns

@@ -18,7 +18,7 @@ from remit.providers import Body
 from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
 from remit.server.asgi import Answer, Receive, Scope, Send, disconnected, reply, reply_json
 from remit.server.authentication import Authenticator
-from remit.server.endpoint_paths import ObjectHandler, paths_of
+from remit.server.paths import ObjectHandler, paths_of
 from remit.server.provider_objects import ProviderDoor
 from remit.server.refusals import HttpError, invalid
 from remit.server.request_context import AuthenticatedRequest
