@@ -48,7 +48,7 @@ def compare(scratch: Path) -> Iterator[Comparison | Figure]:
 
 def _cpu_us(sessions: int, added: bool, directory: Path) -> float:
     """Microseconds of CPU for each exchange."""
-    without = mock.patch("remit.ledger.preparation.usage_of", _nothing)
+    without = mock.patch("remit.ledger.record_builder.usage_of", _nothing)
     with (
         contextlib.nullcontext() if added else without,
         LedgerClient(directory / "ledger.db") as ledger,

@@ -15,7 +15,7 @@ import time
 
 from benchmarks.appends import entry
 from benchmarks.cluster.takeover import NAME
-from remit.gateway.leases import LeaseManager, owner
+from remit.gateway.leases import LeaseManager, process_identity
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient, Transaction
 
@@ -47,7 +47,7 @@ def main() -> None:
         ledger.transact(_stay)
         return
     if what == "elsewhere":
-        owner._here = lambda: ("another-boot", "pid:[1]")
+        process_identity._here = lambda: ("another-boot", "pid:[1]")
     asyncio.run(_hold(ledger, seconds))
 
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from remit.ledger.postgres import PostgresStore, batch, schema
+from remit.ledger.postgres import PostgresStore, schema, transaction
 from remit.ledger.postgres.connection import Answer, Writer
 
 VARIABLE = "REMIT_BENCH_BATCHES"
@@ -57,7 +57,7 @@ class Batches:
 
     def watch(self) -> Self:
         """Begin."""
-        run, made = PostgresStore.run, batch.PostgresBatch.__init__
+        run, made = PostgresStore.run, transaction.PostgresBatch.__init__
 
         def watched_run(store: PostgresStore, units: Sequence[Any]) -> list[Any]:
             cpu = time.thread_time()
@@ -65,7 +65,7 @@ class Batches:
             self._note(time.time(), time.thread_time() - cpu)
             return results
 
-        def watched_init(self_: batch.PostgresBatch, *arguments: Any) -> None:
+        def watched_init(self_: transaction.PostgresBatch, *arguments: Any) -> None:
             made(self_, *arguments)
             self._here.batch, self._here.first = self_, self_.seq
 
@@ -77,8 +77,8 @@ class Batches:
 
         replaced: tuple[tuple[Any, str, Any], ...] = (
             (PostgresStore, "run", watched_run),
-            (batch.PostgresBatch, "__init__", watched_init),
-            (batch, "begin", begin),
+            (transaction.PostgresBatch, "__init__", watched_init),
+            (transaction, "begin", begin),
         )
         for owner, name, ours in replaced:
             setattr(owner, name, ours)

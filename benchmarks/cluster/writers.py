@@ -26,9 +26,9 @@ from benchmarks.cluster.inside import Batches
 from benchmarks.cluster.programs import give, wait_to_go
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
-from remit.ledger.committer import GroupCommitter
+from remit.ledger.group_commit import GroupCommitter
 from remit.ledger.postgres.connection import Writer
-from remit.ledger.preparation import prepare
+from remit.ledger.record_builder import prepare
 from remit.ledger.store import Store, Unit
 
 PENDING = (
@@ -46,7 +46,7 @@ Write = Callable[[int], Awaitable[Any]]
 
 
 class PendingStore:
-    """As much of a store as :class:`~remit.ledger.committer.GroupCommitter` needs."""
+    """As much of a store as :class:`~remit.ledger.group_commit.GroupCommitter` needs."""
 
     def __init__(self, url: str) -> None:
         self._writer = Writer(url, statement_s=60.0)

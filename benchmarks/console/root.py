@@ -95,7 +95,7 @@ def _build(place: Path, entries: int) -> None:
         script = record(runtime)
         _propose(runtime)
         writer = _Writer(runtime.ledger, entries)
-        with mock.patch("remit.ledger.batch.utc_now", writer.now):
+        with mock.patch("remit.ledger.transaction.utc_now", writer.now):
             writer.grow(script)
         runtime.ledger.checkpoint()
     finally:

@@ -17,7 +17,7 @@ from tests.support.scripted import Scripted, scripted
 
 from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.learning import held_out_sides, open_account, recorded_grader
 from remit.learning.prompts import PromptLoop, Purse

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remit.agents.supervisor.exclusions import Exclusions
+from remit.agents.supervisor.operational_loop import Exclusions
 from remit.agents.tools import Tool, current_call
-from remit.gateway.breakers import Breakers
+from remit.gateway.circuit_breakers import Breakers
 from remit.kernel.loops import run_blocking
-from remit.ledger import committer
+from remit.ledger import group_commit
 from remit.runtime import Agent, Runtime, Schedule
 from tests.support.processes import run_forked
 from tests.support.roots import new_root
@@ -48,7 +48,7 @@ class Killer:
 
 def patch(killer: Killer) -> None:
     """Count what is submitted to the ledger's writer."""
-    kind = committer.GroupCommitter
+    kind = group_commit.GroupCommitter
     submit = kind.submit
 
     def submitted(self: Any, unit: Any, *waiter: Any) -> asyncio.Future[Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Runtime, tool
-from remit.ledger import committer
+from remit.ledger import group_commit
 from remit.runtime import Agent, OrderHandle, OrderWorker
 from remit.testing import ScriptedModel, ToolUse
 
@@ -46,7 +46,7 @@ class Killer:
 
     def patch(self) -> None:
         """Count what is submitted to the ledger's writer."""
-        kind = committer.GroupCommitter
+        kind = group_commit.GroupCommitter
         submit = kind.submit
 
         def submitted(committed: Any, unit: Any, *waiter: Any) -> asyncio.Future[Any]:

@@ -15,7 +15,7 @@ from remit import Tool
 from remit.agents.sessions import Turn
 from remit.agents.supervisor import Candidate, attention, open_threads
 from remit.agents.supervisor.attention import choose, tokens_of
-from remit.agents.worker.results import count_omitted, shorten
+from remit.agents.worker.tool_results import count_omitted, shorten
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import default_settings
 from tests.support.agents import TEXT, Scripted, tools_only

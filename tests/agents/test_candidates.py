@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from remit import Runtime
 from remit.agents.supervisor import ClassificationRules
 from remit.agents.tools import Tool
-from remit.agents.worker.calls import with_distinct_ids
-from remit.agents.worker.candidates import asks_to_act, choose
-from remit.agents.worker.words import narrow_schema, only_value, schemas_for_names, stem
-from remit.kernel.installation import InstalledFiles
+from remit.agents.worker.english_words import narrow_schema, only_value, schemas_for_names, stem
+from remit.agents.worker.model_calls import with_distinct_ids
+from remit.agents.worker.tool_candidates import asks_to_act, choose
+from remit.kernel.installed_files import InstalledFiles
 from remit.testing import ScriptedModel
 from tests.support.agents import TEXT
 from tests.support.roots import new_root

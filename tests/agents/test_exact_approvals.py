@@ -18,8 +18,8 @@ import pytest
 
 from remit.agents import Approval, ApprovalError, ApprovalQueue, Permit, arguments_hash
 from remit.agents.tools import Tool
-from remit.agents.worker import permissions
-from remit.agents.worker.toolbox import Toolbox
+from remit.agents.worker import tool_permissions
+from remit.agents.worker.tool_calls import Toolbox
 from remit.agents.workorders import ApprovalNeeded
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import ApprovalSettings
@@ -562,7 +562,7 @@ def test_approvals_of_the_version_before_hold_for_what_they_name_once(
         agent = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"])
         session = agent.session()
         with monkeypatch.context() as before:
-            before.setattr(permissions, "action_fields", lambda *_: {})
+            before.setattr(tool_permissions, "action_fields", lambda *_: {})
             (waiting,) = session.turn("refund it").waiting_for
         request_id = waiting.request_id
         old = runtime.ledger.read(request_id)

@@ -13,7 +13,7 @@ import pytest
 
 from remit import Runtime
 from remit.agents.supervisor import Plan, PlanStep, TurnContext
-from remit.agents.supervisor.result import can_change
+from remit.agents.supervisor.turn_result import can_change
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
 from remit.kernel.errors import RemitError

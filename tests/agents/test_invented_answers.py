@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remit import tool
-from remit.agents.supervisor.quality import hidden_failure, unsourced
+from remit.agents.supervisor.quality_gate import hidden_failure, unsourced
 from remit.tools import ToolError
 from tests.support.agents import anthropic_runtime, tools_only
 from tests.support.wire import message, tool_use

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.agents.sessions import Marks
-from remit.agents.supervisor.exclusions import Exclusions, Outcome, failing, is_version_of
+from remit.agents.supervisor.operational_loop import Exclusions, Outcome, failing, is_version_of
 from remit.contracts import ContractLoader
 from remit.gateway.auth import Identity
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.installation import InstalledFiles, shipped_file
+from remit.kernel.installed_files import InstalledFiles, shipped_file
 from remit.learning import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.routing import find_decision, replay

@@ -14,8 +14,8 @@ import pytest
 
 from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
-from remit.cli.prompt import ShellCompleter
 from remit.cli.shared import table
+from remit.cli.shell_prompt import ShellCompleter
 from remit.ledger import LedgerClient
 from tests.cli.conftest import Run
 from tests.cli.test_agents import PROMPT, Terminal

@@ -15,7 +15,7 @@ import pytest
 
 from remit import Runtime, Tool
 from remit.agents.workorders import TextDelta
-from remit.cli.turns import TurnPrinter
+from remit.cli.turn_display import TurnPrinter
 from remit.ledger import Erased
 from remit.views.wording import call_text
 from tests.cli.conftest import Run, at_terminal

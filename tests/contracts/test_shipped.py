@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit.contracts import ContractLoader, PromptContract, PromptPack, check_examples
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.schemas import first_problem
 from tests.support.roots import new_root

@@ -27,7 +27,7 @@ _HELP = ("option", "argument", "field", "confirm")
 # Texts that state what a command or an operation of the API does, and advise nothing.
 _DESCRIPTIONS = ("server/api/call_paths.py", "ledger/events.py")
 _DESCRIBED = {
-    "ledger/erasures.py: Nothing was erased. Name the segments: `remit ledger erase … "
+    "ledger/client_erasure.py: Nothing was erased. Name the segments: `remit ledger erase … "
     "--archive DIR`.",
     "views/report_entries.py: RESET: a new window of an unchanged limit began.",
     "cli/operations.py: Query, verify, prove, move to segments and erase the ledger.",

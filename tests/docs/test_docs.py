@@ -151,7 +151,7 @@ def test_a_breach_is_named_with_its_line_and_the_door_to_use(tmp_path: Path) -> 
         "pyproject.toml": '[tool.remit.doors]\nlow = ["shelf"]\nattic = []\n',
         "src/remit/__init__.py": "",
         "src/remit/kernel/__init__.py": '"""The kernel."""',
-        "src/remit/kernel/files.py": "x = 1",
+        "src/remit/kernel/durable_files.py": "x = 1",
         "src/remit/low/__init__.py": (
             '"""The lower room."""\n'
             "if TYPE_CHECKING:\n    from remit.low.inner import late, typed\nelse:\n"
@@ -163,7 +163,7 @@ def test_a_breach_is_named_with_its_line_and_the_door_to_use(tmp_path: Path) -> 
         "src/remit/low/shelf/board.py": "class Shelf: ...",
         "src/remit/high/__init__.py": "",
         "src/remit/high/user.py": (
-            "from remit.kernel.files import x\n"
+            "from remit.kernel.durable_files import x\n"
             "from remit.low import late, shelf\n"
             "from remit.low.shelf import Shelf\n"
             "from remit.low.shelf.board import Shelf\n"

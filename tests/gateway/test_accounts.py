@@ -34,10 +34,10 @@ from remit.gateway.budget import (
     TokenUsage,
     audit_budgets,
 )
+from remit.gateway.call_transactions import StartCall
 from remit.gateway.leases import Owner
-from remit.gateway.steps import StartCall
+from remit.kernel.budget_windows import window_at
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.windows import window_at
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from tests.support.clocks import shared_clock
 from tests.support.stores import outside

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.gateway import CircuitBreakerConfig, CircuitState
-from remit.gateway.breaker import Circuit, Outcome, Permit
+from remit.gateway.circuit import Circuit, Outcome, Permit
 
 _LASTS_MS = 10_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
-from remit.kernel.budget import nano_of
+from remit.kernel.budget_values import nano_of
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse

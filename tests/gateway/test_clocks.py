@@ -26,7 +26,7 @@ from remit.gateway.budget import (
     audit_budgets,
 )
 from remit.gateway.leases import Owner
-from remit.kernel.windows import window_at
+from remit.kernel.budget_windows import window_at
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.clocks import shared_clock
 from tests.support.stores import empty, outside
@@ -184,7 +184,7 @@ def test_queries_by_time_find_what_is_in_it_when_clocks_go_back(
         for step in steps:
             at += timedelta(minutes=step)
             text = f"{at:%Y-%m-%dT%H:%M:%S}.000000Z"
-            patch.setattr("remit.ledger.batch.utc_now", lambda text=text: text)
+            patch.setattr("remit.ledger.transaction.utc_now", lambda text=text: text)
             ledger.write(LedgerEntry("NOTE", "x", "d", "r", metadata={"session_id": "S"}))
         everything = ledger.read_all()
         bounds = [_NOW + timedelta(minutes=one) for one in (-90, 0, 33)]
@@ -260,9 +260,9 @@ def test_a_step_of_the_clock_is_told(
     from remit.ledger import clock
 
     monkeypatch.setattr(clock, "WALL_WATCH", watch := clock._WallWatch())
-    monkeypatch.setattr("remit.ledger.committer.WALL_WATCH", watch)
-    monkeypatch.setattr("remit.ledger.batch.WALL_WATCH", watch)
-    monkeypatch.setattr("remit.ledger.committer._CLOCK_CHECK_S", 0)
+    monkeypatch.setattr("remit.ledger.group_commit.WALL_WATCH", watch)
+    monkeypatch.setattr("remit.ledger.transaction.WALL_WATCH", watch)
+    monkeypatch.setattr("remit.ledger.group_commit._CLOCK_CHECK_S", 0)
     ledger._committer._look_at = 0.0
     ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
     real = time.time

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from remit.gateway import LLMGateway, RouterConfig
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
 from remit.gateway.leases import Owner
-from remit.gateway.leases import owner as ownership
+from remit.gateway.leases import process_identity as ownership
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.postgres import store
 from tests.support.postgres import PostgresServer, run_sql

@@ -24,7 +24,7 @@ from remit.gateway.budget import (
     TokenBudgeter,
     audit_budgets,
 )
-from remit.gateway.budget.queue import WaitingRoom
+from remit.gateway.budget.wait_queue import WaitingRoom
 from remit.ledger import LedgerClient
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from tests.support.requests import prompt_request

@@ -23,9 +23,9 @@ from remit.gateway.budget import (
     TokenUsage,
     audit_budgets,
 )
+from remit.kernel.budget_windows import window_at
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
-from remit.kernel.windows import window_at
 from remit.ledger import LedgerClient
 from remit.providers import Body, ProviderRequest, ProviderResponse
 from remit.providers.wire import CHAT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.kernel.files import read_regular, take_lock
+from remit.kernel.durable_files import read_regular, take_lock
 
 
 def test_only_a_regular_file_is_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.kernel import json_members
+from remit.kernel import json_splice
 from remit.kernel.canonical import (
     MAX_SAFE_INTEGER,
     NotCanonicalError,
@@ -23,7 +23,7 @@ from remit.kernel.canonical import (
     exact_json,
     number_text,
 )
-from remit.kernel.json_members import elements, member, members, remove_member, set_member, spans
+from remit.kernel.json_splice import elements, member, members, remove_member, set_member, spans
 from remit.kernel.json_text import JsonTextError, dump, load, load_exact, load_unique
 
 _SPACE = st.text(" \t\n\r", max_size=3).map(str.encode)
@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
 @given(_listed(_JSON))
 def test_elements_are_the_array_and_nothing_else(array: bytes) -> None:
     found = elements(array)
-    assert found == json_members._scanned_elements(array)
+    assert found == json_splice._scanned_elements(array)
     assert [_plain(load(item)) for item in found] == _plain(load(array))
     if found:
         assert b"[" + b",".join(found) + b"]" == array

@@ -21,7 +21,7 @@ from remit.agents import OutputType
 from remit.agents.tools import Tool, ToolError
 from remit.agents.tools import tool as make_tool
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installation import shipped_file
+from remit.kernel.installed_files import shipped_file
 from remit.kernel.metaschema import _KEYWORDS, plainly_schema
 from remit.kernel.schemas import _check_schema, _fits, first_problem, problems, schema_problem
 from tests.support.soak import is_soak

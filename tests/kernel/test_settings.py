@@ -16,9 +16,9 @@ import pytest
 
 import remit
 from remit.kernel.canonical import sha256_hex
+from remit.kernel.durable_files import replacing
 from remit.kernel.errors import ConfigError
-from remit.kernel.files import replacing
-from remit.kernel.installation import OWNERSHIP_FILE, shipped_file
+from remit.kernel.installed_files import OWNERSHIP_FILE, shipped_file
 from remit.kernel.settings import default_settings, load_settings
 from remit.kernel.settings.edit import set_values
 

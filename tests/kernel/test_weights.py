@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from remit.kernel.errors import RemitError
+from remit.providers import weights as module
 from remit.providers.weights import KnownModel, WeightStore, known_models
-from remit.providers.weights import weights as module
 
 DATA = b"GGUF" + bytes(range(256)) * 100
 

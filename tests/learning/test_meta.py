@@ -11,6 +11,7 @@ import pytest
 
 from remit.contracts import ContractLoader
 from remit.learning import Estimate, ReplayResult
+from remit.learning.held_out_replay import Pair
 from remit.learning.meta import (
     EffectReader,
     attribute,
@@ -23,7 +24,6 @@ from remit.learning.meta.effects import agrees
 from remit.learning.meta.questions import answer_value
 from remit.learning.meta.requirements import criteria_requirements
 from remit.learning.proposals import Change
-from remit.learning.replay import Pair
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.learning.proposals.conftest import gain, world  # noqa: F401
 from tests.support.commands import run_remit

@@ -15,7 +15,7 @@ import pytest
 from remit import Runtime
 from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.loops import run_blocking
 from remit.learning import ChangedRequests, held_out_sides, is_held_out
 from remit.learning.proposals import Change, Learner

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.kernel.budget import LEARNING
+from remit.kernel.budget_values import LEARNING
 from remit.packages import Registry
 from remit.packages.gates import check_gates
 from remit.routing import new_request

@@ -16,7 +16,7 @@ import pytest
 from remit import Runtime
 from remit.gateway.auth import Identity
 from remit.kernel.errors import ConfigError
-from remit.kernel.installation import shipped_file
+from remit.kernel.installed_files import shipped_file
 from remit.learning import (
     KeptOnRecord,
     Sample,
@@ -29,8 +29,8 @@ from remit.learning import (
     rater_weights,
     read_samples,
 )
+from remit.learning.evidence.party_shares import SettledWeights
 from remit.learning.evidence.samples import corrects
-from remit.learning.evidence.shares import SettledWeights
 from remit.learning.signals import Window, is_below, read_signals
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.agents import anthropic_runtime

@@ -21,7 +21,7 @@ from remit.gateway import PromptRequest
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.learning import (
     KeptOnRecord,

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger.archived_ranges import Places
 from remit.ledger.contents import MAX_INFLATED_BYTES
-from remit.ledger.line_reader import MAX_LINE_BYTES
-from remit.ledger.ranges import Places
+from remit.ledger.export_reader import MAX_LINE_BYTES
 from tests.support.soak import is_soak, soak_only
 from tests.support.stores import SIGNER, outside
 

@@ -27,7 +27,7 @@ from remit.ledger import (
     remember_place,
 )
 from remit.ledger.erasure import Eraser
-from remit.ledger.preparation import prepare
+from remit.ledger.record_builder import prepare
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 

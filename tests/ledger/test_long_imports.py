@@ -9,7 +9,7 @@ import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.imports import Import
-from remit.ledger.postgres import batch, store
+from remit.ledger.postgres import store, transaction
 from tests.support.postgres import PostgresServer
 
 
@@ -28,6 +28,6 @@ def test_an_import_outlasts_the_limit_for_frozen_writers(
 
     monkeypatch.setattr(Import, "_line", slow)
     monkeypatch.setattr(store, "FROZEN_S", 0.4)
-    monkeypatch.setattr(batch, "_SILENT_NS", 50_000_000)
+    monkeypatch.setattr(transaction, "_SILENT_NS", 50_000_000)
     with LedgerClient(postgres.database()) as target:
         assert target.import_jsonl(tmp_path / "all.jsonl").entries == 10

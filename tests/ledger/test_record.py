@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.ledger import Content, LedgerClient, LedgerEntry, content
-from remit.ledger.preparation import prepare
+from remit.ledger.record_builder import prepare
 from tests.kernel.test_json_text import json_values, texts
 
 

@@ -31,7 +31,7 @@ from remit.ledger import (
     content,
 )
 from remit.ledger.exports import Format
-from remit.ledger.stores import open_store
+from remit.ledger.store_factory import open_store
 from remit.ledger.tlog import Signer
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, outside

@@ -38,7 +38,7 @@ from remit.routing import (
 )
 from remit.routing.learned_head import next_balance, steered_weight
 from remit.routing.route import route
-from remit.routing.spend import Spend
+from remit.routing.spend_controller import Spend
 from tests.routing.test_independent import Answers
 
 pytestmark = pytest.mark.any_store

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import remit
-from remit.gateway.breakers import Breakers
 from remit.gateway.budget import BudgetScope
+from remit.gateway.circuit_breakers import Breakers
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.gateway.budget import audit_budgets
-from remit.kernel.json_members import remove_member, set_member, value_at
+from remit.kernel.json_splice import remove_member, set_member, value_at
 from remit.kernel.json_text import load
 from remit.ledger import LedgerEntry, wire_body
 from tests.server.running import Served, new_session, serving

@@ -21,8 +21,8 @@ from remit.ledger.tlog import SignedCheckpoint, TlogProof, VerifierKey
 from remit.runtime import Runtime
 from remit.runtime.installation import root_tools
 from remit.server.api import api_application
-from remit.server.extending import Authenticator
-from remit.server.mcp.records import record_tools
+from remit.server.extensions import Authenticator
+from remit.server.mcp.operation_tools import record_tools
 from tests.server.asgi import AsgiRequest
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.roots import new_root

@@ -17,7 +17,7 @@ from remit.agents.sessions import SessionManager
 from remit.gateway.auth import AuthLimits, KeyStore
 from remit.runtime import Runtime
 from remit.server.api import api_application
-from remit.server.extending import Authenticator
+from remit.server.extensions import Authenticator
 from tests.support.roots import new_root
 from tests.support.stores import conversation
 

@@ -20,7 +20,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from remit.agents import OutputType, tool
-from remit.agents.supervisor.quality import QualityGate
+from remit.agents.supervisor.quality_gate import QualityGate
 from remit.agents.workorders import WorkOrder, WorkOrderConstraints, WorkOrderState, WorkOrderType
 from remit.contracts import ContractError, PromptContract
 from remit.kernel.errors import RemitError

@@ -18,8 +18,8 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from remit.server import connection as protocol
-from remit.server.extending import Answer, Request
-from remit.server.shares import Share, Shares
+from remit.server.extensions import Answer, Request
+from remit.server.request_limits import Share, Shares
 from tests.server.conftest import Serve
 from tests.server.running import Served, new_session, prompt, received, serving, statuses
 from tests.support.upstream import Upstream

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.server.sockets import listen
-from remit.server.strangers import Strangers
+from remit.server.keyless_connections import Strangers
+from remit.server.listener import listen
 from tests.server.running import Served, prompt
 from tests.support.waiting import until
 

@@ -26,7 +26,7 @@ from remit.server.console.device import change
 from remit.server.console.pages import Asked
 from remit.server.device_codes import LASTS_S, DeviceCodes, is_device_key, key_name
 from remit.server.device_sign_in import PAGE, DeviceSignIn
-from remit.server.extending import Authenticator
+from remit.server.extensions import Authenticator
 from tests.server.asgi import AsgiRequest
 from tests.server.console.client import Answered
 from tests.server.console.test_oidc import CALLBACK, PUBLIC, SECRET, Person, settings

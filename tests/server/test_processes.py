@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from remit.server.scratch import scratch_folder
+from remit.server.serving import scratch_folder
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import Events, streaming
 from tests.server.running import Served, new_session, prompt

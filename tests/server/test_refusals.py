@@ -27,11 +27,11 @@ from remit.gateway.auth import AuthUnavailableError, Identity, KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.gateway.memory import Holding, memory
 from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, Transaction
+from remit.server.asgi import read_body, refusal
 from remit.server.authentication import Authenticator
 from remit.server.refusals import REJECTED, HttpError, refusal_of, shutting_down
-from remit.server.replies import read_body, refusal
+from remit.server.request_limits import Share, Shares
 from remit.server.responses.background import too_many
-from remit.server.shares import Share, Shares
 from remit.server.tenants.open_tenants import unavailable
 from tests.server.running import FORM, Served, form, new_session, serving
 from tests.support.requests import prompt_request

@@ -11,7 +11,7 @@ import pytest
 from remit.gateway import Dispatched
 from remit.providers import Body, WireChunk
 from remit.providers.wire import CHAT, RESPONSES, stream_sum
-from remit.server.extending import Relay, Request
+from remit.server.extensions import Relay, Request
 from tests.server.running import prompt
 
 _CHAT, _MESSAGES = "openai.chat", "anthropic.messages"

@@ -30,9 +30,9 @@ from remit.kernel.settings import default_settings
 from remit.runtime import Runtime
 from remit.server import LoopbackServer
 from remit.server.app import App
-from remit.server.current import Current
+from remit.server.current_application import Current
 from remit.server.http_server import HttpServer
-from remit.server.sockets import require_loopback
+from remit.server.listener import require_loopback
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
 from tests.server.running import Served, new_session
@@ -97,7 +97,7 @@ def test_a_loopback_server_without_a_port_leaves_the_runtime_as_before(
     def refuse(*_: object) -> None:
         raise RemitError("There is no free port.")
 
-    monkeypatch.setattr("remit.server.loopback.listen", refuse)
+    monkeypatch.setattr("remit.server.local_server.listen", refuse)
     with Runtime.open(new_root(tmp_path / "root")) as runtime:
         observers = [*runtime.gateway.observers]
         with pytest.raises(RemitError, match="no free port"):

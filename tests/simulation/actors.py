@@ -16,14 +16,14 @@ from remit.gateway.budget import (
     TokenBudgeter,
     TokenUsage,
 )
+from remit.gateway.call_transactions import StartCall
+from remit.gateway.entries import dispatch_entry
 from remit.gateway.leases import LeaseManager
-from remit.gateway.records import dispatch_entry
-from remit.gateway.steps import StartCall
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import LeaseSettings, default_settings
 from remit.ledger import LedgerEntry
 from remit.runtime import OrderWorker
-from remit.runtime.order_turns import Done
+from remit.runtime.order_attempts import Done
 from tests.simulation.database import SimulatedLedger
 from tests.simulation.invariants import Watch
 from tests.simulation.world import Process

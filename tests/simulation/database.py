@@ -20,15 +20,15 @@ import psycopg
 from typing_extensions import override
 
 from remit.ledger import LedgerClosedError, LedgerConnectionError
-from remit.ledger.committer import _resolve, _Write
-from remit.ledger.outage import Outage
+from remit.ledger.client_queries import LedgerQueries
+from remit.ledger.client_writes import LedgerWrites
+from remit.ledger.group_commit import _resolve, _Write
 from remit.ledger.postgres.schema import begin
 from remit.ledger.postgres.store import FROZEN_S, PostgresStore
-from remit.ledger.queries import LedgerQueries
-from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
 from remit.ledger.sqlite.store import SqliteStore
+from remit.ledger.sqlite.transaction import RECORD_SQL, SqliteBatch
 from remit.ledger.store import Store, Unit
-from remit.ledger.writes import LedgerWrites
+from remit.ledger.store_outage import Outage
 from tests.simulation.world import Process, World
 
 __all__ = ["Database", "Faults", "SimulatedLedger"]

@@ -9,8 +9,8 @@ from unittest import mock
 
 from remit.agents.queue import TableEngine, attempts, rows
 from remit.gateway.budget import Accounts
+from remit.gateway.call_transactions import Calls
 from remit.gateway.leases import Lease, LeaseManager, manager
-from remit.gateway.steps import Calls
 from remit.ledger.postgres.store import PostgresStore
 
 __all__ = ["MUTANTS"]

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from remit.agents.queue import order as order_ids
-from remit.agents.queue import seats
+from remit.agents.queue import submission as order_ids
+from remit.agents.queue import worker_leases
 from remit.gateway import inflight
-from remit.gateway.budget import queue as waiting
-from remit.gateway.leases import manager, owner, renewal
-from remit.ledger import entry, outage, store
+from remit.gateway.budget import wait_queue as waiting
+from remit.gateway.leases import manager, process_identity, renewal
+from remit.ledger import entry, store, store_outage
 from remit.ledger.clock import WALL_WATCH
 from remit.ledger.postgres import store as postgres_store
-from remit.ledger.sqlite import batch as sqlite_batch
+from remit.ledger.sqlite import transaction as sqlite_batch
 from tests.simulation.database import batch_of
 from tests.simulation.world import Process, World
 
@@ -83,16 +83,17 @@ def in_world(world: World) -> ExitStack:
     stack = ExitStack()
     for where, name, new in (
         *((one, "time", Time) for one in (
-            manager, renewal, waiting, outage, store, postgres_store, sqlite_batch, entry,
+            manager, renewal, waiting, store_outage, store, postgres_store, sqlite_batch, entry,
         )),
         (renewal, "threading", SimpleNamespace(Thread=Thread, Lock=Free)),
         (postgres_store, "PostgresBatch", batch_of),
         (postgres_store, "secrets", chance),
-        *((one, "secrets", chance) for one in (owner, order_ids, seats)),
+        *((one, "secrets", chance) for one in (process_identity, order_ids, worker_leases)),
         *((one, "random", world.random) for one in (inflight, waiting)),
-        (owner, "_here", here), (owner, "_start_of", start_of), (owner, "_this_process", this),
-        (owner, "_exists", lambda pid: find(pid) is not None),
-        (owner, "os", SimpleNamespace(getpid=lambda: current().pid)),
+        (process_identity, "_here", here), (process_identity, "_start_of", start_of),
+        (process_identity, "_this_process", this),
+        (process_identity, "_exists", lambda pid: find(pid) is not None),
+        (process_identity, "os", SimpleNamespace(getpid=lambda: current().pid)),
         (WALL_WATCH, "went_back", lambda before, now: None),
         (renewal, "_of_this_process", _Renewals(current)),
     ):  # fmt: skip

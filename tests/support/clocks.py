@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from unittest import mock
 
-from remit.ledger.postgres.batch import PostgresBatch
 from remit.ledger.postgres.store import PostgresStore
-from remit.ledger.sqlite.batch import SqliteBatch
+from remit.ledger.postgres.transaction import PostgresBatch
 from remit.ledger.sqlite.store import SqliteStore
+from remit.ledger.sqlite.transaction import SqliteBatch
 
 __all__ = ["shared_clock"]
 

@@ -21,8 +21,8 @@ __all__ = ["Program", "run_forked", "run_program"]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     ["remit.runtime", "remit.packages", "remit.agents.supervisor", "remit.cli.serve",
-     "remit.server.current", "remit.server.http_server", "remit.server.mcp", "aiohttp.web",
-     "tests.support.upstream_answers", "tests.support.frozen"]
+     "remit.server.current_application", "remit.server.http_server", "remit.server.mcp",
+     "aiohttp.web", "tests.support.upstream_answers", "tests.support.frozen"]
 )  # fmt: skip
 
 

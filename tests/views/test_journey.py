@@ -16,8 +16,8 @@ from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.views import journey_page, journey_text, open_journey, prompt_journey
 from remit.views.entries import between_ms, place_of, plain
-from remit.views.places import Place, Places
-from remit.views.search import find_places
+from remit.views.turn_ranges import Place, Places
+from remit.views.turn_search import find_places
 from tests.views.story import SESSION, Story, tell
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from remit.contracts import ContractLoader
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.ledger import EVENTS, LedgerClient, LedgerEntry
 from remit.runtime import Runtime
 from remit.server import refusals

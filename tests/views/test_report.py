@@ -81,7 +81,7 @@ NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
 @contextmanager
 def written(after: timedelta) -> Iterator[None]:
     """Entries have this time after noon."""
-    with mock.patch("remit.ledger.batch.utc_now", return_value=instant(NOON + after)):
+    with mock.patch("remit.ledger.transaction.utc_now", return_value=instant(NOON + after)):
         yield
 
 

@@ -25,7 +25,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch, at: datetime) -> Iterator[None]:
     """Entries are written as if it were then."""
     with monkeypatch.context() as patched:
         text = at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        patched.setattr("remit.ledger.batch.utc_now", lambda: text)
+        patched.setattr("remit.ledger.transaction.utc_now", lambda: text)
         yield
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from remit.ledger import Content, LedgerClient
 from remit.views import journey_page, journey_text, open_journey, prompt_journey
-from remit.views.wire import answered, asked, said
+from remit.views.wire_text import answered, asked, said
 from tests.views.story import SESSION, Story
 
 DATA = "A" * 5000

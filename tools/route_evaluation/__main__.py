@@ -13,9 +13,9 @@ import click
 
 from remit.cli.shared import echo_json, note, progress, reads, say
 from remit.kernel.errors import RemitError
+from remit.kernel.message_text import count
 from remit.kernel.root import find_root
 from remit.kernel.settings import load_settings
-from remit.kernel.words import count
 from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
 from remit.routing.weights import Weights

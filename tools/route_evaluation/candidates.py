@@ -13,7 +13,7 @@ from remit.kernel.errors import ConfigError
 from remit.kernel.settings import RoutedModelSettings
 from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
-from remit.routing.registry import candidate_of
+from remit.routing.model_registry import candidate_of
 from tools.route_evaluation.errors import EvaluationError
 
 __all__ = ["read_candidates", "stated_candidates"]

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         Permit,
         arguments_hash,
     )
-    from remit.agents.files import File, UserMessage, split_message
-    from remit.agents.outputs import OutputT, OutputType
+    from remit.agents.attachments import File, UserMessage, split_message
+    from remit.agents.output_type import OutputT, OutputType
     from remit.agents.sessions import SessionManager
     from remit.agents.supervisor import HO2Supervisor, TurnResult
     from remit.agents.tools import Tool, ToolDispatcher, ToolError, ToolResult, current_call, tool
@@ -45,8 +45,8 @@ else:
         {
             "admin": "RECALL Redactor admin_tools cut_to_fit plain_value",
             "approvals": "Approval ApprovalError ApprovalQueue Permit arguments_hash",
-            "files": "File UserMessage split_message",
-            "outputs": "OutputT OutputType",
+            "attachments": "File UserMessage split_message",
+            "output_type": "OutputT OutputType",
             "sessions": "SessionManager",
             "supervisor": "HO2Supervisor TurnResult",
             "tools": "Tool ToolDispatcher ToolError ToolResult current_call tool",

@@ -22,8 +22,8 @@ from remit.cli.shared import (
     say_text,
     whoami,
 )
-from remit.cli.turns import TurnPrinter, turn_data
-from remit.kernel.words import indented
+from remit.cli.turn_display import TurnPrinter, turn_data
+from remit.kernel.message_text import indented
 from remit.views.wording import call_text, json_text, moment, pretty_json
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.shared import common, echo_json, note, progress, reads, say, say_text, screen, whoami
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 
 if TYPE_CHECKING:
     from remit.agents import Approval
@@ -102,7 +102,7 @@ def ask(
     call waits for approval.
     """
     from remit.agents.supervisor import TurnPendingError
-    from remit.cli.turns import TurnPrinter, turn_data
+    from remit.cli.turn_display import TurnPrinter, turn_data
     from remit.runtime import Runtime
 
     text = sys.stdin.read() if message == ("-",) else " ".join(message)
@@ -197,7 +197,7 @@ class Shell:
 
     def _work(self, begin: Callable[..., TurnResult | None]) -> None:
         """Run a turn and print the result; on a terminal, ask for pending decisions."""
-        from remit.cli.turns import TurnPrinter
+        from remit.cli.turn_display import TurnPrinter
 
         def turn() -> None:
             try:
@@ -337,7 +337,7 @@ class Shell:
         say(f"{self._conversation.session_id}, {count(self._conversation.turn_count, 'turn')}")
 
     def _show_cost(self, _: str) -> None:
-        from remit.cli.turns import cost_text
+        from remit.cli.turn_display import cost_text
 
         cost = self._conversation.cost()
         say(
@@ -383,7 +383,7 @@ class Shell:
                     note(f"\n> {line}")
                     yield line
             return
-        from remit.cli.prompt import ShellCompleter, typed_lines
+        from remit.cli.shell_prompt import ShellCompleter, typed_lines
         from remit.views.wording import call_text
 
         history = self._runtime.root.path / "chat_history"
@@ -400,7 +400,7 @@ class Shell:
         yield from typed_lines(history, completer, status)
 
     def _status(self, waiting: int) -> str:
-        from remit.cli.turns import cost_text
+        from remit.cli.turn_display import cost_text
 
         cost = self._conversation.cost()
         return (

@@ -21,7 +21,7 @@ import click
 
 from remit.cli.shared import emit, is_great, open_ledger, open_settings, progress, reads
 from remit.kernel.errors import RemitError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
@@ -118,7 +118,7 @@ def _held(name: str, holds: bool, message: str, next_step: str, state: str = "fa
 
 
 def _files(place: Root) -> Iterator[_Check]:
-    from remit.kernel.installation import InstalledFiles
+    from remit.kernel.installed_files import InstalledFiles
 
     changed = InstalledFiles(place.path).changed()
     how = f"{len(changed)} installed files were changed, such as {changed[0]}" if changed else ""

@@ -21,7 +21,7 @@ from remit.cli.shared import (
     whoami,
     write_file,
 )
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient

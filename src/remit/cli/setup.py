@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remit.cli.client_snippets import CLIENTS, snippet
 from remit.cli.setup_provider import Choice, chosen, opener, secret_of, variables_of
 from remit.cli.shared import echo_json, note, open_ledger, reads, say, say_text, show_step, whoami
-from remit.cli.snippets import CLIENTS, snippet
 from remit.kernel.errors import RemitError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import click
 
 from remit.cli.shared import note
 from remit.kernel.errors import RemitError, nearest
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 
 if TYPE_CHECKING:
     from remit.kernel.settings import Settings

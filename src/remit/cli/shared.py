@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 import orjson
 
-from remit.kernel.words import cut
+from remit.kernel.message_text import cut
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
@@ -325,8 +325,8 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
     Raises:
         RemitError: the file cannot be written.
     """
+    from remit.kernel.durable_files import replacing
     from remit.kernel.errors import RemitError
-    from remit.kernel.files import replacing
 
     if str(out) == "-":
         yield sys.stdout.buffer
@@ -387,7 +387,7 @@ def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
 
     If installed defaults were changed, a note is printed and the shipped defaults apply.
     """
-    from remit.kernel.installation import ChangedFileError
+    from remit.kernel.installed_files import ChangedFileError
     from remit.kernel.root import find_root
     from remit.kernel.settings import load_settings
     from remit.ledger import open_root_ledger

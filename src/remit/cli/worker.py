@@ -17,7 +17,7 @@ from remit.cli.shared import (
     say,
     whoami,
 )
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 
 if TYPE_CHECKING:
     from remit.runtime import OrderWorker, Runtime

@@ -9,12 +9,12 @@ context that its contract requires.
 Start reading in :mod:`remit.contracts.loader`.
 """
 
-from remit.contracts.context import required_context
 from remit.contracts.contract import Boundary, PromptContract
+from remit.contracts.contract_context import required_context
 from remit.contracts.folder import ContractError
-from remit.contracts.language import fence
 from remit.contracts.loader import ContractLoader, parse_contract, parse_pack
 from remit.contracts.pack import PromptPack, check_examples, cut_sections
+from remit.contracts.template_language import fence
 
 __all__ = [
     "Boundary",

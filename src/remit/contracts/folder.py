@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from remit.kernel.errors import RemitError
-from remit.kernel.installation import (
+from remit.kernel.installed_files import (
     ChangedFileError,
     FileIdentity,
     InstalledFiles,

@@ -13,7 +13,7 @@ from typing import TypeVar
 from remit.contracts.contract import PromptContract
 from remit.contracts.folder import ContractError, Folder, text_of
 from remit.contracts.pack import PromptPack
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 
 _PACK_ID = re.compile(r"PRM-[A-Z]+-[0-9]+")
 _PACK_SUFFIXES = (".txt", ".md", ".j2")

@@ -18,7 +18,7 @@ from jinja2 import Template, TemplateError
 
 from remit.contracts.contract import PromptContract
 from remit.contracts.folder import ContractError
-from remit.contracts.language import Value, compile_section, pieces
+from remit.contracts.template_language import Value, compile_section, pieces
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.exchange import Message
 from remit.kernel.schemas import first_problem

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.batches import BatchPlan, BatchRefusedError
 from remit.gateway.bounds import call_bound
-from remit.gateway.breaker import CircuitState
-from remit.gateway.breakers import CircuitBreaker
 from remit.gateway.budget import (
     BudgetCheckResult,
     BudgetLimits,
@@ -29,16 +27,18 @@ from remit.gateway.budget import (
     TokenBudgeter,
     TokenUsage,
 )
-from remit.gateway.choice import Chooser, owner_by_prefix, split_name
+from remit.gateway.call_transactions import FinishCall, IdempotencyKeyUsedError
+from remit.gateway.circuit import CircuitState
+from remit.gateway.circuit_breakers import CircuitBreaker
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
-from remit.gateway.keeper import CannotContinueError, KeptId, TooLongError
 from remit.gateway.leases import LeaseLostError
-from remit.gateway.neutral import in_neutral_form
-from remit.gateway.steps import FinishCall, IdempotencyKeyUsedError
-from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
-from remit.gateway.tenancy import NotYoursError, check_session, default_session, owner_of
+from remit.gateway.model_names import Chooser, owner_by_prefix, split_name
+from remit.gateway.neutral_calls import in_neutral_form
+from remit.gateway.session_owners import NotYoursError, check_session, default_session, owner_of
+from remit.gateway.stored_response import CannotContinueError, KeptId, TooLongError
+from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.gateway.values import (
@@ -62,19 +62,19 @@ from remit.providers import Dispatched
 
 if TYPE_CHECKING:
     from remit.gateway.batches.audit import check_batches
-    from remit.gateway.deletion import entries_of_batch, entries_of_call
-    from remit.gateway.ownership import OWNERSHIP
-    from remit.gateway.replay import ReplayGateway
-    from remit.gateway.run_record import RecordedCall, Recording, ReplayDifference, neutral_text
+    from remit.gateway.caller_deletion import entries_of_batch, entries_of_call
+    from remit.gateway.ownership_audit import OWNERSHIP
+    from remit.gateway.recorded_run import RecordedCall, Recording, ReplayDifference, neutral_text
+    from remit.gateway.replay_gateway import ReplayGateway
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "batches.audit": "check_batches",
-            "deletion": "entries_of_batch entries_of_call",
-            "ownership": "OWNERSHIP",
-            "run_record": "RecordedCall Recording ReplayDifference neutral_text",
-            "replay": "ReplayGateway",
+            "caller_deletion": "entries_of_batch entries_of_call",
+            "ownership_audit": "OWNERSHIP",
+            "recorded_run": "RecordedCall Recording ReplayDifference neutral_text",
+            "replay_gateway": "ReplayGateway",
         },
     )
 

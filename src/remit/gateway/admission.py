@@ -2,7 +2,7 @@
 
 Nothing is written here, and only the rows that are cached are read: the virtual keys. Owners of
 sessions, limits and idempotency keys are read in one go by the transaction that begins the call
-(:class:`remit.gateway.steps.Calls`), so that no other call can change them in between.
+(:class:`remit.gateway.call_transactions.Calls`), so that no other call can change them in between.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from remit.gateway.auth import AuthProvider, Identity, KeyStore, LocalOperator
 from remit.gateway.lookup import hidden_name
-from remit.gateway.replays import asked_hash
-from remit.gateway.tenancy import NotYoursError, Ownership, ownership_of
+from remit.gateway.recorded_answers import asked_hash
+from remit.gateway.session_owners import NotYoursError, Ownership, ownership_of
 from remit.gateway.validation import check_request, encode_sent, ids_of
 from remit.gateway.values import Call, Refusal, RefusedError
-from remit.kernel.budget import path_of as scopes_of
+from remit.kernel.budget_values import path_of as scopes_of
 from remit.kernel.errors import InvalidInputError, RemitError
 
 _MAX_KNOWN = 4_096  # Clients name sessions and orders, so the cache has a limit.

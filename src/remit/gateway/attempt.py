@@ -21,27 +21,27 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import structs
 
 from remit.gateway.billing import Bill
-from remit.gateway.breaker import Permit
-from remit.gateway.candidates import LOWERED, lowered, neutral_order
+from remit.gateway.call_transactions import FinishCall, FinishedCall, StartCall
+from remit.gateway.circuit import Permit
 from remit.gateway.config import RouterConfig
-from remit.gateway.failures import failure_of
-from remit.gateway.inflight import InFlightCalls
-from remit.gateway.keeper import KeptId
-from remit.gateway.memory import LARGE_BYTES, run_to_the_end
-from remit.gateway.neutral import send
-from remit.gateway.objects import notes_made, untold_labels
-from remit.gateway.records import (
+from remit.gateway.entries import (
     bill_of,
     dispatch_entry,
     exchange_entry,
     prepare_exchange,
     prepare_warning,
 )  # fmt: skip
-from remit.gateway.steps import FinishCall, FinishedCall, StartCall
+from remit.gateway.failures import failure_of
+from remit.gateway.inflight import InFlightCalls
+from remit.gateway.memory import LARGE_BYTES, run_to_the_end
+from remit.gateway.neutral_calls import send
+from remit.gateway.outgoing_requests import LOWERED, lowered, neutral_order
+from remit.gateway.provider_objects import notes_made, untold_labels
+from remit.gateway.stored_response import KeptId
 from remit.gateway.transport import raise_if_failed, send_body
 from remit.gateway.validation import check_output
 from remit.gateway.values import Attempt, Call, Candidate, Failure, Model
-from remit.kernel.budget import Amount
+from remit.kernel.budget_values import Amount
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump

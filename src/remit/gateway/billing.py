@@ -21,10 +21,10 @@ from remit.gateway.bounds import (
 )
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
-from remit.gateway.media import Media, media_of
-from remit.gateway.tools import DEFINITIONS, billed_uses, offered_tools
+from remit.gateway.media_bounds import Media, media_of
+from remit.gateway.tool_bounds import DEFINITIONS, billed_uses, offered_tools
 from remit.gateway.validation import Sent, response_schema
-from remit.kernel.budget import NANO
+from remit.kernel.budget_values import NANO
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest

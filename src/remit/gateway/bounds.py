@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from remit.gateway.media import Media, media_of
-from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tool_lists, tools_of
-from remit.kernel.budget import Amount
+from remit.gateway.media_bounds import Media, media_of
+from remit.gateway.tool_bounds import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tool_lists, tools_of
+from remit.kernel.budget_values import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
 from remit.providers.wire import ENDPOINTS, NESTED, member_at

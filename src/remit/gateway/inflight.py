@@ -10,11 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
-from remit.gateway.budget.queue import WaitingRoom
-from remit.gateway.leases import LeaseLostError, Owner
-from remit.gateway.leases.recovery import Policy, Recovery
-from remit.gateway.leases.renewal import Renewal
-from remit.gateway.steps import (
+from remit.gateway.budget.wait_queue import WaitingRoom
+from remit.gateway.call_transactions import (
     Calls,
     CircuitChangedError,
     FinishCall,
@@ -23,7 +20,10 @@ from remit.gateway.steps import (
     StartCall,
     Step,
 )
-from remit.gateway.tenancy import NotYoursError, Ownership, note_owned
+from remit.gateway.leases import LeaseLostError, Owner
+from remit.gateway.leases.recovery import Policy, Recovery
+from remit.gateway.leases.renewal import Renewal
+from remit.gateway.session_owners import NotYoursError, Ownership, note_owned
 from remit.gateway.values import Claim
 from remit.kernel.exchange import WritesAhead
 from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction

@@ -8,7 +8,7 @@ import random
 from msgspec import structs
 
 from remit.gateway.config import RouterConfig
-from remit.gateway.neutral import finite
+from remit.gateway.neutral_calls import finite
 from remit.gateway.values import Call, Candidate, Choice
 from remit.providers import ProviderError
 

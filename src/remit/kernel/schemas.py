@@ -22,7 +22,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from remit.kernel.errors import InvalidInputError, excerpt
-from remit.kernel.installation import shipped_file
+from remit.kernel.installed_files import shipped_file
 from remit.kernel.json_text import dump, load_exact, sound
 from remit.kernel.metaschema import plainly_schema
 from remit.kernel.schema_keywords import (

@@ -25,8 +25,8 @@ from remit.learning.evidence.grading import (
     is_reference,
     matches_schema,
 )
+from remit.learning.evidence.party_shares import RaterShare, rater_shares, rater_weights
 from remit.learning.evidence.samples import Sample, read_samples
-from remit.learning.evidence.shares import RaterShare, rater_shares, rater_weights
 from remit.learning.exchanges import (
     held_out_sides,
     is_evidence,
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
         learnable_contract,
         recorded_grader,
     )
-    from remit.learning.replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
+    from remit.learning.held_out_replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "gradable": "gradable_exchanges grader learnable_contract recorded_grader",
-            "replay": "ChangedRequests KeptOnRecord Replay ReplayResult",
+            "held_out_replay": "ChangedRequests KeptOnRecord Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",
         },
     )

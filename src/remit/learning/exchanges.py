@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from remit.gateway import LLMGateway, TokenBudgeter
-from remit.kernel.budget import LEARNING
+from remit.kernel.budget_values import LEARNING
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse

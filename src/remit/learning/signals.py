@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.kernel.errors import ConfigError
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
+from remit.learning.evidence.party_shares import SettledWeights, rater_weights
 from remit.learning.evidence.samples import Sample, read_samples
-from remit.learning.evidence.shares import SettledWeights, rater_weights
 from remit.learning.judges.calibration import calibrated_judges
 from remit.learning.statistics import ConfidenceSequence, Estimate, evidence, evidence_below
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, LedgerReader, Transaction, instant

@@ -17,17 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
+from remit.ledger.archived_ranges import archived_to, left_of
 from remit.ledger.client import LedgerClient
-from remit.ledger.comparison import (
-    Audit,
-    Difference,
-    Folded,
-    audit_tables,
-    check_tables,
-    folded_rows,
-)
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
+from remit.ledger.entry_reader import as_bytes, pages
 from remit.ledger.erasure import CACHED, ErasureReport
 from remit.ledger.errors import (
     AFTER_DAMAGE,
@@ -51,19 +45,25 @@ from remit.ledger.errors import (
 from remit.ledger.events import EVENTS, KERNEL_ROWS, Event, is_authentic
 from remit.ledger.filter import instant
 from remit.ledger.handles import LedgerPort, LedgerReader, ScopedLedger
-from remit.ledger.kept_head import KeptHead
-from remit.ledger.keyfiles import LedgerKey, known_as
-from remit.ledger.marks import Marks, keep_mark, read_mark
-from remit.ledger.preparation import Prepared
+from remit.ledger.key_files import LedgerKey, known_as
+from remit.ledger.last_signed_head import KeptHead
 from remit.ledger.projection import Projection, Row, State, apply, entries_of, fold_entries
+from remit.ledger.projection_audit import (
+    Audit,
+    Difference,
+    Folded,
+    audit_tables,
+    check_tables,
+    folded_rows,
+)
 from remit.ledger.proofs import proof_bundle
-from remit.ledger.ranges import archived_to, left_of
-from remit.ledger.reader import as_bytes, pages
 from remit.ledger.record import columns_of, erasure_digest, is_plain_text, require_plain_text
-from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
-from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
+from remit.ledger.record_builder import Prepared
+from remit.ledger.recorded_bodies import call_answer, call_body, wire_body
+from remit.ledger.root_ledger import RetentionSchedule, ledger_key, open_root_ledger, remember_place
 from remit.ledger.schema import LAYOUT_VERSION, STATE_TABLES, TABLES
-from remit.ledger.state import (
+from remit.ledger.store import Clock, Stage, Transaction, Write
+from remit.ledger.table_checks import (
     Finding,
     Select,
     Uncheckable,
@@ -75,31 +75,31 @@ from remit.ledger.state import (
     settled,
     until_failure,
 )
-from remit.ledger.store import Clock, Stage, Transaction, Write
 from remit.ledger.usage_tables import USAGE_TABLES
-from remit.ledger.wire import call_answer, call_body, wire_body
+from remit.ledger.verification_marks import Marks, keep_mark, read_mark
+from remit.ledger.verification_report import Problem, Progress, StateCheck, VerificationReport
 
 if TYPE_CHECKING:
-    from remit.ledger.cursors import Batch, Cursor, make_batch, read_batches
+    from remit.ledger.cursor_exports import Batch, Cursor, make_batch, read_batches
     from remit.ledger.extracts import EXTRACT_FORMAT, Extract, make_extract, read_extract
     from remit.ledger.forks import fork
     from remit.ledger.postgres.connection import masked
-    from remit.ledger.postgres.schemas import drop_schema, has_schema, make_schema, rename_schema
+    from remit.ledger.postgres.namespaces import drop_schema, has_schema, make_schema, rename_schema
     from remit.ledger.relocation import copy_ledger
     from remit.ledger.run_index import check_indexes
-    from remit.ledger.sqlite.files import remove_ledger_file, rename_ledger_file
+    from remit.ledger.sqlite.file_removal import remove_ledger_file, rename_ledger_file
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "cursors": "Batch Cursor make_batch read_batches",
+            "cursor_exports": "Batch Cursor make_batch read_batches",
             "extracts": "EXTRACT_FORMAT Extract make_extract read_extract",
             "forks": "fork",
             "postgres.connection": "masked",
-            "postgres.schemas": "drop_schema has_schema make_schema rename_schema",
+            "postgres.namespaces": "drop_schema has_schema make_schema rename_schema",
             "relocation": "copy_ledger",
             "run_index": "check_indexes",
-            "sqlite.files": "remove_ledger_file rename_ledger_file",
+            "sqlite.file_removal": "remove_ledger_file rename_ledger_file",
         },
     )
 

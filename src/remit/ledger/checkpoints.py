@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from remit.ledger.entry import LedgerEntry, utc_now
+from remit.ledger.entry_reader import GREATEST, pages
 from remit.ledger.errors import (
     AFTER_DAMAGE,
     LedgerError,
@@ -17,9 +18,8 @@ from remit.ledger.errors import (
     NoSignerError,
     lost,
 )
-from remit.ledger.kept_head import KeptHead, contradiction
-from remit.ledger.owner import OWNER_SQL, not_owned, require_owner
-from remit.ledger.reader import GREATEST, pages
+from remit.ledger.last_signed_head import KeptHead, contradiction
+from remit.ledger.log_identity import OWNER_SQL, not_owned, require_owner
 from remit.ledger.store import Execute, Store, Transaction, may_have_left
 from remit.ledger.tlog import (
     Checkpoint,

@@ -13,25 +13,25 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import Checkpoints
-from remit.ledger.committer import CheckpointSchedule, GroupCommitter
+from remit.ledger.client_erasure import LedgerErasures
+from remit.ledger.client_writes import LedgerWrites
 from remit.ledger.entry import parse_entry_id
+from remit.ledger.entry_reader import as_bytes
 from remit.ledger.erasure import Eraser
-from remit.ledger.erasures import LedgerErasures
 from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.filter import to_seq
+from remit.ledger.group_commit import CheckpointSchedule, GroupCommitter
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
-from remit.ledger.kept_head import KeptHead
-from remit.ledger.marks import Marks
-from remit.ledger.owner import require_owner
-from remit.ledger.reader import as_bytes
-from remit.ledger.report import Progress, StateCheck, VerificationReport
+from remit.ledger.last_signed_head import KeptHead
+from remit.ledger.log_identity import require_owner
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Store
-from remit.ledger.stores import open_store
+from remit.ledger.store_factory import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
-from remit.ledger.writes import LedgerWrites
+from remit.ledger.verification_marks import Marks
+from remit.ledger.verification_report import Progress, StateCheck, VerificationReport
 
 
 class LedgerClient(LedgerWrites, LedgerErasures, Closeable):

@@ -10,16 +10,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError
+from remit.ledger.archived_ranges import ARCHIVED
+from remit.ledger.caller_deletion import (
+    WITHDRAWN,
+    erasable,
+    feedback_on,
+    session_of,
+    withdrawn_from,
+)
 from remit.ledger.contents import StoredValue
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
+from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.errors import ErasureError
-from remit.ledger.ranges import ARCHIVED
-from remit.ledger.reader import chunks, marks
 from remit.ledger.record import erasure_digest, is_plain_text
 from remit.ledger.search import Run, TextIndex, quotable, quotes
 from remit.ledger.store import Execute, Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
-from remit.ledger.withdrawal import WITHDRAWN, erasable, feedback_on, session_of, withdrawn_from
 
 # The content that a session shows, and the subjects of its entries.
 _BY_SESSION = """

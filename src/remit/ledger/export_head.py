@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from remit.ledger.line_reader import require, require_members
+from remit.ledger.export_reader import require, require_members
 from remit.ledger.record import is_plain_text
 from remit.ledger.subjects import BEFORE
 from remit.ledger.usage import DIMENSIONS, SUMS

@@ -16,18 +16,17 @@ from typing import IO, Any, Literal, get_args
 
 import orjson
 
+from remit.kernel.durable_files import replacing
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.files import replacing
 from remit.kernel.json_text import dump
+from remit.ledger.archived_ranges import archived_ranges, archived_to
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
+from remit.ledger.entry_reader import EntryRow, as_bytes
 from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
 from remit.ledger.export_head import EXPORT_FORMAT, STATEMENT, statement_of
-from remit.ledger.line_reader import MAX_LINE_BYTES
-from remit.ledger.line_writer import Line, lines_of
-from remit.ledger.ranges import archived_ranges, archived_to
-from remit.ledger.reader import EntryRow, as_bytes
-from remit.ledger.report import Progress
+from remit.ledger.export_reader import MAX_LINE_BYTES
+from remit.ledger.export_writer import Line, lines_of
 from remit.ledger.schema import COLUMNS
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE, subjects_before
@@ -41,6 +40,7 @@ from remit.ledger.tlog import (
 )  # fmt: skip
 from remit.ledger.tree import LedgerTree, missing_hash
 from remit.ledger.usage_tables import archived_usage
+from remit.ledger.verification_report import Progress
 
 Format = Literal["jsonl", "parquet", "tiles"]
 

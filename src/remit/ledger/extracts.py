@@ -21,7 +21,7 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import load_unique
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.line_reader import MAX_LINE_BYTES, read_record, require, require_members
+from remit.ledger.export_reader import MAX_LINE_BYTES, read_record, require, require_members
 from remit.ledger.record import columns_of
 from remit.ledger.run_index import ACTIONS, RUNS, actions_of, index_run, read_index, run_of
 from remit.ledger.tlog import (

@@ -12,8 +12,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.client import LedgerClient
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError
-from remit.ledger.kept_head import KeptHead
-from remit.ledger.keyfiles import next_origin
+from remit.ledger.key_files import next_origin
+from remit.ledger.last_signed_head import KeptHead
 from remit.ledger.tlog import Signer
 
 EVENT = "CONFIG_CHANGED"

@@ -11,8 +11,8 @@ from remit.ledger.contents import ExactText
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, LedgerError
 from remit.ledger.events import may_write
-from remit.ledger.preparation import Prepared
 from remit.ledger.record import columns_of
+from remit.ledger.record_builder import Prepared
 from remit.ledger.store import Write
 
 _VISIBLE = {

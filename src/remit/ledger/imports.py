@@ -13,20 +13,19 @@ import orjson
 
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import load_unique
+from remit.ledger.archived_ranges import ARCHIVED, ARCHIVED_TO, Places
 from remit.ledger.contents import EncodedValue, StoredValue
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.export_head import STATEMENT, ExportHead, read_head, statement_of
-from remit.ledger.line_reader import (
+from remit.ledger.export_reader import (
     MAX_LINE_BYTES,
     CheckedLine,
     LineReader,
     require,
     require_members,
 )
-from remit.ledger.ranges import ARCHIVED, ARCHIVED_TO, Places
 from remit.ledger.record import is_erasure_of
-from remit.ledger.report import Progress
 from remit.ledger.run_index import index_faults
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE
@@ -35,6 +34,7 @@ from remit.ledger.tlog.note import parse_base64
 from remit.ledger.tree import LedgerTree
 from remit.ledger.usage import INSERT
 from remit.ledger.usage_tables import archived_usage_problem
+from remit.ledger.verification_report import Progress
 
 _INFO = (
     "INSERT INTO ledger_info VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -91,7 +91,7 @@ class Import:
     """The import of an export, within a transaction. An object reads a single export.
 
     Args:
-        tx: the :class:`~remit.ledger.batch.Batch` of an empty ledger, which restores rows.
+        tx: the :class:`~remit.ledger.transaction.Batch` of an empty ledger, which restores rows.
         store: the store of that ledger.
         key: verifier key of the exported log, by which the export's checkpoint is checked. Without
             it a forged export looks like a genuine one.

@@ -18,14 +18,14 @@ import orjson
 
 from remit.kernel.json_text import load_unique
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
+from remit.ledger.entry_reader import as_bytes
 from remit.ledger.errors import EntryNotFoundError, LedgerError
 from remit.ledger.events import KERNEL_ROWS
-from remit.ledger.keyfiles import known_as
-from remit.ledger.line_reader import require, require_members
-from remit.ledger.reader import as_bytes
+from remit.ledger.export_reader import require, require_members
+from remit.ledger.key_files import known_as
 from remit.ledger.record import columns_of
-from remit.ledger.state import Finding
 from remit.ledger.store import Execute, Transaction
+from remit.ledger.table_checks import Finding
 from remit.ledger.tlog import (
     Checkpoint,
     SignedCheckpoint,

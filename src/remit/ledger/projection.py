@@ -3,7 +3,7 @@
 A :class:`Projection` declares a table, the events that its rows follow from, and a fold: the
 function that applies one entry to the rows. A writer applies the fold to the entry that it appends
 (:func:`apply`). Checks and repairs apply the same fold to all entries of the ledger, and compare
-the result with the table (:mod:`remit.ledger.comparison`).
+the result with the table (:mod:`remit.ledger.projection_audit`).
 
 A value that no entry states is None in a folded row, and is not compared.
 """
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
+from remit.ledger.entry_reader import GREATEST, as_bytes, chunks, marks, pages
 from remit.ledger.events import is_authentic
-from remit.ledger.reader import GREATEST, as_bytes, chunks, marks, pages
-from remit.ledger.state import readable
+from remit.ledger.table_checks import readable
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
-    from remit.ledger.report import Progress
-    from remit.ledger.state import Finding, Select
     from remit.ledger.store import Transaction
+    from remit.ledger.table_checks import Finding, Select
+    from remit.ledger.verification_report import Progress
 
 Row = dict[str, Any]
 """The values of a row, keyed by column."""

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from remit.ledger.archived_ranges import Places, left_of
 from remit.ledger.entry import LedgerEntry, entry_id
+from remit.ledger.entry_reader import as_bytes
 from remit.ledger.errors import EntryNotFoundError, LedgerError
 from remit.ledger.events import KERNEL_ROWS
-from remit.ledger.line_reader import require
-from remit.ledger.ranges import Places, left_of
-from remit.ledger.reader import as_bytes
+from remit.ledger.export_reader import require
 from remit.ledger.record import columns_of
-from remit.ledger.state import Finding, Select
 from remit.ledger.store import Transaction
+from remit.ledger.table_checks import Finding, Select
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient

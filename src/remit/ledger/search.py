@@ -15,8 +15,8 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import load_exact
 from remit.ledger.contents import StoredValue
+from remit.ledger.entry_reader import info_number
 from remit.ledger.errors import LedgerWriteError
-from remit.ledger.reader import info_number
 from remit.ledger.store import Store, Transaction
 
 Run = Callable[[Callable[[Transaction], Any]], Any]

@@ -1,7 +1,7 @@
 """The interface of a store, for any database engine.
 
 A store is small: it commits units, answers portable SQL, and covers the differences between
-engines. Reading that portable SQL can express is in :mod:`remit.ledger.reader`.
+engines. Reading that portable SQL can express is in :mod:`remit.ledger.entry_reader`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.ledger.entry import LedgerEntry
+from remit.ledger.entry_reader import GREATEST, EntryRow, Reader, as_bytes, info_number
 from remit.ledger.errors import lost
 from remit.ledger.filter import Filter
-from remit.ledger.outage import Outage
-from remit.ledger.preparation import Prepared
 from remit.ledger.raw_rows import RawContent, RawEntry
-from remit.ledger.reader import GREATEST, EntryRow, Reader, as_bytes, info_number
+from remit.ledger.record_builder import Prepared
 from remit.ledger.session_pages import KINDS, MAX_KINDS, page_of_session
+from remit.ledger.store_outage import Outage
 
 if TYPE_CHECKING:
-    from remit.ledger.batch import Batch
+    from remit.ledger.transaction import Batch
 
 
 class Clock(Protocol):
@@ -177,8 +177,8 @@ class Store(Reader):
     """A database that holds a ledger.
 
     :meth:`run` is called from one thread only; the readers may be called from any. The store lives
-    from :func:`~remit.ledger.stores.open_store` to :meth:`close`; after a fork it must not be used
-    in the child.
+    from :func:`~remit.ledger.store_factory.open_store` to :meth:`close`; after a fork it must not
+    be used in the child.
 
     Attributes:
         outage: the outcome of the latest write.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from remit.ledger.reader import info_number
+from remit.ledger.entry_reader import info_number
 
 KEY = "subject_id"
 """The metadata key of the commitment."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from remit.ledger.entry_reader import as_bytes
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.reader import as_bytes
 from remit.ledger.store import Execute, Store
 from remit.ledger.tlog import (
     TILE_WIDTH,

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from remit.ledger.entry_reader import as_bytes, pages
 from remit.ledger.projection import Projection
-from remit.ledger.reader import as_bytes, pages
-from remit.ledger.state import locked
+from remit.ledger.table_checks import locked
 from remit.ledger.usage import (
     DIMENSIONS,
     KEY_COLUMNS,
@@ -32,11 +32,11 @@ from remit.ledger.usage import (
 )
 
 if TYPE_CHECKING:
+    from remit.ledger.archived_ranges import ArchivedRange
     from remit.ledger.client import LedgerClient
     from remit.ledger.entry import LedgerEntry
     from remit.ledger.projection import State
-    from remit.ledger.ranges import ArchivedRange
-    from remit.ledger.state import Finding, Select
+    from remit.ledger.table_checks import Finding, Select
 
 _IN_HOUR = 4
 _KEY = len(DIMENSIONS) + 1

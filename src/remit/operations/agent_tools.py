@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations.operation import Feed, Field, Operation, Table, shown
 from remit.operations.ports import Caller, RootPort
 from remit.operations.requests import argument_type

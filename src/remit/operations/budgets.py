@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations import limits as limits_
 from remit.operations.agent_tools import AgentTool, ToolCall, argument, session_argument
 from remit.operations.operation import Answer, Feed, Field, Note, feed_of, field, limit, verb

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remit.kernel.durable_files import fsync, take_lock, write_over
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.files import fsync, take_lock, write_over
 from remit.kernel.secrets import redact_secrets
 
 if TYPE_CHECKING:

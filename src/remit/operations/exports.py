@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations.files import archives
 from remit.operations.operation import Answer, Document, Note, field, verb
 from remit.operations.ports import Caller, RootPort

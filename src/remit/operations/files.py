@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import load_unique
-from remit.kernel.words import cut
+from remit.kernel.message_text import cut
 from remit.operations.operation import field
 from remit.operations.ports import RootPort
 

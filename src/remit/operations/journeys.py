@@ -187,7 +187,7 @@ def trace_journey(
 
 def _contracts(root: RootPort) -> ContractLoader:
     from remit.contracts import ContractLoader
-    from remit.kernel.installation import InstalledFiles
+    from remit.kernel.installed_files import InstalledFiles
 
     place = root.place
     return ContractLoader(place.tier("ho1"), installed=InstalledFiles(place.path))

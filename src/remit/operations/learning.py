@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.words import count, cut
+from remit.kernel.message_text import count, cut
 from remit.operations.learning_text import canary_lines, report_lines
 from remit.operations.operation import (
     Answer,
@@ -286,7 +286,7 @@ def report_learning(
         that made answers significantly worse is proposed and recorded first.
     """
     from remit.contracts import ContractLoader
-    from remit.kernel.installation import InstalledFiles
+    from remit.kernel.installed_files import InstalledFiles
     from remit.learning.meta import read_report
     from remit.learning.proposals import Proposals
     from remit.views import learning_page
@@ -377,7 +377,7 @@ def list_signals(
     Raises:
         InvalidInputError: the start is not a time.
     """
-    from remit.kernel.installation import InstalledFiles
+    from remit.kernel.installed_files import InstalledFiles
     from remit.learning import SignalPolicy, current_signals
     from remit.learning import observe as record
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 
 if TYPE_CHECKING:
     from remit.learning import Estimate

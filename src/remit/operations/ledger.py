@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
-from remit.kernel.words import count, cut
+from remit.kernel.message_text import count, cut
 from remit.operations.entry_tools import QUERY_LEDGER, QUERY_LEDGER_FULL
 from remit.operations.files import archives, io_errors
 from remit.operations.operation import Answer, Document, Feed, Note, field, limit, verb

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from remit.kernel import words
+from remit.kernel import message_text
 from remit.operations.operation import Field, field
 
 
@@ -82,18 +82,18 @@ def state_line(state: Mapping[str, Any], name: str = "") -> str:
         money += f" of {state['limit_usd']:.6f}"
     if state["reserved_usd"]:
         money += f", {state['reserved_usd']:.6f} reserved"
-    tokens = words.count(state["spent_tokens"], "token")
+    tokens = message_text.count(state["spent_tokens"], "token")
     if state["token_limit"] is not None:
         tokens += f" of {state['token_limit']}"
-    calls = words.count(state["turns"], "call")
+    calls = message_text.count(state["turns"], "call")
     if state["turn_limit"] is not None:
         calls += f" of {state['turn_limit']}"
     if state["unpriced_calls"]:
         calls += f", {state['unpriced_calls']} unpriced"
     if state["requests_per_minute"] is not None:
-        calls += f"; limit {words.count(state['requests_per_minute'], 'call')} a minute"
+        calls += f"; limit {message_text.count(state['requests_per_minute'], 'call')} a minute"
     if state["tokens_per_minute"] is not None:
-        calls += f"; limit {words.count(state['tokens_per_minute'], 'token')} a minute"
+        calls += f"; limit {message_text.count(state['tokens_per_minute'], 'token')} a minute"
     if state["window"]:
         calls += f"; limits a {state['window']}, until {state['window_end']}"
     if state["on_short"] == "clamp":

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations import limits as limits_
 from remit.operations.operation import Answer, Column, Feed, Note, feed_of, field, limit, verb
 from remit.operations.ports import Caller, RootPort

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations.files import io_errors
 from remit.operations.operation import Answer, Note, field, verb
 from remit.operations.ports import Caller, RootPort

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.extensions import INDEX, load_extension
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations.agent_tools import AgentTool, ToolCall
 from remit.operations.operation import Answer, Note, field, verb
 from remit.operations.ports import Caller, RootPort

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.words import count, cut
+from remit.kernel.message_text import count, cut
 from remit.operations.files import io_errors
 from remit.operations.operation import Answer, Document, Feed, facts, field, limit, verb
 from remit.operations.ports import Caller, RootPort

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations.operation import Answer, Document, Table, field, verb
 from remit.operations.ports import Caller, RootPort
 

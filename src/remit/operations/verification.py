@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import JsonTextError, load
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations.agent_tools import AgentTool, ToolCall
 from remit.operations.files import archives, io_errors
 from remit.operations.operation import Answer, Note, field, verb

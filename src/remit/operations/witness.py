@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations.operation import field, verb
 from remit.operations.ports import Caller, RootPort
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations.operation import Table, field, verb
 from remit.operations.ports import Caller, RootPort
 

@@ -17,8 +17,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
-from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.archive import Archive, canonical_targz, pack, read_archive
+from remit.packages.archive_checks import Candidate, IncomingArchive, admit
+from remit.packages.config_changes import (
+    EDITABLE_INSTALL,
+    fitting,
+    record_settings,
+    record_waiver,
+    recorded_settings,
+    waived,
+)
 from remit.packages.dependencies import in_range, precedence
 from remit.packages.documents import AgentDocument, Framework
 from remit.packages.errors import (
@@ -30,7 +38,7 @@ from remit.packages.errors import (
     SignatureError,
     TrustError,
 )
-from remit.packages.files import (
+from remit.packages.journal import (
     Operation,
     disk_errors,
     file_lock,
@@ -40,17 +48,7 @@ from remit.packages.files import (
 )
 from remit.packages.manager import PackageManager
 from remit.packages.manifest import PLACES, Asset, Dependency, Manifest
-from remit.packages.package_key import PackageKey, public_key
-from remit.packages.paths import path_problem
-from remit.packages.permissions import Permissions, compare_permissions
-from remit.packages.prices import (
-    RootPrices,
-    change_own_prices,
-    planned,
-    prices_of,
-    recorded_prices_of,
-)
-from remit.packages.prices_record import (
+from remit.packages.operator_prices import (
     PRICES_FILE,
     PriceChange,
     PriceFile,
@@ -60,6 +58,15 @@ from remit.packages.prices_record import (
     finish_prices,
     is_staged,
     recorded_prices,
+)
+from remit.packages.paths import path_problem
+from remit.packages.permissions import Permissions, compare_permissions
+from remit.packages.prices import (
+    RootPrices,
+    change_own_prices,
+    planned,
+    prices_of,
+    recorded_prices_of,
 )
 from remit.packages.registry import (
     LEARNED_PACKAGES,
@@ -73,16 +80,9 @@ from remit.packages.registry import (
     receipt_path,
     require_ownership,
 )
-from remit.packages.settings_record import (
-    EDITABLE_INSTALL,
-    fitting,
-    record_settings,
-    record_waiver,
-    recorded_settings,
-    waived,
-)
 from remit.packages.shipped import found_packages, install_shipped, shipped_archives
 from remit.packages.signatures import check_envelope, read_envelope, sign
+from remit.packages.signing_key import PackageKey, public_key
 from remit.packages.trust import TrustPolicy, read_trust
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
-from remit.kernel.files import read_regular
-from remit.kernel.installation import digest_of
+from remit.kernel.durable_files import read_regular
+from remit.kernel.installed_files import digest_of
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.paths import MANIFEST_NAME, TIERS, folded, path_problem, shown

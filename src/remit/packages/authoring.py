@@ -9,10 +9,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.installation import digest_of
+from remit.kernel.installed_files import digest_of
 from remit.packages.archive import paths_in, plain_file
 from remit.packages.errors import PackageError
-from remit.packages.files import replace_file
+from remit.packages.journal import replace_file
 from remit.packages.manifest import PLACES, Manifest, read_manifest
 from remit.packages.paths import MANIFEST_NAME, path_problem
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.settings import PackageSettings
-from remit.packages.admission import IncomingArchive
 from remit.packages.archive import canonical_targz, read_archive
+from remit.packages.archive_checks import IncomingArchive
 from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest

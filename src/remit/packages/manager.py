@@ -21,14 +21,22 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from remit.kernel.installation import digest_of
+from remit.kernel.installed_files import digest_of
 from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
-from remit.packages.admission import Candidate, IncomingArchive, admit
-from remit.packages.checks.files import RootDisk
+from remit.packages.archive_checks import Candidate, IncomingArchive, admit
+from remit.packages.checks.root_disk import RootDisk
 from remit.packages.errors import PackageError
-from remit.packages.files import (
+from remit.packages.install_plan import (
+    Change,
+    Plan,
+    earlier_version,
+    make_plan,
+    planned_installation,
+    require_not_learned,
+)
+from remit.packages.journal import (
     INSTALLED_FOLDER,
     Operation,
     Step,
@@ -37,14 +45,6 @@ from remit.packages.files import (
     package_lock,
 )
 from remit.packages.package_files import PackageFiles
-from remit.packages.plan import (
-    Change,
-    Plan,
-    earlier_version,
-    make_plan,
-    planned_installation,
-    require_not_learned,
-)
 from remit.packages.preconditions import check_after, check_before
 from remit.packages.registry import (
     InstalledPackage,

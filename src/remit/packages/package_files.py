@@ -12,11 +12,11 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from remit.kernel.installation import digest_of
-from remit.packages.admission import Candidate
+from remit.kernel.installed_files import digest_of
 from remit.packages.archive import Archive
+from remit.packages.archive_checks import Candidate
 from remit.packages.errors import PackageError
-from remit.packages.files import (
+from remit.packages.journal import (
     INSTALLED_FOLDER,
     Operation,
     Step,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
-from remit.kernel.installation import digest_of
+from remit.kernel.installed_files import digest_of
 from remit.packages.archive import Archive
 from remit.packages.checks import (
     Finding,
@@ -22,7 +22,7 @@ from remit.packages.checks import (
     check_resolution,
 )
 from remit.packages.errors import PackageError
-from remit.packages.files import check_folders, has_digest
+from remit.packages.journal import check_folders, has_digest
 from remit.packages.paths import PLANES, RESERVED, folded, is_in_plane
 from remit.packages.registry import REGISTRY_FOLDER, Registry
 from remit.providers.prices import PriceTable

@@ -7,11 +7,11 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from remit.kernel.errors import RemitError
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from remit.packages.files import package_lock
-from remit.packages.prices_record import (
+from remit.packages.journal import package_lock
+from remit.packages.operator_prices import (
     PriceChange,
     PriceFile,
     change_prices,

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
-from remit.kernel.installation import OWNERSHIP_FILE, digest_of
+from remit.kernel.installed_files import OWNERSHIP_FILE, digest_of
 from remit.ledger import (
     AFTER_DAMAGE,
     KERNEL_ROWS,
@@ -23,7 +23,7 @@ from remit.ledger import (
     is_authentic,
 )
 from remit.packages.errors import PackageError
-from remit.packages.files import INSTALLED_FOLDER, package_lock
+from remit.packages.journal import INSTALLED_FOLDER, package_lock
 from remit.packages.manifest import Manifest
 
 REGISTRY_FOLDER = "HOT/registries"

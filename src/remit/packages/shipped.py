@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from remit.packages.admission import IncomingArchive
 from remit.packages.archive import Archive
+from remit.packages.archive_checks import IncomingArchive
+from remit.packages.config_changes import EDITABLE_INSTALL, record_waiver, waived
 from remit.packages.distribution import Distribution
 from remit.packages.errors import PackageError
-from remit.packages.files import check_folders, disk_errors, package_lock
-from remit.packages.package_key import PackageKey
+from remit.packages.journal import check_folders, disk_errors, package_lock
 from remit.packages.registry import InstalledPackage
-from remit.packages.settings_record import EDITABLE_INSTALL, record_waiver, waived
 from remit.packages.signatures import sign
+from remit.packages.signing_key import PackageKey
 from remit.packages.trust import TrustPolicy, change_trust, read_trust, recorded_trust
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import Signature
 
 from remit.kernel.canonical import canonical_json
-from remit.kernel.installation import digest_of
+from remit.kernel.installed_files import digest_of
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
-from remit.packages.package_key import PackageKey, public_key
 from remit.packages.paths import shown, unseen
+from remit.packages.signing_key import PackageKey, public_key
 from remit.packages.trust_policy import TrustPolicy, format_time
 
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from remit.kernel.installation import digest_of
+from remit.kernel.installed_files import digest_of
 from remit.ledger import (
     KERNEL_ROWS,
     LedgerClient,

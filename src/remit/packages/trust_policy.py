@@ -14,9 +14,9 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import first_problem, shipped_schema
 from remit.packages.errors import PackageError
-from remit.packages.files import replace_file
-from remit.packages.package_key import key_name_problem, public_key
+from remit.packages.journal import replace_file
 from remit.packages.paths import shown
+from remit.packages.signing_key import key_name_problem, public_key
 
 _VERSION = "1.0"
 _MIN_ID_DIGITS = 8  # People may name a key by as many hex digits of its id.

@@ -13,7 +13,6 @@ Start reading in :mod:`remit.providers.protocol`. Doors: ``dialects`` translates
 """
 
 from remit.providers.event_stream import EVENT_STREAM, FrameParser, exception_of, frame
-from remit.providers.inflate import inflated
 from remit.providers.local import LocalProvider
 from remit.providers.mock import MockProvider
 from remit.providers.protocol import (
@@ -36,7 +35,7 @@ from remit.providers.protocol import (
 from remit.providers.upstream import UpstreamProvider, passed_on, refusal
 from remit.providers.upstream_errors import error_of, error_of_event, is_shortage
 from remit.providers.upstream_http import HttpUpstream, Timeouts
-from remit.providers.upstream_reply import MAX_BODY_BYTES, UpstreamReply
+from remit.providers.upstream_reply import MAX_BODY_BYTES, UpstreamReply, inflated
 from remit.providers.wire.body import Body
 
 __all__ = [

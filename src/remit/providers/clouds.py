@@ -15,11 +15,11 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from remit.kernel.errors import ConfigError
-from remit.kernel.json_members import remove_member, set_member
+from remit.kernel.json_splice import remove_member, set_member
 from remit.kernel.json_text import dump
 from remit.providers.protocol import ProviderError
 from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CONVERSE, MESSAGES
+from remit.providers.wire.endpoint_table import CONVERSE, MESSAGES
 
 Signer = Callable[[str, str, bytes], "tuple[Mapping[str, str], str]"]
 """Returns headers for a request's method, URL and body, and the secret in them. May block."""

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,13 @@ from remit.kernel.json_text import dump
 from remit.kernel.loops import abandon, call_in_thread
 from remit.kernel.settings import LocalModelSettings
 from remit.providers.dialects import DialectError, ModelCall, error_body, read_request
-from remit.providers.local_limits import refuse_unable
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
+from remit.providers.request_bodies import WireDialect, neutral_call
 from remit.providers.sse import SseEvent
 from remit.providers.upstream_http import Timeouts
 from remit.providers.weights import file_sha256
-from remit.providers.wire.answers import stream_sum
-from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
-from remit.providers.wire_dialect import WireDialect, neutral_call
+from remit.providers.wire.endpoint_table import CHAT, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire.readers import stream_sum
 
 _LONGEST_STEP_S = 60.0  # Reading a full context window cannot be interrupted.
 _IN_TURN: Any = object()
@@ -344,3 +343,74 @@ def _refused(code: str, said: str, param: str | None = None) -> ProviderError:
     name = "context_length_exceeded" if code == "CONTEXT_LENGTH" else code.lower()
     body = dump(error_body(CHAT.name, 400, name, message, param))
     return ProviderError(code, message, param=param, reply=Reply(CHAT.name, 400, (), body))
+
+
+_CANNOT = {
+    "audio": "speaks no audio",
+    "prediction": "takes no predicted output",
+    "moderation": "gives no moderation results",
+}
+_EFFORT = {"openai.responses": "reasoning", "anthropic.messages": "thinking"}
+_TEXTS = frozenset({"text", "refusal", "thinking", "redacted_thinking"})
+_TOOLS = frozenset({"tool_use", "tool_result"})
+
+
+def refuse_unable(call: ModelCall, *, tools: bool) -> None:
+    """Raise ProviderError if the local model cannot serve a call.
+
+    llama.cpp would ignore such requests silently, or fail with a message about its own fields.
+
+    Args:
+        call: the call.
+        tools: True if the model's template supports tools.
+
+    Raises:
+        ProviderError: ``INVALID_REQUEST``; the message and ``param`` name the first refused field.
+    """
+    found = next(_unable(call, tools), None)
+    if found is not None:
+        param, what = found
+        raise ProviderError("INVALID_REQUEST", f"{param}: the local model {what}", param=param)
+
+
+def _unable(call: ModelCall, tools: bool) -> Iterator[tuple[str, str]]:
+    choice = str((call.tool_choice or {}).get("type", "auto"))
+    if call.tools and choice != "none":
+        for tool in call.tools:
+            if tool.get("custom") or tool.get("type"):
+                yield str(tool.get("at", "tools")), "calls functions, no other kind of tool"
+        if not tools:
+            param = "tools" if choice == "auto" else "tool_choice"
+            yield param, "has no tools in its template, so it would never learn of them"
+    for index, message in enumerate(call.messages):
+        if not isinstance(content := message["content"], str):
+            yield from _blocks(content, f"messages[{index}]", tools)
+    effort = call.reasoning
+    if effort is not None and (effort.budget_tokens or effort.effort not in (None, "none")):
+        param = _EFFORT.get(call.endpoint, "reasoning_effort")
+        yield param, "cannot be told how much to think"
+    yield from _others(call.other)
+
+
+def _blocks(content: Any, where: str, tools: bool) -> Iterator[tuple[str, str]]:
+    for block in content:
+        kind, at = block.get("type"), str(block.get("at", where))
+        if kind in _TOOLS:
+            if not tools:
+                yield at, "has no tools in its template, so it would not see what they were called"
+            if isinstance(inner := block.get("content"), list):
+                yield from _blocks(inner, at, tools)
+        elif kind not in _TEXTS:
+            yield at, "reads text alone"
+
+
+def _others(other: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, what in _CANNOT.items():
+        if other.get(name):
+            yield name, what
+    if other.get("n") not in (None, 1):
+        yield "n", "gives one answer"
+    if other.get("modalities") not in (None, [], ["text"]):
+        yield "modalities", "gives text alone"
+    if other.get("verbosity") not in (None, "medium"):
+        yield "verbosity", "cannot be told how long to talk"

@@ -13,10 +13,11 @@ from remit.kernel.settings import ProviderSettings
 from remit.providers.clouds import signed, signer
 from remit.providers.dialects.targets import target_of
 from remit.providers.protocol import Outgoing, ProviderError, ProviderReply
+from remit.providers.request_bodies import WireDialect
 from remit.providers.upstream_errors import error_of
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
-from remit.providers.wire.endpoint import (
+from remit.providers.wire.endpoint_table import (
     CHAT,
     CONVERSE,
     COUNT_CONTENT,
@@ -25,7 +26,6 @@ from remit.providers.wire.endpoint import (
     RESPONSES,
     Endpoint,
 )
-from remit.providers.wire_dialect import WireDialect
 
 PASSED_ON = (
     "content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms",

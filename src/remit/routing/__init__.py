@@ -23,6 +23,7 @@ from remit.routing.decision import (
     compute_decision_hash,
     normalise_rule_version_hash,
 )
+from remit.routing.decision_explanation import explain
 from remit.routing.decision_replay import chances_of, find_decision, replay
 from remit.routing.emitters import (
     NO_OP_DECISION_EMITTER,
@@ -40,23 +41,22 @@ from remit.routing.errors import (
     RoutingError,
     WeightsError,
 )
-from remit.routing.evaluation import (
+from remit.routing.intent import Intent, read_intent
+from remit.routing.learned_head import LearnedHead, buckets_of, head_on_record, record_head
+from remit.routing.model_registry import Registry
+from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
+from remit.routing.pre_registration import (
     REGISTRATION_FORMAT,
     Registration,
     read_registration,
     register_choices,
 )
-from remit.routing.explanation import explain
-from remit.routing.intent import Intent, read_intent
-from remit.routing.learned_head import LearnedHead, buckets_of, head_on_record, record_head
-from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
-from remit.routing.prompts import StagePrompts
-from remit.routing.registry import Registry
 from remit.routing.reliability import Reliability
 from remit.routing.request import asked_of, new_request
 from remit.routing.route import aroute_request, route_request
 from remit.routing.router import Router
 from remit.routing.scores import Scoring, ScoringFn, ScoringInputs, score_candidates
+from remit.routing.stage_requests import StagePrompts
 from remit.routing.weights import Rules, Weights, load_rules
 
 __all__ = [

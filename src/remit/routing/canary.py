@@ -30,7 +30,7 @@ from remit.routing.errors import WeightsError
 from remit.routing.exploration import fraction
 from remit.routing.learned_head import head_on_record
 from remit.routing.scores import ScoringInputs, chain_of, kind_of_task, score_candidates
-from remit.routing.spend import Spend, exchanges_after
+from remit.routing.spend_controller import Spend, exchanges_after
 from remit.routing.weights import Rules, Weights
 
 if TYPE_CHECKING:

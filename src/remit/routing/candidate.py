@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StringConstraints
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.validation import check_fields
+from remit.kernel.pydantic_validation import check_fields
 
 GENERAL = "general"
 """The ability that counts for every task that a candidate says nothing of."""

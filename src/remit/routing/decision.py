@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.validation import changed, check_fields
+from remit.kernel.pydantic_validation import changed, check_fields
 from remit.ledger import EncodedValue, is_plain_text
 
 RoutingMode = Literal["single", "ensemble", "pipeline", "fail"]

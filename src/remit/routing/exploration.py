@@ -17,7 +17,7 @@ from remit.kernel.settings import ExplorationSettings
 from remit.ledger import LedgerClient
 from remit.routing.candidate import Candidate
 from remit.routing.scores import ScoringInputs, kind_of_task
-from remit.routing.spend import exchanges_after
+from remit.routing.spend_controller import exchanges_after
 
 _SEED = "remit-exploration:"
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.validation import first_error
+from remit.kernel.pydantic_validation import first_error
 from remit.ledger import Erased, LedgerClient
 from remit.routing.errors import ErasedHeadError, WeightsError
 from remit.routing.trail import (

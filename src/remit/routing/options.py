@@ -14,15 +14,15 @@ from remit.gateway import LLMGateway
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, TextSink
+from remit.kernel.pydantic_validation import check_fields
 from remit.kernel.settings import default_settings
-from remit.kernel.validation import check_fields
 from remit.providers import EventSink
 from remit.routing.canary import Canary
 from remit.routing.candidate import Candidate
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
 from remit.routing.exploration import Exploration
-from remit.routing.prompts import StagePrompts
 from remit.routing.scores import ScoringFn, score_candidates
+from remit.routing.stage_requests import StagePrompts
 from remit.routing.weights import Rules
 
 _Positive = Annotated[float, Field(gt=0, lt=1e9)]

@@ -23,19 +23,19 @@ from remit.routing.canary import Canary, canary_in_force
 from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import rank
 from remit.routing.choice import RouteChoice
+from remit.routing.decision_explanation import explain
 from remit.routing.emitters import ThoughtRecordEmitter
-from remit.routing.explanation import explain
 from remit.routing.exploration import Exploration
 from remit.routing.intent import read_intent
 from remit.routing.learned_head import record_head
+from remit.routing.model_registry import Registry, read_routes
 from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
-from remit.routing.prompts import StagePrompts
-from remit.routing.registry import Registry, read_routes
 from remit.routing.request import Asked, asked_of, asked_plainly, new_request
 from remit.routing.route import choose as choose_for
 from remit.routing.route import route as route_asked
 from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, task_of
-from remit.routing.spend import Spend
+from remit.routing.spend_controller import Spend
+from remit.routing.stage_requests import StagePrompts
 from remit.routing.status import models_status, route_status
 from remit.routing.weights import Rules
 

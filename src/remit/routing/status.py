@@ -8,7 +8,7 @@ from remit.gateway import CircuitState, LLMGateway
 from remit.kernel.settings import RouteSettings
 from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import rank
-from remit.routing.registry import Registry
+from remit.routing.model_registry import Registry
 from remit.routing.scores import ScoringInputs, is_single, measured, task_of
 from remit.routing.weights import Weights
 

@@ -19,14 +19,14 @@ from pydantic import StringConstraints as Text
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installation import (
+from remit.kernel.installed_files import (
     ChangedFileError,
     InstalledFiles,
     NotInstalledError,
     shipped_file,
 )
 from remit.kernel.json_text import JsonTextError, load_unique
-from remit.kernel.validation import first_error
+from remit.kernel.pydantic_validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
 from remit.routing.learned_head import LearnedHead, StrictModel, evidence_file

@@ -19,9 +19,9 @@ from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
     from remit.runtime.agent import Agent
-    from remit.runtime.conversation import Conversation, TurnEnded
+    from remit.runtime.agent_session import Conversation, TurnEnded
     from remit.runtime.installation import known_tools, make_root, package_manager
-    from remit.runtime.open_root import OpenRoot
+    from remit.runtime.operations_root import OpenRoot
     from remit.runtime.order_app import load_app
     from remit.runtime.order_handle import OrderHandle
     from remit.runtime.order_worker import OrderWorker
@@ -56,9 +56,9 @@ else:
         __name__,
         {
             "agent": "Agent",
-            "conversation": "Conversation TurnEnded",
+            "agent_session": "Conversation TurnEnded",
             "installation": "known_tools make_root package_manager",
-            "open_root": "OpenRoot",
+            "operations_root": "OpenRoot",
             "order_app": "load_app",
             "order_handle": "OrderHandle",
             "order_worker": "OrderWorker",

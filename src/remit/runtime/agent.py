@@ -25,14 +25,14 @@ from remit.agents.workorders import (
 from remit.contracts import ContractLoader
 from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.loops import blocking
 from remit.ledger import Transaction
+from remit.runtime.agent_options import AgentShape, check_limit
 from remit.runtime.agent_record import agent_record
-from remit.runtime.agent_shape import AgentShape, check_limit
+from remit.runtime.agent_session import Conversation
+from remit.runtime.attention_context import KernelContext, exclusion_policy
 from remit.runtime.background_write import write_soon
-from remit.runtime.context import KernelContext, exclusion_policy
-from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
 from remit.runtime.order_handle import OrderHandle
 from remit.runtime.subagents import AgentTool, check_callers, handoff_tool

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.supervisor import thread_tools
 from remit.agents.tools import TOOL_GROUP, Tool
 from remit.kernel.errors import ConfigError, RemitError
-from remit.kernel.installation import ChangedFileError
+from remit.kernel.installed_files import ChangedFileError
 from remit.kernel.root import Root, find_root
 from remit.kernel.settings import (
     EffectiveSettings,
@@ -470,8 +470,8 @@ def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list
     from remit.agents import Redactor, admin_tools  # The imports are slow.
     from remit.gateway.auth import Identity
     from remit.operations import Caller, make_tools
-    from remit.runtime.open_root import OpenRoot
     from remit.runtime.operations import all_operations
+    from remit.runtime.operations_root import OpenRoot
 
     port = OpenRoot(lambda: (root, loaded), lambda: ledger)
     caller, settings = Caller(Identity("ADMIN", "operator")), loaded.settings.tools

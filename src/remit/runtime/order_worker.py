@@ -22,7 +22,7 @@ from remit.agents.queue import (
 from remit.kernel.errors import RemitError
 from remit.kernel.periodic import repeat
 from remit.runtime.agent import Agent
-from remit.runtime.order_turns import Done, run_turn
+from remit.runtime.order_attempts import Done, run_turn
 from remit.runtime.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class OrderWorker:
                 await asyncio.sleep(_AWAY_S)
 
     async def _replay(self, claim: Row) -> Done:
-        from remit.runtime.order_replays import run_replay  # Few workers need the learning room.
+        from remit.runtime.order_attempts import run_replay  # Few workers need the learning room.
 
         return await asyncio.to_thread(run_replay, self._runtime, claim)
 

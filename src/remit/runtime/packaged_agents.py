@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.contracts import PromptContract
 from remit.kernel.errors import NotFoundError
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import AgentDocument, Framework, Permissions, Registry
 from remit.packages.checks import allows_named, boundary_model, reserved_agents

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.learning import (
     ChangedRequests,
     KeptOnRecord,

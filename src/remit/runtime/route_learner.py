@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope
-from remit.kernel.budget import LEARNING, BudgetLimits
+from remit.kernel.budget_values import LEARNING, BudgetLimits
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
 from remit.learning import give_feedback, open_account
@@ -31,7 +31,7 @@ from remit.learning.routes import (
 )
 from remit.packages.gates import check_gates, check_settings, unpermitted_models
 from remit.runtime.installation import gate_context
-from remit.runtime.own_models import permit_models
+from remit.runtime.operator_models import permit_models
 from remit.runtime.route_graders import Found, Grader, Graders, find_prompts, right_answers
 
 if TYPE_CHECKING:

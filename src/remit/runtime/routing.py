@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import RoutingSettings, Settings
 from remit.ledger import LedgerClient

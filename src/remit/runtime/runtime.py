@@ -21,7 +21,7 @@ from remit.gateway import AnyProvider
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets
@@ -29,12 +29,12 @@ from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, l
 from remit.ledger import RetentionSchedule, open_root_ledger
 from remit.packages import record_settings, recorded_prices_of, require_ownership
 from remit.packages.gates import GateContext
+from remit.runtime.admin_agent import admin_agent, mcp_server, tools_of
 from remit.runtime.agent import Agent
-from remit.runtime.agent_shape import AgentShape, changed, check_kind
-from remit.runtime.conversation import Conversation
-from remit.runtime.factory import admin_agent, mcp_server, tools_of
+from remit.runtime.agent_options import AgentShape, changed, check_kind
+from remit.runtime.agent_session import Conversation
+from remit.runtime.contract_packages import Owners
 from remit.runtime.installation import gate_context, make_root, recover_packages
-from remit.runtime.owners import Owners
 from remit.runtime.providers import choose_model, require_reachable, resolve_model
 from remit.runtime.routing import make_router
 from remit.runtime.state import check_state
@@ -298,7 +298,7 @@ class Runtime(Closeable):
                 which chooses a model for each call; the root's default if left out.
             planner: plans the steps of each turn; without a planner, a turn is one answering step.
             acceptance: criteria of the quality gate, values by name; the defaults apply to all
-                others (:mod:`remit.agents.supervisor.quality`).
+                others (:mod:`remit.agents.supervisor.quality_gate`).
             classify: classify each message before the turn.
             verify: judge answers under PRC-VERIFY-001; the configured choice if left out.
             max_retries: further attempts after a rejected answer; the configured number if left

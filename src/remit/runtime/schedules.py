@@ -20,13 +20,13 @@ from remit.agents import OutputT
 from remit.agents.supervisor import TurnCancelledError, TurnResult
 from remit.agents.workorders import Principal, sub_session_id
 from remit.gateway.leases import LeaseBusyError
+from remit.kernel.budget_windows import zone_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
-from remit.kernel.windows import zone_of
 from remit.ledger import is_authentic
 from remit.runtime.agent import Agent
-from remit.runtime.agent_shape import check_limit
-from remit.runtime.conversation import Conversation
+from remit.runtime.agent_options import check_limit
+from remit.runtime.agent_session import Conversation
 
 _LONGEST_SLEEP_S = 30.0
 """Longest pause before the clock and waiting turns are checked again."""

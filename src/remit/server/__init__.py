@@ -23,11 +23,11 @@ from remit.kernel.errors import RemitError
 from remit.server.serving import serve
 
 if TYPE_CHECKING:
-    from remit.server.loopback import LoopbackServer
-    from remit.server.replay import ReplayServer
+    from remit.server.local_server import LoopbackServer
+    from remit.server.replay_server import ReplayServer
 else:
     __getattr__ = lazy_names(  # both take long to import
-        __name__, {"loopback": "LoopbackServer", "replay": "ReplayServer"}
+        __name__, {"local_server": "LoopbackServer", "replay_server": "ReplayServer"}
     )
 
 __all__ = ["LoopbackServer", "ReplayServer", "serve"]

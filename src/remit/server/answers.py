@@ -12,8 +12,8 @@ from remit.kernel.json_text import load
 from remit.providers import Body, ProviderResponse
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
 from remit.providers.wire import Usage
+from remit.server.asgi import Answer, Headers, Send, reply
 from remit.server.refusals import HttpError, status_of
-from remit.server.replies import Answer, Headers, Send, reply
 
 _UNREACHABLE = "cannot be reached"
 _LAST_STATUS = 599  # HTTP defines no status above, and uvicorn cannot send one.

@@ -29,11 +29,11 @@ from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
 from remit.providers import Body
 from remit.runtime import Runtime
+from remit.server.asgi import PROVE, Scope
 from remit.server.device_codes import is_device_key
 from remit.server.refusals import HttpError
-from remit.server.replies import PROVE, Scope
 from remit.server.request_context import AuthenticatedRequest, RequestContext
-from remit.server.shares import SHARE
+from remit.server.request_limits import SHARE
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -267,7 +267,7 @@ class Authenticator:
     async def caller(self, scope: Scope) -> AuthenticatedRequest:
         """Authenticate an ASGI request, count the request under the caller's key, and return both.
 
-        The scope's :data:`~remit.server.replies.PROVE` is called, so that the connection is no
+        The scope's :data:`~remit.server.asgi.PROVE` is called, so that the connection is no
         longer the first to be closed, and the scope's share is begun.
 
         Args:

@@ -14,19 +14,19 @@ from urllib.parse import quote
 import orjson
 
 from remit.gateway import BatchPlan, BatchRefusedError, entries_of_batch, owner_of
-from remit.gateway.objects import KeptObject
+from remit.gateway.provider_objects import KeptObject
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.json_members import elements, set_member, value_at
+from remit.kernel.json_splice import elements, set_member, value_at
 from remit.kernel.json_text import JsonTextError, load
 from remit.providers import ProviderError
 from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.answers import reply_upstream
-from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.own_list import list_own
-from remit.server.provider_door import ProviderDoor, refused, with_query
+from remit.server.asgi import Receive, Scope, Send, reply_raw
+from remit.server.object_lists import list_own
+from remit.server.paths import Handler, ObjectHandler, paths_of
+from remit.server.provider_objects import ProviderDoor, refused, with_query
 from remit.server.refusals import HttpError, invalid
-from remit.server.replies import Receive, Scope, Send, reply_raw
 from remit.server.request_context import AuthenticatedRequest
 
 _STATUS = {"MODEL_NOT_ALLOWED": 403, "FILE_NOT_FOUND": 404, "PROVIDER_NOT_FOUND": 404}

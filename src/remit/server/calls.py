@@ -15,7 +15,7 @@ from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
 from remit.gateway.memory import LARGE_BYTES
 from remit.kernel.errors import InvalidInputError, RemitError, let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.kernel.json_members import remove_member, set_member
+from remit.kernel.json_splice import remove_member, set_member
 from remit.kernel.json_text import JsonTextError, dump, load
 from remit.kernel.settings import ServerSettings
 from remit.providers import Body
@@ -41,16 +41,16 @@ from remit.server.answers import (
     untranslatable,
     upstream_answer,
 )
+from remit.server.asgi import Answer, dialect_of, json_answer, refusal
 from remit.server.authentication import Authenticator, from_elsewhere, is_local
-from remit.server.content_codec import coding_of, decoded
+from remit.server.content_encoding import coding_of, decoded
 from remit.server.refusals import HttpError, no_record, refusal_of
 from remit.server.relay import Relay
-from remit.server.replies import Answer, dialect_of, json_answer, refusal
 from remit.server.request import Request
 from remit.server.request_context import AuthenticatedRequest
+from remit.server.request_limits import Share, Shares
 from remit.server.responses.endpoint import Responses
-from remit.server.shares import Share, Shares
-from remit.server.stream_forms import reframed
+from remit.server.stream_formats import reframed
 from remit.server.telemetry import CallMetrics
 from remit.server.websocket import WebSocket
 

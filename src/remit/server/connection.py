@@ -12,10 +12,10 @@ from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from remit.gateway import STOPPED_READING
+from remit.server.asgi import PROVE, last_answer, refuse_full
 from remit.server.http_call import Call
-from remit.server.replies import PROVE, last_answer, refuse_full
+from remit.server.keyless_connections import Strangers
 from remit.server.request import Handler
-from remit.server.strangers import Strangers
 from remit.server.websocket import SocketHandler, WebSocket, refuse_socket
 
 _IDLE, _HEAD, _BODY = range(3)  # The phases of reading a request.

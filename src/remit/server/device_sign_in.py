@@ -30,11 +30,7 @@ from remit.gateway.auth import KeyStore, agent_secret
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import ConflictError, NotFoundError
 from remit.runtime import Runtime
-from remit.server.authentication import Authenticator
-from remit.server.device_codes import LASTS_S, DeviceCodes, key_name
-from remit.server.extending import Handler
-from remit.server.refusals import HttpError
-from remit.server.replies import (
+from remit.server.asgi import (
     Answer,
     Receive,
     Scope,
@@ -44,6 +40,10 @@ from remit.server.replies import (
     read_body,
     reply,
 )
+from remit.server.authentication import Authenticator
+from remit.server.device_codes import LASTS_S, DeviceCodes, key_name
+from remit.server.extensions import Handler
+from remit.server.refusals import HttpError
 
 PAGE = "/console/device"
 """Path of the page on which a person approves a device."""

@@ -6,15 +6,15 @@ from functools import partial
 from urllib.parse import quote
 
 from remit.gateway import owner_of
-from remit.gateway.objects import KeptObject, keep
+from remit.gateway.provider_objects import KeptObject, keep
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.providers import ProviderResponse
 from remit.providers.wire import FILES, ObjectBody
 from remit.server.answers import reply_upstream
-from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.own_list import list_own
-from remit.server.provider_door import ObjectChange, ProviderDoor, id_in, with_query
-from remit.server.replies import Receive, Scope, Send, shape_of
+from remit.server.asgi import Receive, Scope, Send, shape_of
+from remit.server.object_lists import list_own
+from remit.server.paths import Handler, ObjectHandler, paths_of
+from remit.server.provider_objects import ObjectChange, ProviderDoor, id_in, with_query
 from remit.server.upload import read_form
 
 

@@ -12,9 +12,9 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from remit.gateway.memory import LARGE_BYTES
+from remit.server.asgi import WITHOUT_BODY, Answer, Headers, check_length, too_long, too_slow
 from remit.server.refusals import HttpError
-from remit.server.replies import WITHOUT_BODY, Answer, Headers, check_length, too_long, too_slow
-from remit.server.shares import Share
+from remit.server.request_limits import Share
 
 if TYPE_CHECKING:
     from remit.server.connection import Connection

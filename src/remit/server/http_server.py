@@ -16,8 +16,8 @@ from uvicorn import Server
 from remit.gateway import SHUTTING_DOWN
 from remit.kernel.errors import RemitError
 from remit.kernel.periodic import repeat
-from remit.server.current import Current
-from remit.server.sockets import http_config
+from remit.server.current_application import Current
+from remit.server.listener import http_config
 
 _log = logging.getLogger("remit.server")
 

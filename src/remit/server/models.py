@@ -9,13 +9,13 @@ from urllib.parse import unquote
 
 import orjson
 
-from remit.kernel.json_members import elements, set_member, spans
+from remit.kernel.json_splice import elements, set_member, spans
 from remit.kernel.json_text import JsonTextError, load
 from remit.providers import ProviderError, Timeouts, UpstreamProvider
 from remit.runtime import Runtime
+from remit.server.asgi import Receive, Scope, Send, reply_json, shape_of
 from remit.server.authentication import Authenticator
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, reply_json, shape_of
 from remit.server.request_context import AuthenticatedRequest
 
 _CACHE_S = 60.0

@@ -19,8 +19,8 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from remit.gateway import owner_of
-from remit.gateway.objects import KeptObject, keep, texts_in
-from remit.kernel.budget import Amount
+from remit.gateway.provider_objects import KeptObject, keep, texts_in
+from remit.kernel.budget_values import Amount
 from remit.kernel.json_text import JsonTextError, load, load_unique
 from remit.ledger import Content, LedgerClient, LedgerEntry, Transaction
 from remit.providers import Body, ProviderResponse
@@ -33,12 +33,12 @@ from remit.providers.wire import (
     is_refused,
 )
 from remit.server.answers import upstream_answer
-from remit.server.endpoints import Handler, split_prefix
-from remit.server.own_list import list_own
-from remit.server.provider_door import ObjectChange, ProviderDoor, refused, with_query
+from remit.server.asgi import Receive, Scope, Send, shape_of
+from remit.server.object_lists import list_own
+from remit.server.paths import Handler, split_prefix
+from remit.server.provider_objects import ObjectChange, ProviderDoor, refused, with_query
 from remit.server.refusals import HttpError
 from remit.server.relay import Relay
-from remit.server.replies import Receive, Scope, Send, shape_of
 from remit.server.request import AsgiRequest
 from remit.server.request_context import AuthenticatedRequest
 from remit.server.upload import FormUpload, read_form

@@ -210,7 +210,7 @@ def refusal_body(
 def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
     """Return an error inside a stream, as a server-sent event of the endpoint's dialect.
 
-    For Bedrock's ``converse`` the event has Anthropic's form; :mod:`~remit.server.stream_forms`
+    For Bedrock's ``converse`` the event has Anthropic's form; :mod:`~remit.server.stream_formats`
     makes a frame of it.
 
     Args:

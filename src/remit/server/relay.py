@@ -27,7 +27,7 @@ from remit.server.answers import answer_of, end_comment
 from remit.server.refusals import HttpError, error_event, status_of
 from remit.server.request import Request
 from remit.server.responses.call import ResponseCall
-from remit.server.responses.replay import stream_of
+from remit.server.responses.response_stream import stream_of
 
 _HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
-from remit.server.replies import (
+from remit.server.asgi import (
     Answer,
     Headers,
     Receive,
@@ -15,7 +15,7 @@ from remit.server.replies import (
     answer_messages,
     read_body,
 )
-from remit.server.shares import Share
+from remit.server.request_limits import Share
 
 
 class Request(Protocol):

@@ -11,7 +11,7 @@ from remit.gateway import MAX_ID_CHARS
 from remit.gateway.auth import Identity
 from remit.ledger import LedgerClient, LedgerEntry, Prepared
 from remit.server.refusals import HttpError
-from remit.server.shares import Share
+from remit.server.request_limits import Share
 
 _PRINTABLE = re.compile(rb"[ -~]*")
 

@@ -1,20 +1,23 @@
-"""``remit serve``, with a single process or several."""
+"""``remit serve``, with a single process or several; folders that outlive no process."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.server.scratch import scratch_folder
-from remit.server.sockets import Options, listen, require_loopback, url_of
-from remit.server.workers import Workers
+from remit.server.listener import Options, listen, require_loopback, url_of
+from remit.server.server_processes import Workers
 
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
 _ENDED_AT_ONCE = 128 + signal.SIGTERM
@@ -66,7 +69,7 @@ def serve(
             workers = Workers(settings.workers, options, listening)
             by_itself = workers.run(lambda: ready(url_of(listening)))
         else:
-            from remit.server.current import Current
+            from remit.server.current_application import Current
             from remit.server.http_server import HttpServer
 
             server = HttpServer(Current(options), started=lambda: ready(url_of(listening)))
@@ -74,3 +77,40 @@ def serve(
             by_itself = not server.ended_at_once
     if not by_itself:
         sys.exit(_ENDED_AT_ONCE)
+
+
+_LOCK = ".in-use"
+
+
+@contextlib.contextmanager
+def scratch_folder(prefix: str) -> Iterator[str]:
+    """Make a temporary directory, yield its path, and remove the directory after the block.
+
+    The directory holds a lock file while in use. Directories with the same prefix whose processes
+    have died are removed first.
+
+    Args:
+        prefix: beginning of the directory's name, in the system's temporary directory.
+
+    Raises:
+        OSError: the directory or its lock cannot be made.
+    """
+    for place in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        _remove_unused(place)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        with open(folder / _LOCK, "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # The system releases the lock of a dead process.
+            yield str(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_unused(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # The directory may be in use, deleted, or another user's.
+        lock = os.open(folder / _LOCK, os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)

@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 from remit.gateway import entries_of_call, owner_of
-from remit.gateway.objects import STORED_CHAT, KeptObject, forget
+from remit.gateway.provider_objects import STORED_CHAT, KeptObject, forget
 from remit.kernel.errors import RemitError
-from remit.kernel.json_members import set_member
+from remit.kernel.json_splice import set_member
 from remit.kernel.json_text import dump, load
 from remit.ledger import (
     Content,
@@ -29,10 +29,10 @@ from remit.ledger import (
 )
 from remit.providers.dialects import read_answer, read_request, write_answer, write_request
 from remit.providers.wire import CHAT, STORED_CHATS, ObjectBody
-from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor
+from remit.server.asgi import Receive, Scope, Send, reply_json
+from remit.server.paths import Handler, ObjectHandler, paths_of
+from remit.server.provider_objects import ProviderDoor
 from remit.server.refusals import HttpError, invalid
-from remit.server.replies import Receive, Scope, Send, reply_json
 from remit.server.request_context import AuthenticatedRequest
 from remit.server.responses.conversations import metadata_of, read_object
 from remit.server.responses.items import array, page

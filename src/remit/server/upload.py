@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from remit.kernel.settings import ServerSettings
 from remit.providers import Body, ProviderError
 from remit.providers.wire import ArrivingForm, BodyError, Endpoint, FormBody
-from remit.server.content_codec import read_decoded
+from remit.server.asgi import Receive, next_message
+from remit.server.content_encoding import read_decoded
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, next_message
 from remit.server.request_context import AuthenticatedRequest
 
 Allow = Callable[[list[tuple[str, str]]], Awaitable[None]]
@@ -113,8 +113,8 @@ async def read_form(
 
     Raises:
         HttpError: 400, the form is malformed or its ``content-type`` invalid; 413, it is too long;
-            408, 415, 429, 499 or 503 as :func:`~remit.server.content_codec.read_decoded`; and what
-            ``allow`` raises.
+            408, 415, 429, 499 or 503 as :func:`~remit.server.content_encoding.read_decoded`; and
+            what ``allow`` raises.
     """
     kind, most = caller.text(b"content-type"), settings.max_upload_bytes
     length = caller.headers.get(b"content-length", b"")

@@ -18,8 +18,8 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from remit.server.asgi import answer_messages, dialect_of, refusal
 from remit.server.refusals import HttpError
-from remit.server.replies import answer_messages, dialect_of, refusal
 
 if TYPE_CHECKING:
     from remit.server.connection import Connection

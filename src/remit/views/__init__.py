@@ -15,15 +15,14 @@ from remit.views.examples import examples_of, prompt_parts
 from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
 from remit.views.journey import gates_of, open_journey, prompt_journey
 from remit.views.learn_report import learning_page, learning_shown, pictures_of
-from remit.views.page import journey_page, page_parts
+from remit.views.page import POSITIONS, journey_page, page_parts
 from remit.views.periods import PERIODS, instant_of
-from remit.views.places import SESSION_EVENTS
 from remit.views.receipt_formats import public_receipts
 from remit.views.receipts import Receipt, read_receipts
 from remit.views.report import audit_report
 from remit.views.report_page import report_parts, report_script_hash
-from remit.views.text import journey_text
-from remit.views.timeline import POSITIONS
+from remit.views.terminal_tree import journey_text
+from remit.views.turn_ranges import SESSION_EVENTS
 from remit.views.usage import BY, Usage, UsageRow, read_usage
 
 __all__ = [

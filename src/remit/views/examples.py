@@ -8,8 +8,8 @@ from typing import Any
 
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.errors import RemitError
-from remit.views import wire, wording
-from remit.views.wire import Line
+from remit.views import wire_text, wording
+from remit.views.wire_text import Line
 
 Pairs = Sequence[tuple[str, str]]
 """What is asked and what is answered, of each example."""
@@ -52,7 +52,7 @@ def prompt_parts(
         call: a step of a journey.
     """
     if "wire" in call:
-        lines = wire.said(call)
+        lines = wire_text.said(call)
     else:
         lines = [Line(role, "", said) for role, said in wording.messages_of(call.get("prompt"))]
     named = (call.get("contract_id"), call.get("contract_version"))

@@ -9,9 +9,9 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.entries import Tally, place_of, plain, session_of
-from remit.views.places import SESSION_EVENTS, Place, Places
-from remit.views.search import find_places
 from remit.views.turn import build_turn
+from remit.views.turn_ranges import SESSION_EVENTS, Place, Places
+from remit.views.turn_search import find_places
 
 _SPAN = 100  # numbers of a turn's entries from first to last
 _LATER = 500  # later calls of a session that are searched for the next attempt of a call

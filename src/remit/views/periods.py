@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
+from remit.kernel.budget_windows import window_at, zone_of
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.windows import window_at, zone_of
 from remit.ledger.usage import QUARTER_S
 
 __all__ = ["PERIODS", "Period", "instant_of", "periods_of", "quarters_of", "time_of"]

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort, is_authentic
-from remit.views import wire
+from remit.views import wire_text
 from remit.views.calls import Calls
 from remit.views.entries import Tally, between_ms, order_of
-from remit.views.order import build_order
-from remit.views.places import SESSION_EVENTS, Place
+from remit.views.turn_ranges import SESSION_EVENTS, Place
+from remit.views.work_order import build_order
 
 _OF_THE_TURN = frozenset(
     {"TURN_RECORDED", "WO_CHAIN_COMPLETE", "WO_QUALITY_GATE", "ESCALATION", "DEGRADATION"}
@@ -161,7 +161,7 @@ def _asked(orders: list[dict[str, Any]], direct: list[dict[str, Any]]) -> Any:
         return context if context is not None and not isinstance(context, dict) else None
     for call in direct:
         if "wire" in call:
-            return wire.asked(call)
+            return wire_text.asked(call)
         prompt = call.get("prompt")
         if not isinstance(prompt, list):
             return prompt

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from remit.kernel.budget import usd_of
+from remit.kernel.budget_values import usd_of
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.ledger.usage import QUARTER_S

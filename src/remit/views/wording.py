@@ -10,7 +10,7 @@ import orjson
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import dump
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 
 _GOOD = frozenset(
     {"completed", "success", "ok", "accept", "granted", "answered", "agrees", "adopted", "recorded"}

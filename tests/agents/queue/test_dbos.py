@@ -53,16 +53,16 @@ def url(postgres: PostgresServer) -> str:
 def test_an_order_whose_beginning_was_lost_is_begun_once(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from remit.agents.queue import dbos
+    from remit.agents.queue import dbos_engine
 
-    monkeypatch.setattr(dbos, "_RETRY_S", 0.1)
-    monkeypatch.setattr(dbos, "_LOSS_CHECK_S", 0.5)
+    monkeypatch.setattr(dbos_engine, "_RETRY_S", 0.1)
+    monkeypatch.setattr(dbos_engine, "_LOSS_CHECK_S", 0.5)
     with (
         CuttingProxy(url, tmp_path / "p") as proxy,
         LedgerClient(proxy.url, settings=_QUICK) as ledger,
     ):
         bench = Bench(ledger)
-        engine = dbos.DbosEngine(ledger, settings(), url)
+        engine = dbos_engine.DbosEngine(ledger, settings(), url)
         queue = OrderQueue(ledger, settings(), engine)
         breaks = _breaking(ledger, engine, proxy)
         worker = _Taker(bench.worker())
@@ -102,9 +102,9 @@ def test_a_database_that_does_not_answer_at_the_start_is_tried_again(
     from dbos import DBOS
     from sqlalchemy.exc import OperationalError
 
-    from remit.agents.queue import dbos
+    from remit.agents.queue import dbos_engine
 
-    monkeypatch.setattr(dbos, "_RETRY_S", 0.1)
+    monkeypatch.setattr(dbos_engine, "_RETRY_S", 0.1)
     launch, failed = DBOS.launch, []
 
     def launches() -> None:
@@ -116,7 +116,7 @@ def test_a_database_that_does_not_answer_at_the_start_is_tried_again(
     monkeypatch.setattr(DBOS, "launch", launches)
     with LedgerClient(url) as ledger:
         bench = Bench(ledger)
-        engine = dbos.DbosEngine(ledger, settings(), url)
+        engine = dbos_engine.DbosEngine(ledger, settings(), url)
         worker = _Taker(bench.worker())
         running = start_background(engine.hand_out(worker))
         until(lambda: ledger.select("SELECT to_regclass('dbos.workflow_input')")[0][0] is not None)

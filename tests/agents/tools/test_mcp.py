@@ -15,8 +15,8 @@ from mcp.types import CallToolResult, TextContent
 
 from remit.agents.tools import ToolDispatcher, ToolResult, mcp_schema
 from remit.agents.tools.mcp import McpServer
-from remit.agents.tools.mcp.results import block_text, tool_output
-from remit.agents.tools.output import Illustrated
+from remit.agents.tools.mcp.conversion import block_text, tool_output
+from remit.agents.tools.result_conversion import Illustrated
 from remit.agents.workorders import ToolProgress
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.settings import McpServerSettings, default_settings

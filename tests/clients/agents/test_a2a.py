@@ -33,7 +33,7 @@ from remit import Runtime
 from remit.kernel.root import Root
 from remit.packages.gates import check_gates
 from remit.runtime import make_root
-from remit.server.sockets import listen, url_of
+from remit.server.listener import listen, url_of
 from remit_interop import Door
 
 _KEY = "a secret of at least thirty-two bytes"

@@ -16,7 +16,7 @@ from remit.gateway.auth import AuthenticationError, AuthLimits, AuthUnavailableE
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, Transaction
-from remit.server.extending import Authenticator, HttpError
+from remit.server.extensions import Authenticator, HttpError
 from tests.support.stores import files_hold, outside
 from tests.support.waiting import at_once
 

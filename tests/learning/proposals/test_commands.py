@@ -10,9 +10,9 @@ import pytest
 
 from remit.kernel.settings import load_settings
 from remit.learning import ReplayResult
+from remit.learning.held_out_replay import Pair
 from remit.learning.meta import attribute, record_attribution
 from remit.learning.proposals import Change
-from remit.learning.replay import Pair
 from remit.ledger import LedgerEntry
 from remit.server.authentication import open_keys
 from tests.learning.proposals.conftest import World, open_runtime

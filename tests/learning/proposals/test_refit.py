@@ -28,7 +28,7 @@ from remit.routing import (
     replay,
 )
 from remit.runtime.installation import forget_erased, governance
-from remit.runtime.own_models import permit_models
+from remit.runtime.operator_models import permit_models
 from tests.learning.proposals.conftest import ADMIN, World, gain, open_runtime
 from tests.support.roots import new_root
 from tests.support.stores import checkpoint, files_hold

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.gateway import PromptRequest
-from remit.kernel.budget import LEARNING
+from remit.kernel.budget_values import LEARNING
 from remit.kernel.errors import InvalidInputError
 from remit.learning import KeptOnRecord, Replay, is_held_out
 from remit.ledger import LedgerEntry

@@ -20,11 +20,11 @@ import psycopg
 from remit.gateway.leases import LeaseManager
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient, LedgerWriteError
-from remit.ledger.postgres.batch import PostgresBatch
 from remit.ledger.postgres.store import PostgresStore
+from remit.ledger.postgres.transaction import PostgresBatch
 from remit.ledger.segments import SegmentReport, move_to_segment, removal
-from remit.ledger.sqlite.batch import SqliteBatch
 from remit.ledger.sqlite.store import SqliteStore
+from remit.ledger.sqlite.transaction import SqliteBatch
 from remit.ledger.tlog import Signer
 from tests.support.stores import SIGNER
 

@@ -28,7 +28,7 @@ import pytest
 
 from remit.gateway.leases import LeaseBusyError
 from remit.ledger import ErasureError, LedgerClient, LedgerEntry, LedgerError, entry_id
-from remit.ledger.segments import finish, interrupted_copies, purge_all, removal, run
+from remit.ledger.segments import finish, interrupted_copies, move, purge_all, removal
 from remit.ledger.tlog import TlogProof
 from tests.ledger.segments.faults import DISK_FAULTS, Faults, archive_all, archive_with_fault
 from tests.ledger.segments.writing import attached, problems, sessions, unguarded
@@ -193,8 +193,8 @@ def test_killed_anywhere_the_next_run_ends_it(copies: Copies, tmp_path: Path, ki
 # -- another run -------------------------------------------------------------------------------
 
 _PHASES = (
-    (run, "write_segment"), (run, "require_sound"), (run._Run, "_keep_leaves"),
-    (run._Run, "_record"), (run, "_rename"), (run, "purge"), (run, "remove"),
+    (move, "write_segment"), (move, "require_sound"), (move._Run, "_keep_leaves"),
+    (move._Run, "_record"), (move, "_rename"), (move, "purge"), (move, "remove"),
 )  # fmt: skip
 
 
@@ -271,7 +271,7 @@ def test_two_processes_at_once_fifty_times(copies: Copies, tmp_path: Path) -> No
             return ended.returncode
 
         with ThreadPoolExecutor(2) as pool:
-            codes[tuple(sorted(pool.map(run, pauses)))] += 1
+            codes[tuple(sorted(pool.map(move, pauses)))] += 1
         _require_whole(target, directory, whole, done=True)
     assert all(0 in pair for pair in codes)
     print(f"two processes at once, exit codes: {dict(codes)}; entries missing 0")
@@ -383,7 +383,7 @@ def test_rows_that_the_segment_lacks_stay(copies: Copies, tmp_path: Path, sql: s
 
     with LedgerClient(target, signer=SIGNER) as client:
         checks = itertools.count()
-        plain = run.require_sound
+        plain = move.require_sound
 
         def require_sound(*given: Any) -> None:
             plain(*given)
@@ -391,7 +391,7 @@ def test_rows_that_the_segment_lacks_stay(copies: Copies, tmp_path: Path, sql: s
                 edit()
 
         with (
-            mock.patch.object(run, "require_sound", require_sound),
+            mock.patch.object(move, "require_sound", require_sound),
             pytest.raises(LedgerError, match="differs between the segment and the database"),
         ):
             archive_all(client, directory)
@@ -449,7 +449,7 @@ def test_what_others_do_meanwhile_is_not_undone(tmp_path: Path) -> None:
             conversation(client, "SES-5", 1)
             client.erase(session_id="SES-6", reason="asked")
 
-        with _after(run._Run, "_keep_leaves", meanwhile):
+        with _after(move._Run, "_keep_leaves", meanwhile):
             done = archive_all(client, directory)
         assert done.entries == 252 - 6
         assert [path.name for path in directory.iterdir()] == [_NAME]

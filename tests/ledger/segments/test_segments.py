@@ -36,8 +36,8 @@ from remit.ledger import (
 from remit.ledger.segments import convert, cut_at, finish, purge_all
 from remit.ledger.segments.segment import segment_name
 from remit.ledger.tlog import SignedCheckpoint, Signer, TlogProof, leaf_hash
-from remit.server.extending import HttpError
-from remit.server.responses.turns import Turns
+from remit.server.extensions import HttpError
+from remit.server.responses.chain import Turns
 from tests.ledger.mutations import is_listed, mutations, no_weight
 from tests.ledger.segments.writing import (
     attached,

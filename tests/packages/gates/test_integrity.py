@@ -10,7 +10,7 @@ from remit.kernel.settings import GateSettings, default_settings
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.tlog import leaf_hash, tree_root
 from remit.packages.gates import GateContext, check_gates
-from remit.packages.gates.constraints import recorded_uses
+from remit.packages.gates.g3_constraints import recorded_uses
 from remit.routing.trail import ThoughtInput, create_thought_record, verify_trail
 from tests.packages.gates.conftest import House
 from tests.packages.gates.test_orders import Writer

@@ -18,7 +18,7 @@ import pytest
 
 from remit.cli.main import main
 from remit.kernel.canonical import sha256_hex
-from remit.kernel.installation import InstalledFiles, NotInstalledError
+from remit.kernel.installed_files import InstalledFiles, NotInstalledError
 from remit.packages import (
     IncomingArchive,
     InstalledPackage,
@@ -332,7 +332,7 @@ def test_a_reader_waits_for_an_operation_under_way(small: Path, scratch: Path) -
     put(small, one(scratch))
     program = (
         "import sys; from pathlib import Path\n"
-        "from remit.kernel.installation import InstalledFiles\n"
+        "from remit.kernel.installed_files import InstalledFiles\n"
         "files = InstalledFiles(Path(sys.argv[1])); print('begun', flush=True)\n"
         "print(files.read('HO1/data/x.txt').decode(), flush=True)"
     )

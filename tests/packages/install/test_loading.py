@@ -15,7 +15,7 @@ import pytest
 import remit
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.errors import RemitError
-from remit.kernel.installation import ChangedFileError, InstalledFiles
+from remit.kernel.installed_files import ChangedFileError, InstalledFiles
 from remit.packages import IncomingArchive
 from tests.packages.hostile import CASES, Case, Stage, busy, can_mount, full_disk, play, read_only
 from tests.packages.install.killing import forked

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remit.kernel.errors import NotFoundError
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import AgentDocument, ManifestError, PackageError
 from remit.runtime.packaged_agents import packaged_agent

@@ -17,7 +17,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsBa
 from remit.kernel.json_text import dump
 from remit.kernel.settings import ProviderSettings
 from remit.providers import Body, Outgoing, ProviderError, ProviderRequest, UpstreamProvider
-from remit.providers.wire.endpoint import (
+from remit.providers.wire.endpoint_table import (
     CHAT,
     CONVERSE,
     GENERATE,

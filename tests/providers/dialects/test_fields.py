@@ -17,7 +17,7 @@ from remit.providers.dialects import (
     write_answer,
 )
 from remit.providers.wire import stream_sum
-from remit.providers.wire.endpoint import (
+from remit.providers.wire.endpoint_table import (
     CHAT,
     CONVERSE,
     GENERATE,

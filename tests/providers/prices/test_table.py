@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.kernel.errors import RemitError
-from remit.kernel.installation import shipped_file
+from remit.kernel.installed_files import shipped_file
 from remit.providers.prices import PriceTable
 
 HEAD = "version = 2026-12-01\n"

@@ -10,7 +10,7 @@ import wave
 
 import pytest
 
-from remit.providers.wire.sound import longest_seconds
+from remit.providers.wire.audio_duration import longest_seconds
 
 
 def _crc8(data: bytes) -> int:

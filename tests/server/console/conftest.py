@@ -14,7 +14,7 @@ from remit.ledger import LedgerClient
 from remit.runtime import Runtime
 from remit.server.authentication import open_keys
 from remit.server.console import Console
-from remit.server.extending import Authenticator
+from remit.server.extensions import Authenticator
 from tests.server.asgi import AsgiRequest
 from tests.server.console.client import Answered
 from tests.support.postgres import PostgresServer

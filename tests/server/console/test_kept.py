@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.ledger.usage import INSERT, ON_CONFLICT, QUARTER_S
-from remit.server.console.kept_report import KeptReport
-from remit.server.console.kept_usage import KeptUsage, added_up
+from remit.server.console.caches import KeptReport, KeptUsage, added_up
 from remit.views.usage import UsageRow, latest_quarters, read_usage
 from tests.support.roots import new_root
 
@@ -93,7 +92,7 @@ def test_what_goes_on_is_read_again(used: LedgerClient) -> None:
 def test_no_more_is_kept_than_there_is_room_for(
     used: LedgerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remit.server.console.kept_usage._MAX_ROWS", 10)
+    monkeypatch.setattr("remit.server.console.caches._MAX_ROWS", 10)
     kept = KeptUsage(used)
     whole = added_up(
         [
@@ -122,7 +121,7 @@ def test_a_report_is_read_again_once_something_was_decided_or_time_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = 1000.0
-    monkeypatch.setattr("remit.server.console.kept_report.time.monotonic", lambda: clock)
+    monkeypatch.setattr("remit.server.console.caches.time.monotonic", lambda: clock)
     root = new_root(tmp_path / "root")
 
     with LedgerClient(root / "ledger.db") as ledger:

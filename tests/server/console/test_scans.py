@@ -30,9 +30,7 @@ from remit.server.console import (
     spend,
     verification,
 )
-from remit.server.console.approval_cache import WaitingApprovals
-from remit.server.console.kept_report import KeptReport
-from remit.server.console.kept_usage import KeptUsage
+from remit.server.console.caches import KeptReport, KeptUsage, WaitingApprovals
 from remit.server.console.pages import Asked, Page, Sources
 from tests.server.console.client import VIEWS
 
@@ -89,7 +87,7 @@ class Grown:
 
     def grow(self, script: Script, count: int) -> None:
         """More sessions, more of the long one, more calls of one that all share."""
-        with mock.patch("remit.ledger.batch.utc_now", self.now):
+        with mock.patch("remit.ledger.transaction.utc_now", self.now):
             for number in range(count):
                 self._copy(script.session, f"SES-{self._chance.getrandbits(60):016X}")
                 self._copy(script.waits if number % 2 else script.approved,

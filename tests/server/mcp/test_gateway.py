@@ -21,7 +21,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.types import CreateMessageResult, ElicitResult, TextContent
 
 from remit.agents import ApprovalQueue
-from remit.kernel.budget import BudgetLimits
+from remit.kernel.budget_values import BudgetLimits
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from tests.server.mcp.running import TOP, Served, serving, variables
 from tests.support.roots import new_root

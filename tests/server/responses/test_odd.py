@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.server.extending import HttpError
+from remit.server.extensions import HttpError
 from remit.server.responses.items import fitting, id_of, items_in, listed, page, portable, type_of
-from remit.server.responses.replay import stream_of
+from remit.server.responses.response_stream import stream_of
 from tests.server.conftest import QUICK
 from tests.server.running import serving
 from tests.support import wire

@@ -10,7 +10,7 @@ import pytest
 
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.gateway.objects import objects_named
+from remit.gateway.provider_objects import objects_named
 from remit.providers import Body
 from remit.providers.wire import MESSAGES
 from tests.server.conftest import QUICK

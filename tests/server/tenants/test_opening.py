@@ -17,8 +17,8 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
 from remit.runtime.tenants import find_tenant
-from remit.server.extending import HttpError
-from remit.server.shares import Share, Shares
+from remit.server.extensions import HttpError
+from remit.server.request_limits import Share, Shares
 from remit.server.telemetry import CallMetrics
 from remit.server.tenants.open_tenants import OpenTenants
 from tests.server.conftest import QUICK

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from remit.gateway import LLMGateway
-from remit.kernel.budget import Amount, nano_of
+from remit.kernel.budget_values import Amount, nano_of
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.kernel.settings import Settings
 from remit.providers import Body, Outgoing, ProviderError, Timeouts
-from remit.server.extending import (
+from remit.server.extensions import (
     Answer,
     AuthenticatedRequest,
     Authenticator,

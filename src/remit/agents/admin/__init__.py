@@ -9,7 +9,7 @@ redacted, erased content is marked, long texts are cut. Start reading in ``tools
 from remit.agents.admin.output import Fitted, cut_to_fit, plain_value
 from remit.agents.admin.recall import RECALL
 from remit.agents.admin.redaction import HIDDEN, Redactor
-from remit.agents.admin.root import RootTools
+from remit.agents.admin.root_files import RootTools
 from remit.agents.admin.tools import admin_tools
 
 __all__ = [

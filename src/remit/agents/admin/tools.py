@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remit.agents.admin.output import Toolset
 from remit.agents.admin.redaction import Redactor
-from remit.agents.admin.root import RootTools
+from remit.agents.admin.root_files import RootTools
 from remit.agents.admin.sessions import SessionTools
 from remit.agents.admin.usage import UsageTools
 from remit.agents.tools import Tool

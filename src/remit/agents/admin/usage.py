@@ -11,7 +11,7 @@ from pydantic import Field
 
 from remit.agents.admin.output import Toolset
 from remit.agents.tools import current_call, tool
-from remit.kernel.budget import usd_of
+from remit.kernel.budget_values import usd_of
 from remit.ledger import LedgerEntry
 from remit.ledger.usage import SUMS, usage_of
 from remit.views import UsageRow, read_usage

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from remit.agents.approvals.persons import person_of_session
 from remit.agents.workorders import callers_of
 from remit.kernel.canonical import exact_json, sha256_hex
 from remit.kernel.errors import ConflictError
@@ -18,7 +18,6 @@ from remit.ledger import (
     Prepared,
     Transaction,
     is_authentic,
-    parse_entry_id,
 )
 
 UNKNOWN_OUTCOME = "unknown_outcome"
@@ -236,86 +235,6 @@ def _planner(ledger: LedgerClient, wo_id: str) -> str:
     plan = next(filter(is_authentic, plans), None)
     provenance = plan.metadata.get("provenance") if plan is not None else None
     return str(provenance.get("agent_id") or "") if isinstance(provenance, dict) else ""
-
-
-_KEY_ID_PREFIX = "KEY-"
-
-
-def person_of_session(ledger: LedgerClient, session_id: str) -> str:
-    """Return the person on whose behalf a session was started; empty if it names nobody.
-
-    The person of the session's key takes precedence over the user that the session names. A key
-    that names no person counts by its id if the session names no user.
-
-    Args:
-        ledger: contains the session.
-        session_id: the session; empty also if it was never started.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
-    starts = ledger.query(
-        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
-    )
-    for start in starts:
-        user_id, key_id = (str(start.metadata.get(name) or "") for name in ("user_id", "key_id"))
-        person = key_person(ledger, key_id)
-        return user_id if person == key_id and user_id else person
-    return ""
-
-
-def key_person(ledger: LedgerClient, key_id: str) -> str:
-    """Return the person whom a key represents; a key's id if that key names no person.
-
-    A key represents the person who received its secret. If another key requested the secret over
-    the network, the person of that key received it, whatever user the new key names. A secret made
-    on the machine belongs to the user that the key names.
-
-    Args:
-        ledger: ledger of the root, which records how keys were made. Read-only.
-        key_id: id of the key.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
-    person, maker, before = key_id, key_id, math.inf
-    while made := key_creation(ledger, maker, before):
-        before = made.seq
-        person = str(made.metadata.get("user_id") or "") or maker
-        maker = str(made.metadata.get("requested_by") or "")
-    return person
-
-
-def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) -> LedgerEntry | None:
-    """Return the ``KEY_CREATED`` entry of a key's latest secret; None if there is none.
-
-    None also if ``key_id`` is not in the form of a key's id. An entry that only changes the key's
-    permissions gave nobody a secret, so it does not count. Entries whose writer was not permitted
-    to make keys are ignored.
-
-    Args:
-        ledger: the ledger.
-        key_id: the key's id.
-        before: a sequence number; only earlier entries are considered.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
-    if not key_id.startswith(_KEY_ID_PREFIX):
-        return None
-    entries = ledger.query(
-        event_type="KEY_CREATED", submission_id=key_id, order="desc", with_content=False
-    )
-    return next(
-        (
-            entry
-            for entry in entries
-            if is_authentic(entry)
-            and entry.decision != "CHANGED"
-            and (parse_entry_id(entry.id) or 0) < before
-        ),
-        None,
-    )
 
 
 def _is_void(ledger: LedgerClient, request: LedgerEntry, wo_id: str, session_id: str) -> bool:

@@ -13,9 +13,9 @@ from remit.agents.approvals.approval import (
     ApprovalError,
     arguments_hash,
     is_expired,
-    key_creation,
     last_edit,
 )
+from remit.agents.approvals.persons import key_creation
 from remit.agents.queue.rows import wake
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem

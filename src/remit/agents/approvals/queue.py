@@ -18,8 +18,6 @@ from remit.agents.approvals.approval import (
     arguments_hash,
     is_expired,
     is_request,
-    key_person,
-    person_of_session,
 )
 from remit.agents.approvals.decision import (
     ANSWER_EVENTS,
@@ -33,6 +31,7 @@ from remit.agents.approvals.decision import (
     require_new_vote,
     subject_of,
 )
+from remit.agents.approvals.persons import key_person, person_of_session
 from remit.agents.approvals.webhook import Webhook, message_of
 from remit.agents.tools import Tool
 from remit.kernel.errors import InvalidInputError

@@ -15,13 +15,13 @@ from remit.agents.queue.attempts import (
     park_attempt,
 )
 from remit.agents.queue.entries import subject_of
-from remit.agents.queue.keys import bind_to_key, principal_of
-from remit.agents.queue.order import OrderState, OrderStatus, Row, Submission, no_such_order
+from remit.agents.queue.order_key import bind_to_key, principal_of
 from remit.agents.queue.projection import ORDERS, row_matches_ledger
 from remit.agents.queue.queue import OrderQueue
 from remit.agents.queue.rows import Engine, Taker, wake
-from remit.agents.queue.seats import Seats, new_seat
-from remit.agents.queue.table import TableEngine
+from remit.agents.queue.submission import OrderState, OrderStatus, Row, Submission, no_such_order
+from remit.agents.queue.table_engine import TableEngine
+from remit.agents.queue.worker_leases import Seats, new_seat
 from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from remit.agents.queue import entries, rows
-from remit.agents.queue.order import Row
+from remit.agents.queue.submission import Row
 from remit.agents.sessions.manager import new_session_id
 from remit.kernel.settings import OrderSettings
 from remit.ledger import LedgerClient, Transaction

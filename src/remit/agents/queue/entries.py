@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from remit.agents.queue.order import END_STATES, OrderState, OrderStatus, Row, Submission
+from remit.agents.queue.submission import END_STATES, OrderState, OrderStatus, Row, Submission
 from remit.ledger import Erased, LedgerEntry, LedgerFormatError, content, entry_id, is_authentic
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from remit.agents.queue.order import Row
 from remit.agents.queue.rows import COLUMNS, Engine, change, rows_of
+from remit.agents.queue.submission import Row
 from remit.kernel.settings import QueueSettings
 from remit.ledger import Transaction
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from remit.agents.queue.order import ACTIVE_STATES, Row
+from remit.agents.queue.submission import ACTIVE_STATES, Row
 from remit.ledger import LedgerClient, LedgerEntry, Projection, Select, State, is_authentic
 from remit.ledger import Row as FoldedRow
 

@@ -13,7 +13,9 @@ from typing import Self
 
 from remit.agents.queue import entries, rows
 from remit.agents.queue.entries import subject_of
-from remit.agents.queue.order import (
+from remit.agents.queue.projection import stated
+from remit.agents.queue.rows import parsed_cursor, unknown_cursor
+from remit.agents.queue.submission import (
     END_STATES,
     STATES,
     OrderStatus,
@@ -23,9 +25,7 @@ from remit.agents.queue.order import (
     order_id_of,
     require_id,
 )
-from remit.agents.queue.projection import stated
-from remit.agents.queue.rows import parsed_cursor, unknown_cursor
-from remit.agents.queue.table import TableEngine
+from remit.agents.queue.table_engine import TableEngine
 from remit.agents.sessions.manager import new_session_id
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.settings import Settings, WorkerSettings
@@ -69,7 +69,7 @@ class OrderQueue:
         """
         engine: rows.Engine
         if settings.worker.orders.engine == "dbos":
-            from remit.agents.queue.dbos import DbosEngine  # Needs the extra `cluster`.
+            from remit.agents.queue.dbos_engine import DbosEngine  # Needs the extra `cluster`.
 
             engine = DbosEngine(ledger, settings.worker, settings.ledger.path)
         else:

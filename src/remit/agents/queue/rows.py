@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from remit.agents.queue.order import Row
+from remit.agents.queue.submission import Row
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Transaction, parse_entry_id
 

@@ -12,7 +12,7 @@ from remit.agents.sessions.overview import (
     session_overview,
     sessions_with_calls,
 )
-from remit.agents.sessions.turn import Turn, latest_of, response_of
+from remit.agents.sessions.recorded_turns import Turn, latest_of, response_of
 from remit.kernel.errors import NotFoundError
 
 __all__ = [

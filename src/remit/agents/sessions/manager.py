@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from remit.agents.sessions.turn import Turn, latest_of
+from remit.agents.sessions.recorded_turns import Turn, latest_of
 from remit.agents.workorders import NOBODY, Effect, Principal, Usage, callers_of, tools_usage
 from remit.kernel.errors import InvalidInputError, NotFoundError, excerpt
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, content, utc_now

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from remit.agents.sessions.turn import latest_of
+from remit.agents.sessions.recorded_turns import latest_of
 from remit.ledger import LedgerPort
 
 _CALLS_LOOKED_AT = 10_000

@@ -11,20 +11,20 @@ Start reading in ``supervisor.py``, then ``turn.py``.
 """
 
 from remit.agents.supervisor.attention import Candidate, open_threads, thread_tools
-from remit.agents.supervisor.effects import session_effects
-from remit.agents.supervisor.exclusions import exclusion_entries
-from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_sessions, unfinished_turn
+from remit.agents.supervisor.carried_effects import session_effects
+from remit.agents.supervisor.entries import UnfinishedTurn, unfinished_sessions, unfinished_turn
+from remit.agents.supervisor.operational_loop import exclusion_entries
 from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, PlanStep, TurnContext
-from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
-from remit.agents.supervisor.result import (
+from remit.agents.supervisor.quality_gate import DEFAULT_CRITERIA, check_criteria
+from remit.agents.supervisor.services import Responder, Services
+from remit.agents.supervisor.supervisor import HO2Supervisor
+from remit.agents.supervisor.turn_result import (
     TurnCancelledError,
     TurnEnded,
     TurnFailedError,
     TurnPendingError,
     TurnResult,
 )
-from remit.agents.supervisor.services import Responder, Services
-from remit.agents.supervisor.supervisor import HO2Supervisor
 
 __all__ = [
     "DEFAULT_CRITERIA",

@@ -28,9 +28,9 @@ from remit.kernel.settings import AttentionSettings
 from remit.ledger import Erased, LedgerEntry, LedgerPort
 
 if TYPE_CHECKING:
-    from remit.agents.supervisor.journal import SupervisorJournal
-    from remit.agents.supervisor.orders import StandaloneOrders
+    from remit.agents.supervisor.entries import SupervisorJournal
     from remit.agents.supervisor.services import Services
+    from remit.agents.supervisor.standalone_orders import StandaloneOrders
 
 _D = TypeVar("_D", datetime, None)
 _COMMITMENT_WEIGHT = 1.0

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ValidationError
 
-from remit.agents.supervisor.quality import check_criteria
+from remit.agents.supervisor.quality_gate import check_criteria
 from remit.agents.workorders import OrderHistory, WorkOrder, WorkOrderType
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import ConfigError, InvalidInputError
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 
 _MAX_LIMIT = 1_000_000_000
 """Largest limit in dollars or seconds; a larger number is a mistake."""
@@ -40,7 +40,7 @@ class PlanStep:
         approve: ids of the tools among these that need a person's approval.
         depends_on: names of steps that must complete first. Their results become ``prior_results``.
             Steps without dependencies run concurrently.
-        acceptance: criteria of the quality gate; see :mod:`remit.agents.supervisor.quality`.
+        acceptance: criteria of the quality gate; see :mod:`remit.agents.supervisor.quality_gate`.
         token_budget: largest sum of tokens; None for the turn's own budget.
         usd_budget: largest cost in US dollars; None for no limit.
         turn_limit: largest number of model calls; 0 for the configured limit.
@@ -111,7 +111,7 @@ class Plan:
     Raises:
         InvalidInputError: there is no step; two steps have the same name; a name is reserved;
             ``answer`` names no step; a step depends on a missing step or, indirectly, on itself; or
-            a criterion is refused by :func:`~remit.agents.supervisor.quality.check_criteria`.
+            a criterion is refused by :func:`~remit.agents.supervisor.quality_gate.check_criteria`.
     """
 
     steps: tuple[PlanStep, ...]

@@ -8,8 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.agents.supervisor.effects import carried_effects, remaining_effects, unknown_effects
-from remit.agents.supervisor.journal import UnfinishedTurn
+from remit.agents.supervisor.carried_effects import (
+    carried_effects,
+    remaining_effects,
+    unknown_effects,
+)
+from remit.agents.supervisor.entries import UnfinishedTurn
 from remit.agents.supervisor.plan import (
     Plan,
     PlanStep,

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from remit.agents.outputs import OutputType
+from remit.agents.output_type import OutputType
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.attention import Candidate
-from remit.agents.supervisor.exclusions import Exclusions
-from remit.agents.supervisor.journal import SupervisorJournal
+from remit.agents.supervisor.entries import SupervisorJournal
+from remit.agents.supervisor.operational_loop import Exclusions
 from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, PlanStep
-from remit.agents.supervisor.quality import QualityGate
+from remit.agents.supervisor.quality_gate import QualityGate
 from remit.agents.tools import tool_id_of
 from remit.agents.worker import HO1Executor
 from remit.contracts import PromptContract

@@ -11,19 +11,19 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.outputs import OutputType
+from remit.agents.output_type import OutputType
 from remit.agents.sessions import latest_of
 from remit.agents.supervisor.attention import Candidate, consolidate, known_threads
-from remit.agents.supervisor.journal import (
+from remit.agents.supervisor.entries import (
     UnfinishedTurn,
     handed_to,
     unfinished_turn,
 )
-from remit.agents.supervisor.orders import StandaloneOrders
-from remit.agents.supervisor.result import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
+from remit.agents.supervisor.standalone_orders import StandaloneOrders
 from remit.agents.supervisor.turn import TurnRun
+from remit.agents.supervisor.turn_result import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound_text

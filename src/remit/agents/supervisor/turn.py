@@ -20,12 +20,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from remit.agents.outputs import OutputType
+from remit.agents.output_type import OutputType
 from remit.agents.supervisor.attention import Candidate, choose, proposed_entries
-from remit.agents.supervisor.journal import UnfinishedTurn
+from remit.agents.supervisor.entries import UnfinishedTurn
 from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, Treatment, TurnContext
-from remit.agents.supervisor.quality import answer_text
-from remit.agents.supervisor.result import (
+from remit.agents.supervisor.quality_gate import answer_text
+from remit.agents.supervisor.scheduler import Scheduler
+from remit.agents.supervisor.services import Services
+from remit.agents.supervisor.turn_result import (
     LOOP_FAILURES,
     PROVIDER_FAILURES,
     TurnFailedError,
@@ -35,8 +37,6 @@ from remit.agents.supervisor.result import (
     no_answer,
     summary_of,
 )
-from remit.agents.supervisor.scheduler import Scheduler
-from remit.agents.supervisor.services import Services
 from remit.agents.tools import ToolError, UnknownToolError
 from remit.agents.workorders import (
     AnswerRejected,
@@ -134,8 +134,8 @@ class TurnRun:
         Runs the turn's orders and records verdicts. A rejected last attempt appends an
         ``ESCALATION`` and leaves a notice as response. At most ``max_retries`` further attempts are
         made, and none if another attempt cannot end differently
-        (:func:`~remit.agents.supervisor.result.can_change`). A failed classification does not fail
-        the turn. An error of the planner is let through.
+        (:func:`~remit.agents.supervisor.turn_result.can_change`). A failed classification does not
+        fail the turn. An error of the planner is let through.
 
         Raises:
             TurnFailedError: the machinery around the model failed, the planner took too long, or

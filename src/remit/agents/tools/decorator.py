@@ -16,8 +16,8 @@ from pydantic_core.core_schema import WithDefaultSchema
 from typing_extensions import override
 
 from remit.agents.tools.definition import Context, OnUnknown, Tool, ToolError
+from remit.kernel.pydantic_validation import validated
 from remit.kernel.schemas import schema_problem
-from remit.kernel.validation import validated
 
 _Function = Callable[..., Any]
 _SECTION = re.compile(r"(Args|Arguments|Parameters):\s*")

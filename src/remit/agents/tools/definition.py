@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from remit.agents.tools.canonical import canonical_arguments
+from remit.agents.tools.canonical_arguments import canonical_arguments
 from remit.agents.workorders import NOBODY, ApprovalNeeded, Effect, Principal
-from remit.kernel.budget import nano_of
+from remit.kernel.budget_values import nano_of
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import sound_text

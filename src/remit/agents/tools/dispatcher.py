@@ -24,7 +24,7 @@ from remit.agents.tools.definition import (
     UnknownToolError,
     active_call,
 )
-from remit.agents.tools.output import Illustrated, json_output
+from remit.agents.tools.result_conversion import Illustrated, json_output
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import abandon, at_home, call_in_thread, run_blocking
 from remit.kernel.secrets import ConfiguredSecrets

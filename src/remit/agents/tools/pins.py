@@ -85,7 +85,7 @@ class Pin:
         stated: hashes of the other stated fields, see :func:`stated_hashes`; None in pins of
             earlier versions.
         origin: the server's command line or URL, see
-            :func:`remit.agents.tools.mcp.origin.mcp_origin`.
+            :func:`remit.agents.tools.mcp.transports.mcp_origin`.
         at: time of recording.
         by: the person who accepted the definition; empty for the first use.
         definition: JSON text of the definition; None if it was erased or not read.

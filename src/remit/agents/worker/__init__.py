@@ -7,11 +7,11 @@ after its intent is durable. Start reading at :meth:`HO1Executor.aexecute`, then
 ``toolbox.py``.
 """
 
-from remit.agents.worker.calls import IGNORABLE, visible
 from remit.agents.worker.executor import HO1Executor
 from remit.agents.worker.external_order import AttachedOrder
 from remit.agents.worker.failures import WorkFailedError, WorkParkedError
-from remit.agents.worker.results import result_text
+from remit.agents.worker.model_calls import IGNORABLE, visible
+from remit.agents.worker.tool_results import result_text
 
 __all__ = [
     "IGNORABLE", "AttachedOrder", "HO1Executor", "WorkFailedError", "WorkParkedError",

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from remit.agents.tools import ToolDispatcher
 from remit.agents.worker.external_order import AttachedOrder
 from remit.agents.worker.failures import WorkFailedError, WorkParkedError, failure_of
-from remit.agents.worker.run import OrderRun
+from remit.agents.worker.order_run import OrderRun
 from remit.agents.workorders import (
     NOBODY,
     EventSink,
@@ -22,7 +22,7 @@ from remit.agents.workorders import (
     moved_by,
 )
 from remit.contracts import ContractError, ContractLoader, PromptContract, PromptPack
-from remit.kernel.budget import BudgetCheckResult, BudgetLimits, BudgetScope
+from remit.kernel.budget_values import BudgetCheckResult, BudgetLimits, BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import run_blocking

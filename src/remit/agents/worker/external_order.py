@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.failures import WorkFailedError, WorkParkedError
-from remit.agents.worker.run import CALL_FIELDS, OrderRun
+from remit.agents.worker.order_run import CALL_FIELDS, OrderRun
 from remit.agents.workorders import WorkOrder, WriteBuffer
-from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
+from remit.kernel.budget_values import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerEntry

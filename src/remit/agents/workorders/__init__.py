@@ -10,28 +10,7 @@ ledger passes the same state machine; completed calls are read from the record, 
 Start reading in ``order.py``, then ``history.py``.
 """
 
-from remit.agents.workorders.effects import (
-    Effect,
-    action_of,
-    decided_by,
-    effects_text,
-    latest,
-    with_decision,
-)
-from remit.agents.workorders.events import (
-    AnswerRejected,
-    ApprovalNeeded,
-    Degraded,
-    EventSink,
-    PartialOutput,
-    ToolEnded,
-    ToolProgress,
-    ToolStarted,
-    TurnEvent,
-    TurnResumed,
-)
-from remit.agents.workorders.history import Answer, OrderHistory
-from remit.agents.workorders.journal import (
+from remit.agents.workorders.entries import (
     Journal,
     WriteBuffer,
     moved_by,
@@ -41,6 +20,7 @@ from remit.agents.workorders.journal import (
     trace_hash,
     trace_hash_of,
 )
+from remit.agents.workorders.history import Answer, OrderHistory
 from remit.agents.workorders.order import (
     NOBODY,
     Caller,
@@ -54,6 +34,26 @@ from remit.agents.workorders.order import (
     callers_of,
     sub_session_id,
     work_order_id,
+)
+from remit.agents.workorders.tool_effects import (
+    Effect,
+    action_of,
+    decided_by,
+    effects_text,
+    latest,
+    with_decision,
+)
+from remit.agents.workorders.turn_events import (
+    AnswerRejected,
+    ApprovalNeeded,
+    Degraded,
+    EventSink,
+    PartialOutput,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnEvent,
+    TurnResumed,
 )
 from remit.agents.workorders.usage import Usage, session_usage, tools_usage
 from remit.kernel.exchange import TextDelta

@@ -9,8 +9,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from remit.agents.workorders.effects import Effect, effect_of
 from remit.agents.workorders.order import OrderRecordError
+from remit.agents.workorders.tool_effects import Effect, effect_of
 from remit.agents.workorders.usage import Usage
 from remit.kernel.exchange import Message
 from remit.ledger import Erased, LedgerEntry, LedgerPort, is_authentic

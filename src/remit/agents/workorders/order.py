@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from remit.kernel.budget import BudgetScope
+from remit.kernel.budget_values import BudgetScope
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import MAX_ID_CHARS
 from remit.ledger import LedgerPort, require_plain_text

@@ -6,25 +6,12 @@ key. The package limits no spending: budgets are in :mod:`remit.gateway.budget`.
 Invariants: only the SHA-256 of a secret is stored; each change of a key is one transaction with its
 ledger entry; a revoked key is refused by every process within ``[auth] revocation_s``.
 
-Start reading in :mod:`remit.gateway.auth.keys`.
+Start reading in :mod:`remit.gateway.auth.key_store`.
 """
 
 from __future__ import annotations
 
-from remit.gateway.auth.directory import (
-    Directory,
-    Owner,
-    OwnerKind,
-    id_of,
-    scope_of,
-    shown_keys,
-)
-from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
-from remit.gateway.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identity, LocalOperator
-from remit.gateway.auth.key_cache import AuthLimits
-from remit.gateway.auth.keys import KeyStore
-from remit.gateway.auth.projection import KEYS, check_epoch
-from remit.gateway.auth.tokens import (
+from remit.gateway.auth.agent_tokens import (
     CREDENTIAL_HEADERS,
     AgentClaims,
     AgentTokenProvider,
@@ -32,6 +19,26 @@ from remit.gateway.auth.tokens import (
     agent_secret,
     token_from_headers,
 )
+from remit.gateway.auth.identity import (
+    PERMISSIONS,
+    ROLES,
+    AuthenticationError,
+    AuthProvider,
+    AuthUnavailableError,
+    Identity,
+    LocalOperator,
+)
+from remit.gateway.auth.key_cache import AuthLimits
+from remit.gateway.auth.key_store import KeyStore
+from remit.gateway.auth.organisations import (
+    Directory,
+    Owner,
+    OwnerKind,
+    id_of,
+    scope_of,
+    shown_keys,
+)
+from remit.gateway.auth.projection import KEYS, check_epoch
 from remit.gateway.auth.virtual_key import (
     NewKey,
     VirtualKey,

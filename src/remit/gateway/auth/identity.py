@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.providers.wire import PassedPath, matches
 
 ROLES: dict[str, frozenset[str]] = {
@@ -176,3 +176,11 @@ class LocalOperator:
     def authenticate(self, token: str | None) -> Identity:
         """Return the identity of the local operator for any token."""
         return Identity("local operator", "operator", pass_through=("*",))
+
+
+class AuthenticationError(RemitError):
+    """The caller is unknown. The message contains no secret."""
+
+
+class AuthUnavailableError(RemitError):
+    """Keys cannot be checked at the moment, so every caller is refused."""

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from remit.gateway.auth.errors import AuthUnavailableError
-from remit.gateway.auth.identity import Identity
+from remit.gateway.auth.identity import AuthUnavailableError, Identity
 from remit.gateway.auth.virtual_key import KeyRow, now_text, seconds_of
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerClosedError

@@ -15,8 +15,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
 
-from remit.gateway.auth.errors import AuthUnavailableError
-from remit.gateway.auth.identity import ROLES, Grant, Identity
+from remit.gateway.auth.identity import ROLES, AuthUnavailableError, Grant, Identity
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.ledger import AFTER_DAMAGE, Transaction
 from remit.providers.wire import PASSED_PATHS, matches

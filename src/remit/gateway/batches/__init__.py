@@ -24,7 +24,7 @@ from remit.gateway.batches.plan import BatchPlan, BatchRefusedError, Planner
 from remit.gateway.batches.results import GROUP, Results
 from remit.gateway.batches.rows import Row, hold_name
 from remit.gateway.config import RouterConfig
-from remit.gateway.objects import provider_id_of
+from remit.gateway.provider_objects import provider_id_of
 from remit.gateway.transport import AnyProvider
 from remit.gateway.values import Failure
 from remit.kernel.errors import RemitError

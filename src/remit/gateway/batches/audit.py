@@ -11,7 +11,7 @@ import orjson
 from remit.gateway.auth.projection import recorded_keys
 from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, hold_name, line_name
 from remit.gateway.budget import Hold
-from remit.kernel.budget import path_of
+from remit.kernel.budget_values import path_of
 from remit.ledger import Finding, LedgerClient, Select, entries_of, parse_entry_id, readable
 
 _STATED = ("contract_id", "agent_id", "framework_id", "work_order_id", "session_id", "tier")

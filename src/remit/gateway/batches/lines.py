@@ -8,7 +8,7 @@ from remit.gateway.transport import read_result
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.gateway.values import Failure
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.json_members import value_at
+from remit.kernel.json_splice import value_at
 from remit.ledger import is_plain_text
 from remit.providers import Body, ProviderError, ProviderResponse, error_of
 from remit.providers.wire import ENDPOINTS, MESSAGES, BodyError, Dialect, Endpoint, object_in

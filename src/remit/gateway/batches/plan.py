@@ -22,9 +22,9 @@ from remit.gateway.batches.rows import (
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
 from remit.gateway.budget.account import row_of
-from remit.gateway.choice import Names
-from remit.gateway.objects import KeptObject, Objects, keep, objects_named
-from remit.gateway.tenancy import owner_of
+from remit.gateway.model_names import Names
+from remit.gateway.provider_objects import KeptObject, Objects, keep, objects_named
+from remit.gateway.session_owners import owner_of
 from remit.gateway.values import Attempt, Model
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
@@ -66,7 +66,7 @@ class BatchPlan:
     Attributes:
         provider_id: the provider.
         caller: the session, agent and caller, encoded for the batch's row.
-        owner: the owner of the batch, as :func:`~remit.gateway.tenancy.owner_of` returns it.
+        owner: the owner of the batch, as :func:`~remit.gateway.session_owners.owner_of` returns it.
         rows: the custom id and the :class:`LineRow` fields of each request.
         amount: upper bound of all requests together, at the price of batches.
         unpriced: the first request whose model has no price, for people; empty without one.

@@ -9,8 +9,7 @@ holds nothing; the accounts equal the sums of the ledger's entries.
 Start reading in :mod:`remit.gateway.budget.budgeter`.
 """
 
-from remit.gateway.budget.account import Hold, TokenUsage
-from remit.gateway.budget.accounts import Accounts
+from remit.gateway.budget.account import BudgetRefusedError, Hold, TokenUsage
 from remit.gateway.budget.audit import (
     BudgetAudit,
     Difference,
@@ -19,9 +18,9 @@ from remit.gateway.budget.audit import (
     check_holds,
 )
 from remit.gateway.budget.budgeter import DebitResult, TokenBudgeter
-from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.projection import MONEY, OWNERS
-from remit.kernel.budget import (
+from remit.gateway.budget.reservations import Accounts
+from remit.kernel.budget_values import (
     USD_NAMES,
     Amount,
     BudgetCheckResult,

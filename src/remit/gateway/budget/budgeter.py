@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.gateway.budget.account import FIELDS, Hold, TokenUsage
-from remit.gateway.budget.accounts import Accounts, of_now
-from remit.gateway.budget.errors import BudgetRefusedError
+from remit.gateway.budget.account import FIELDS, BudgetRefusedError, Hold, TokenUsage
 from remit.gateway.budget.projection import BUDGETS
+from remit.gateway.budget.reservations import Accounts, of_now
 from remit.gateway.budget.resets import reset_metadata
-from remit.kernel.budget import (
+from remit.kernel.budget_values import (
     Amount,
     BudgetCheckResult,
     BudgetLimits,
@@ -20,7 +19,7 @@ from remit.kernel.budget import (
     BudgetStatus,
     usd_of,
 )
-from remit.kernel.windows import window_at
+from remit.kernel.budget_windows import window_at
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, apply
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from remit.gateway.budget.account import FIELDS, MAX_COUNT, OF_A_WINDOW, Hold, row_of
-from remit.kernel.budget import LEARNING, BudgetScope, charged_beside, nano_of, path_of
+from remit.kernel.budget_values import LEARNING, BudgetScope, charged_beside, nano_of, path_of
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from remit.kernel.budget import BudgetStatus, usd_of
+from remit.kernel.budget_values import BudgetStatus, usd_of
 from remit.ledger import LedgerEntry
 
 

@@ -11,7 +11,7 @@ Start reading in :mod:`remit.gateway.leases.manager`.
 """
 
 from remit.gateway.leases.manager import Lease, LeaseBusyError, LeaseLostError, LeaseManager
-from remit.gateway.leases.owner import Owner
+from remit.gateway.leases.process_identity import Owner
 
 __all__ = ["Lease", "LeaseBusyError", "LeaseLostError", "LeaseManager", "Owner"]
 

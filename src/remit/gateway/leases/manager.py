@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from remit.gateway.leases.owner import Owner
+from remit.gateway.leases.process_identity import Owner
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import LeaseSettings

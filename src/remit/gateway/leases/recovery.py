@@ -8,11 +8,11 @@ from typing import Any, Literal
 import orjson
 
 from remit.gateway.budget import Accounts, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
+from remit.gateway.call_transactions import FIELDS
 from remit.gateway.leases import Owner
 from remit.gateway.leases.renewal import is_out
 from remit.gateway.lookup import HIDDEN, hidden_name
-from remit.gateway.steps import FIELDS
-from remit.kernel.budget import charged_beside
+from remit.kernel.budget_values import charged_beside
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 Policy = Literal["charge", "release"]

@@ -3,7 +3,7 @@
 Start reading in ``layers`` (:func:`load_settings`); ``settings`` declares most sections.
 """
 
-from remit.kernel.settings.approvals import ApprovalSettings
+from remit.kernel.settings.agent_work import ApprovalSettings, OrderSettings, QueueSettings
 from remit.kernel.settings.effective import EffectiveSettings
 from remit.kernel.settings.interop import (
     A2aSettings,
@@ -12,9 +12,8 @@ from remit.kernel.settings.interop import (
     McpServerSettings,
 )
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
+from remit.kernel.settings.learned_layer import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.oidc import OidcSettings
-from remit.kernel.settings.orders import OrderSettings, QueueSettings
-from remit.kernel.settings.proposals import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.routing import (
     ExplorationSettings,
     GuardSettings,
@@ -22,7 +21,7 @@ from remit.kernel.settings.routing import (
     RouteSettings,
     RoutingSettings,
 )
-from remit.kernel.settings.settings import (
+from remit.kernel.settings.schema import (
     AttentionSettings,
     BudgetSettings,
     GateSettings,

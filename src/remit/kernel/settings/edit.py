@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from remit.kernel.durable_files import replacing
 from remit.kernel.errors import ConfigError
-from remit.kernel.files import replacing
 
 __all__ = ["BYTE_ORDER_MARK", "parse_toml", "set_values"]
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr, ValidationError
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.secrets import ConfiguredSecrets, redact_secrets
 from remit.kernel.settings.layers import LoadedSettings, flattened
-from remit.kernel.settings.settings import Settings
+from remit.kernel.settings.schema import Settings
 
 
 @dataclass(frozen=True, slots=True)

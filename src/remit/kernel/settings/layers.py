@@ -19,10 +19,10 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from remit.kernel.errors import ConfigError
-from remit.kernel.installation import InstalledFiles, shipped_file
+from remit.kernel.installed_files import InstalledFiles, shipped_file
 from remit.kernel.settings.edit import parse_toml
-from remit.kernel.settings.proposals import learned_layers
-from remit.kernel.settings.settings import Settings
+from remit.kernel.settings.learned_layer import learned_layers
+from remit.kernel.settings.schema import Settings
 from remit.kernel.tenant import HOST, TenantFile
 
 _log = logging.getLogger("remit.settings")

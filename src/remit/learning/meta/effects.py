@@ -12,11 +12,11 @@ from typing import Any, get_args
 from remit.contracts import ContractLoader
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.gradable import graded_by
+from remit.learning.held_out_replay import Replay, ReplayResult
 from remit.learning.judges import JudgeReport, read_judges
 from remit.learning.meta.questions import Question, read_questions
 from remit.learning.proposals import Learner, Proposal, ProposalError, Proposals
 from remit.learning.proposals.proposal import State
-from remit.learning.replay import Replay, ReplayResult
 from remit.learning.signals import before_latest
 from remit.learning.statistics import ConfidenceSequence, Estimate, difference
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic

@@ -13,14 +13,14 @@ from remit.gateway import LLMGateway
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.learning.exchanges import bound_of, cost_of, held_out_sides, is_whole, terms_of
 from remit.learning.gradable import Grade
+from remit.learning.held_out_replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
 from remit.learning.meta.requirements import Requirement, prompt_text
 from remit.learning.prompts.search import Found, PromptSearch, Purse, Quotes, rules_of
 from remit.learning.proposals import Change, Learner, Proposal, ProposalError
 from remit.learning.proposals.change import pack_of
-from remit.learning.replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
 from remit.learning.statistics import Estimate, paired_effect
 from remit.ledger import LedgerClient
 from remit.routing import new_request

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.learning.exchanges import is_whole
 from remit.learning.gradable import Grade
+from remit.learning.held_out_replay import Replay
 from remit.learning.meta.requirements import Requirement, schema_requirements, unstated, words
 from remit.learning.proposals.change import with_additions
-from remit.learning.replay import Replay
 from remit.ledger import LedgerClient
 
 

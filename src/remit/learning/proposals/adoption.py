@@ -14,7 +14,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
-from remit.learning.proposals.canary import Compared, read_canary
+from remit.learning.proposals.canary_comparison import Compared, read_canary
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
 from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, content, is_plain_text

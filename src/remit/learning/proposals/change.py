@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from remit.contracts import ContractLoader, PromptContract
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.settings import LEARNED_FOLDER, not_learnable
 
 _HEAD = "Learned from earlier work:"
@@ -106,7 +106,7 @@ class Change:
         settings: such as ``{"routing": {"models": {"gpt-4o": {"abilities": {"code": 80}}}}}``,
             ``{"routing": {"set_aside": ["gpt-4o"]}}``, ``{"budget": {"session_tokens": 1000}}`` or
             ``{"chat": {"tools_allowed": ["read_file"]}}``;
-            :data:`remit.kernel.settings.proposals.LEARNABLE` lists the settings that can be
+            :data:`remit.kernel.settings.learned_layer.LEARNABLE` lists the settings that can be
             learned.
         files: files by path, below ``HOT/learned/routing/`` or, for rules, ``HOT/routing/``. Rules
             are named by ``{"routing": {"rules": "HOT/routing/learned.json"}}``.

@@ -9,8 +9,8 @@ from typing import Any
 from remit.contracts import ContractLoader
 from remit.gateway.auth import Identity
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.kernel.files import write_new
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.durable_files import write_new
+from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
 from remit.learning.gradable import learnable_contract

@@ -1,7 +1,6 @@
 """Routes that learn: graded answers are read, bought within a budget, and fitted."""
 
 from remit.learning.routes.calibration import Calibration, Grader, calibrate
-from remit.learning.routes.power import PowerPlan, power_plan
 from remit.learning.routes.ridge import (
     CALIBRATOR,
     GradedPrompt,
@@ -16,6 +15,7 @@ from remit.learning.routes.route_fit import (
     fit_route,
     fold_of,
 )
+from remit.learning.routes.sample_size import PowerPlan, power_plan
 
 __all__ = [
     "CALIBRATOR", "IN_FORCE", "Calibration", "GradedPrompt", "Grader", "PowerPlan", "RouteFit",

@@ -15,7 +15,7 @@ from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
-from remit.learning.evidence.shares import rater_weights
+from remit.learning.evidence.party_shares import rater_weights
 from remit.learning.exchanges import is_held_out, prompt_key
 from remit.learning.statistics import paired_effect
 from remit.ledger import LedgerEntry, LedgerReader

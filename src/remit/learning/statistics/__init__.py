@@ -1,13 +1,13 @@
 """Confidence intervals, alarms, off-policy estimates, and prediction-powered inference."""
 
-from remit.learning.statistics.confidence import (
+from remit.learning.statistics.confidence_sequences import (
     ConfidenceSequence,
     Estimate,
     difference,
     evidence,
     evidence_below,
 )
-from remit.learning.statistics.intervals import (
+from remit.learning.statistics.fixed_sample_intervals import (
     Logged,
     doubly_robust,
     one_sided,

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
-from remit.ledger.outage import Outage
 from remit.ledger.postgres.connection import CONNECT_S, Rows, Writer, is_connection_error
+from remit.ledger.store_outage import Outage
 
 _FIRST_RETRY_S = 0.05
 

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from remit.ledger.errors import LedgerError, LedgerFormatError
-from remit.ledger.owner import OWNER_SQL
+from remit.ledger.log_identity import OWNER_SQL
 from remit.ledger.postgres.connection import Writer, reason
 from remit.ledger.projection import fill_tables
 from remit.ledger.schema import (
@@ -21,7 +21,7 @@ from remit.ledger.schema import (
     declare,
     refuse_views,
 )
-from remit.ledger.state import readable
+from remit.ledger.table_checks import readable
 from remit.ledger.usage_tables import USAGE_TABLES
 
 VIEWS = """
@@ -160,7 +160,7 @@ def prepare(
         writer: connected to the schema; dropped if a migration fails.
         location: the place of the ledger, for messages.
         create: True to make the tables if there are none.
-        require: as for :func:`~remit.ledger.stores.open_store`.
+        require: as for :func:`~remit.ledger.store_factory.open_store`.
 
     Raises:
         LedgerKeyError: ``require`` refused the ledger's owner.

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from typing_extensions import override
 
+from remit.ledger.entry_reader import as_bytes, pages
 from remit.ledger.errors import (
     LedgerClosedError,
     LedgerConnectionError,
@@ -22,8 +23,6 @@ from remit.ledger.errors import (
     LedgerUnavailableError,
     LedgerWriteError,
 )
-from remit.ledger.outage import Outage
-from remit.ledger.postgres.batch import PostgresBatch, is_refusal
 from remit.ledger.postgres.compaction import compact
 from remit.ledger.postgres.connection import (
     ENGINE_ERRORS,
@@ -35,10 +34,11 @@ from remit.ledger.postgres.connection import (
 from remit.ledger.postgres.layout import layout_problems
 from remit.ledger.postgres.pool import Pool
 from remit.ledger.postgres.schema import begin, prepare
+from remit.ledger.postgres.transaction import PostgresBatch, is_refusal
 from remit.ledger.raw_rows import RawContent, RawEntry
-from remit.ledger.reader import as_bytes, pages
 from remit.ledger.schema import COLUMNS, TABLES
 from remit.ledger.store import Store, Transaction, Unit
+from remit.ledger.store_outage import Outage
 
 _READERS = 4
 FROZEN_S = 4.0
@@ -82,7 +82,7 @@ class PostgresStore(Store):
         lock_timeout_s: time limit of waiting for another writer, and of retrying a lost connection,
             in seconds.
         create: True to make the tables if there are none; else LedgerError is raised then.
-        require: as for :func:`~remit.ledger.stores.open_store`.
+        require: as for :func:`~remit.ledger.store_factory.open_store`.
 
     Raises:
         LedgerKeyError: ``require`` refused the ledger's owner.

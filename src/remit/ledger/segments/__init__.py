@@ -12,8 +12,8 @@ versions.
 """
 
 from remit.ledger.segments.conversion import convert
+from remit.ledger.segments.move import SegmentReport, cut_at, finish, move_to_segment
 from remit.ledger.segments.removal import Guard
-from remit.ledger.segments.run import SegmentReport, cut_at, finish, move_to_segment
 from remit.ledger.segments.segment import (
     check_segments,
     interrupted_copies,

@@ -19,14 +19,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remit.kernel.durable_files import fsync
 from remit.kernel.errors import RemitError
-from remit.kernel.files import fsync
 from remit.kernel.json_text import load_unique
+from remit.ledger.archived_ranges import ArchivedRange
 from remit.ledger.errors import LedgerError
 from remit.ledger.export_head import ARCHIVE_ORDER
+from remit.ledger.export_reader import MAX_LINE_BYTES, LineReader, require_members
 from remit.ledger.imports import rows_of_line
-from remit.ledger.line_reader import MAX_LINE_BYTES, LineReader, require_members
-from remit.ledger.ranges import ArchivedRange
 from remit.ledger.segments.segment import (
     Rows,
     discard,

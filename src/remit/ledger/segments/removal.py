@@ -6,14 +6,14 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from remit.ledger.archived_ranges import Places
+from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.errors import LedgerError
-from remit.ledger.ranges import Places
-from remit.ledger.reader import chunks, marks
-from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
 from remit.ledger.segments.segment import facts_of, rows_of, steps_above
 from remit.ledger.segments.selection import sessions_of
 from remit.ledger.store import Store, Transaction
+from remit.ledger.verification_report import Progress
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient

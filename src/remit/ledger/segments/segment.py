@@ -24,24 +24,24 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from remit.kernel.durable_files import fsync
 from remit.kernel.errors import RemitError
-from remit.kernel.files import fsync
 from remit.kernel.settings import LedgerSettings
+from remit.ledger.archived_ranges import ARCHIVED_TO, SEGMENT, Places
 from remit.ledger.contents import StoredValue, commitments_in
 from remit.ledger.entry import utc_now
+from remit.ledger.entry_reader import as_bytes, chunks, marks
 from remit.ledger.erasure import delete_contents
 from remit.ledger.errors import LedgerError, LedgerFormatError
-from remit.ledger.keyfiles import known_as
-from remit.ledger.ranges import ARCHIVED_TO, SEGMENT, Places
-from remit.ledger.reader import as_bytes, chunks, marks
-from remit.ledger.report import Progress, VerificationReport
+from remit.ledger.key_files import known_as
 from remit.ledger.schema import TABLES
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Execute, Store, transact
-from remit.ledger.stores import open_store
+from remit.ledger.store_factory import open_store
 from remit.ledger.subjects import BEFORE, subjects_before
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey
 from remit.ledger.tree import LedgerTree
+from remit.ledger.verification_report import Progress, VerificationReport
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
+from remit.ledger.archived_ranges import LEAVING, Places
 from remit.ledger.entry import entry_id, parse_entry_id
+from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.filter import Filter
-from remit.ledger.ranges import LEAVING, Places
-from remit.ledger.reader import chunks, marks
 from remit.ledger.store import Clock, Execute, Store
 
 _PAGE = 5_000

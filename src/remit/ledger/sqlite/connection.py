@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from remit.ledger.errors import AFTER_DAMAGE, LedgerError, LedgerFormatError, LedgerKeyError
-from remit.ledger.owner import OWNER_SQL
+from remit.ledger.log_identity import OWNER_SQL
 from remit.ledger.schema import LAYOUT_VERSION, refuse_views
 from remit.ledger.sqlite.migrations import migrate
 from remit.ledger.sqlite.schema import APPLICATION_ID

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.files import fsync
+from remit.kernel.durable_files import fsync
 from remit.ledger.errors import LedgerError
 from remit.ledger.schema import LAYOUT_VERSION, SQLITE, declare
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from remit.ledger.archived_ranges import places_of_segment
 from remit.ledger.clock import BootClock
+from remit.ledger.entry_reader import pages
 from remit.ledger.errors import (
     LedgerClosedError,
     LedgerError,
@@ -23,16 +25,14 @@ from remit.ledger.errors import (
     LedgerWriteError,
 )
 from remit.ledger.filter import Filter
-from remit.ledger.outage import Outage
-from remit.ledger.ranges import places_of_segment
 from remit.ledger.raw_rows import RawContent, RawEntry
-from remit.ledger.reader import pages
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
-from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal, read_rows
 from remit.ledger.sqlite.connection import connect, is_read_only
 from remit.ledger.sqlite.schema import SEARCH, create_if_absent, layout_problems
 from remit.ledger.sqlite.shared_file import SameFile, Turns
+from remit.ledger.sqlite.transaction import RECORD_SQL, SqliteBatch, is_refusal, read_rows
 from remit.ledger.store import Store, Transaction, Unit
+from remit.ledger.store_outage import Outage
 
 _HEADER = 20  # bytes of the file's header: the last two say how it is written, and read
 _PAGES_AT_ONCE = 4_096
@@ -52,7 +52,7 @@ class SqliteStore(Store):
         compress_above: stored values longer than this many bytes are compressed.
         lock_timeout_s: time limit of waiting for another process's transaction, in seconds.
         create: True to make the file and its directory if there is no file.
-        require: as for :func:`~remit.ledger.stores.open_store`.
+        require: as for :func:`~remit.ledger.store_factory.open_store`.
 
     Raises:
         LedgerKeyError: ``require`` refused the ledger's owner.

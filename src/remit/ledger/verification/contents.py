@@ -1,4 +1,4 @@
-"""Checks of content and message steps, range by range, without trust in any stored byte.
+"""Checks of content, its persons and message steps, range by range, trusting no stored byte.
 
 Each function reads one range of ids and returns plain data, so ranges can be checked in several
 processes at once.
@@ -7,18 +7,21 @@ processes at once.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from remit.ledger.contents import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.entry_reader import chunks, marks, pages
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.raw_rows import RawContent
-from remit.ledger.reader import pages
 from remit.ledger.record import is_erasure_of
-from remit.ledger.report import VerificationReport
-from remit.ledger.state import reason_of
 from remit.ledger.store import Store
+from remit.ledger.subjects import subjects_before
+from remit.ledger.table_checks import reason_of
+from remit.ledger.verification_report import VerificationReport
 
 _NONCE_BYTES = 32
 _UNSHOWN = "no entry is noted to show the stored value"
@@ -167,3 +170,72 @@ def erasure_is_sound(store: Store, seq: int) -> bool:
         return row is not None and is_erasure_of(record, under)
     except (ValueError, KeyError, TypeError, AttributeError, LedgerFormatError):
         return False
+
+
+def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[int, int]) -> None:
+    """Report recorded names of subjects that differ from their rows in ``content_subjects``.
+
+    Each of these values is the name of the subject itself. A missing row, another subject and a
+    second row are each reported. A value that is itself missing is not reported here.
+
+    Args:
+        report: receives the problems, of the kind ``content``, at the entries.
+        store: the store of the ledger.
+        subjects: by content id of such a name, the sequence number of its entry.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    found: dict[int, list[bool]] = defaultdict(list)
+    for chunk in chunks([*subjects]):
+        for content_id, codec, value, subject_id in store.select(
+            "SELECT c.content_id, c.codec, c.value, p.subject_id FROM contents AS c "
+            "LEFT JOIN content_subjects AS p ON p.content_id = c.content_id "
+            f"WHERE c.content_id IN ({marks(chunk)})",
+            chunk,
+        ):
+            found[content_id].append(_value(codec, value) == subject_id)
+    for content_id, matches in found.items():
+        if matches != [True]:
+            problem = f"content_subjects: the person of content {content_id} is not the record's"
+            report.add(subjects[content_id], "content", problem)
+
+
+def _value(codec: str, value: Any) -> Any:
+    try:
+        return StoredValue(codec, value).decode()
+    except Exception:  # noqa: BLE001 - the check of contents reports it
+        return None
+
+
+def check_unnamed_subjects(
+    report: VerificationReport, store: Store, first: int, last: int, named: set[int]
+) -> None:
+    """Report rows of ``content_subjects`` that no entry commits to.
+
+    Rows of entries from before records committed to subjects are not reported. If there are no more
+    rows than named values, nothing is compared: :func:`check_subjects` then finds the fault.
+
+    Args:
+        report: receives the problems, of the kind ``content``, at the entries that show the values.
+        store: the store of the ledger.
+        first: the lowest content id.
+        last: the greatest content id.
+        named: content ids of the values by which entries name a person.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    where = "WHERE content_id >= ? AND content_id <= ?"
+    ((number,),) = store.select(f"SELECT count(*) FROM content_subjects {where}", (first, last))
+    if number <= sum(first <= content_id <= last for content_id in named):
+        return
+    before = subjects_before(store.select)
+    for content_id, seq in store.select(
+        "SELECT p.content_id, (SELECT min(s.seq) FROM shown_contents AS s "
+        f"WHERE s.content_id = p.content_id) FROM content_subjects AS p {where}",
+        (first, last),
+    ):
+        if content_id not in named and not (isinstance(seq, int) and seq < before):
+            problem = f"content_subjects: no entry names the person of content {content_id}"
+            report.add(seq if isinstance(seq, int) else None, "content", problem)

@@ -14,10 +14,10 @@ from typing import Any
 import orjson
 
 from remit.kernel.canonical import sha256_hex
+from remit.ledger.archived_ranges import Places
 from remit.ledger.entry import entry_id
-from remit.ledger.ranges import Places
+from remit.ledger.entry_reader import GREATEST
 from remit.ledger.raw_rows import RawEntry
-from remit.ledger.reader import GREATEST
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
     columns_of,
@@ -25,16 +25,15 @@ from remit.ledger.record import (
     encode_record,
     inspect_record,
 )
-from remit.ledger.report import VerificationReport, report_gap, report_tree_hash
 from remit.ledger.schema import COLUMNS
-from remit.ledger.state import readable, reason_of
 from remit.ledger.store import Store
 from remit.ledger.subjects import commitment_in, subjects_before
+from remit.ledger.table_checks import readable, reason_of
 from remit.ledger.tlog import TlogError, read_tile
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
-from remit.ledger.verification.contents import erasure_is_sound
-from remit.ledger.verification.subjects import check_subjects
+from remit.ledger.verification.contents import check_subjects, erasure_is_sound
+from remit.ledger.verification_report import VerificationReport, report_gap, report_tree_hash
 
 _PAGE = 400
 _SHOWN = """

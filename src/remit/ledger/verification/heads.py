@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from remit.ledger.keyfiles import known_as
-from remit.ledger.report import VerificationReport
+from remit.ledger.key_files import known_as
 from remit.ledger.tlog import (
     EMPTY_ROOT,
     TILE_WIDTH,
@@ -15,6 +14,7 @@ from remit.ledger.tlog import (
     VerifierKey,
     node_hash,
 )
+from remit.ledger.verification_report import VerificationReport
 
 TreeHead = tuple[bool, SignedCheckpoint]
 """A signed tree head, and True if the caller gave it; False if it is stored in the ledger."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from remit.ledger.archived_ranges import ARCHIVED_TO, SEGMENT
 from remit.ledger.entry import entry_id
-from remit.ledger.ranges import ARCHIVED_TO, SEGMENT
-from remit.ledger.reader import info_number
-from remit.ledger.report import VerificationReport, report_tree_hash
+from remit.ledger.entry_reader import info_number
 from remit.ledger.schema import LAYOUT_VERSION
-from remit.ledger.state import readable
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE
+from remit.ledger.table_checks import readable
 from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.verification.contents import erasure_is_sound
 from remit.ledger.verification.entries import as_hash
+from remit.ledger.verification_report import VerificationReport, report_tree_hash
 
 _INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", ARCHIVED_TO, BEFORE})
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row

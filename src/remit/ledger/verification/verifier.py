@@ -6,21 +6,17 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from remit.ledger.archived_ranges import ArchivedRange, Places, archived_ranges, left_of
 from remit.ledger.checkpoints import stored_notes
-from remit.ledger.marks import Marks
-from remit.ledger.ranges import ArchivedRange, Places, archived_ranges, left_of
-from remit.ledger.reader import chunks, marks
-from remit.ledger.report import Progress, VerificationReport, report_gap
+from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.schema import TABLES
-from remit.ledger.state import of_other_types
 from remit.ledger.store import Store, may_have_left
+from remit.ledger.table_checks import of_other_types
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
-from remit.ledger.verification.contents import check_contents, check_steps
+from remit.ledger.verification.contents import check_contents, check_steps, check_unnamed_subjects
 from remit.ledger.verification.entries import EntryRange, as_hash, check_entries, known_entries
 from remit.ledger.verification.heads import check_heads, read_heads
-from remit.ledger.verification.mark import VerifiedMark, tree_digest
 from remit.ledger.verification.processes import runner
-from remit.ledger.verification.subjects import check_unnamed_subjects
 from remit.ledger.verification.tables import (
     check_erasures,
     check_info,
@@ -29,6 +25,9 @@ from remit.ledger.verification.tables import (
     check_upper_tree,
     last_id,
 )
+from remit.ledger.verification.verified_mark import VerifiedMark, tree_digest
+from remit.ledger.verification_marks import Marks
+from remit.ledger.verification_report import Progress, VerificationReport, report_gap
 
 _T = TypeVar("_T")
 

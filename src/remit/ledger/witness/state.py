@@ -16,9 +16,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from remit.kernel.durable_files import publish
 from remit.kernel.errors import RemitError
-from remit.kernel.files import publish
-from remit.ledger.keyfiles import KeyFiles
+from remit.ledger.key_files import KeyFiles
 from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE
 

@@ -4,29 +4,29 @@ A check yields a :class:`Finding` for each fault, and nothing if there is none. 
 unreadable file is a finding, not an error.
 """
 
-from remit.packages.checks.acceptance import check_acceptance
-from remit.packages.checks.attestation import check_attestation
-from remit.packages.checks.files import Finding, RootDisk
-from remit.packages.checks.ownership import (
+from remit.packages.checks.g0b_ownership import (
     check_modules,
     check_ownership,
     check_registries,
     check_running_code,
 )
-from remit.packages.checks.permissions import (
-    allows_named,
-    boundary_model,
-    check_ceilings,
-    reserved_agents,
-)
-from remit.packages.checks.resolution import (
+from remit.packages.checks.g1_resolution import (
     check_completeness,
     check_dependencies,
     check_installed,
     check_places,
     check_resolution,
 )
-from remit.packages.checks.view import PackageView
+from remit.packages.checks.g4_acceptance import check_acceptance
+from remit.packages.checks.g5_attestation import check_attestation
+from remit.packages.checks.package_view import PackageView
+from remit.packages.checks.permissions import (
+    allows_named,
+    boundary_model,
+    check_ceilings,
+    reserved_agents,
+)
+from remit.packages.checks.root_disk import Finding, RootDisk
 
 __all__ = [
     "Finding",

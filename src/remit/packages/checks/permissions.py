@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from remit.contracts import PromptContract
 from remit.gateway import split_name
 from remit.kernel.settings import default_settings
-from remit.packages.checks.files import Finding
-from remit.packages.checks.view import PackageView
+from remit.packages.checks.package_view import PackageView
+from remit.packages.checks.root_disk import Finding
 from remit.packages.documents import AgentDocument
 from remit.packages.permissions import BUDGETS, KINDS, Permissions, permits
 

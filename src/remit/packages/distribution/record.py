@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from remit.kernel.files import read_regular
+from remit.kernel.durable_files import read_regular
 from remit.packages.distribution.bytecode import compiled_problems
 
 PACKAGE = "remit"

@@ -1,7 +1,7 @@
 """The eight gates, which check an installation."""
 
-from remit.packages.gates.constraints import check_settings, unpermitted_models
 from remit.packages.gates.context import GateContext
+from remit.packages.gates.g3_constraints import check_settings, unpermitted_models
 from remit.packages.gates.runner import (
     GATES,
     GateReport,

@@ -31,13 +31,13 @@ from remit.packages.checks import (
     check_resolution,
     check_running_code,
 )
+from remit.packages.config_changes import EDITABLE_INSTALL, waived
 from remit.packages.errors import PackageError
-from remit.packages.files import package_lock
-from remit.packages.gates.constraints import check_constraints
 from remit.packages.gates.context import GateContext, GateRun
-from remit.packages.gates.integrity import check_integrity
-from remit.packages.gates.orders import check_orders
-from remit.packages.settings_record import EDITABLE_INSTALL, waived
+from remit.packages.gates.g2_work_orders import check_orders
+from remit.packages.gates.g3_constraints import check_constraints
+from remit.packages.gates.g6_integrity import check_integrity
+from remit.packages.journal import package_lock
 from remit.providers.prices import PriceTable
 
 _log = logging.getLogger("remit.gates")

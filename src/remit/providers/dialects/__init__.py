@@ -11,17 +11,9 @@ changes nothing that was promised; no error quotes the client's text; each trans
 leads back to the client's.
 
 Start reading in :mod:`remit.providers.dialects.model_call`, then
-:mod:`remit.providers.dialects.endpoints`.
+:mod:`remit.providers.dialects.translators`.
 """
 
-from remit.providers.dialects.endpoints import (
-    read_answer,
-    read_request,
-    stream_reader,
-    stream_writer,
-    write_answer,
-    write_request,
-)
 from remit.providers.dialects.errors import DialectError, bedrock_exception, error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.responses.request_writer import response_object
@@ -31,6 +23,14 @@ from remit.providers.dialects.streaming import (
     StreamWriter,
     sound_answer,
     stream_events,
+)
+from remit.providers.dialects.translators import (
+    read_answer,
+    read_request,
+    stream_reader,
+    stream_writer,
+    write_answer,
+    write_request,
 )
 from remit.providers.dialects.usage import reported
 

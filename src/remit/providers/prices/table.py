@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.errors import RemitError
-from remit.kernel.installation import InstalledFiles, shipped_file
-from remit.providers.prices.file import SNAPSHOT_FORMS, Model, TableFile, parse
+from remit.kernel.installed_files import InstalledFiles, shipped_file
 from remit.providers.prices.price import Price, charge_data
+from remit.providers.prices.price_file import SNAPSHOT_FORMS, Model, TableFile, parse
 
 _INSTALLED = "HOT/prices/prices.toml"
 _Key = tuple[str, str]

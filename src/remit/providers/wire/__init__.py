@@ -7,7 +7,7 @@ in :mod:`remit.providers.dialects`.
 Invariants: an edited body differs from the client's text only at the noted places; no reader of an
 answer raises; a count that could be read in two ways is not used.
 
-Start reading in :mod:`remit.providers.wire.endpoint`, then :mod:`remit.providers.wire.body`.
+Start reading in :mod:`remit.providers.wire.endpoint_table`, then :mod:`remit.providers.wire.body`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.providers.wire.answer import StreamSum, counted_once, ended_by, read_event
-from remit.providers.wire.answers import answer_facts, error_in, stream_sum
 from remit.providers.wire.body import BodyError, member_at, object_in
-from remit.providers.wire.endpoint import (
+from remit.providers.wire.endpoint_table import (
     A2A,
     BATCHES,
     CHAT,
@@ -43,7 +42,7 @@ from remit.providers.wire.endpoint import (
     Endpoint,
 )
 from remit.providers.wire.messages import read_inputs
-from remit.providers.wire.passed_paths import (
+from remit.providers.wire.pass_through_paths import (
     PASSED_PATHS,
     PassedPath,
     find_passed,
@@ -51,19 +50,20 @@ from remit.providers.wire.passed_paths import (
     kinds_made,
     matches,
 )
+from remit.providers.wire.readers import answer_facts, error_in, stream_sum
 from remit.providers.wire.responses import is_reference
 from remit.providers.wire.simple import Passed
 from remit.providers.wire.usage import Usage
 
 if TYPE_CHECKING:
     from remit.providers.wire.form import ArrivingForm, FormBody, ObjectBody
-    from remit.providers.wire.repeats import Repeats
+    from remit.providers.wire.repeated_events import Repeats
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "form": "ArrivingForm FormBody ObjectBody",
-            "repeats": "Repeats",
+            "repeated_events": "Repeats",
         },
     )
 

@@ -13,7 +13,7 @@ import orjson
 from msgspec import Struct
 
 from remit.kernel.json_text import JsonTextError, load_exact
-from remit.providers.wire.delta import Pieces
+from remit.providers.wire.delta_sums import Pieces
 from remit.providers.wire.usage import Usage
 
 FAILED = "error"

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.json_members import elements, members, remove_member, set_member, spans, value_at
+from remit.kernel.json_splice import elements, members, remove_member, set_member, spans, value_at
 from remit.kernel.json_text import (
     JsonTextError,
     RepeatedNameError,
@@ -18,7 +18,7 @@ from remit.kernel.json_text import (
     load,
     load_unique,
 )
-from remit.providers.wire.endpoint import NESTED, SPEECH, Endpoint
+from remit.providers.wire.endpoint_table import NESTED, SPEECH, Endpoint
 
 _LONGEST_PLACE = 200  # characters of a place in a message
 _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats

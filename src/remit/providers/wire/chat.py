@@ -14,7 +14,7 @@ from remit.providers.wire.answer import (
     string,
     texts,
 )
-from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
+from remit.providers.wire.delta_sums import Pieces, grow, grow_calls, settled
 from remit.providers.wire.usage import Usage, continued, read_usage
 
 _PLAIN = frozenset(
@@ -45,7 +45,7 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`."""
+    """Return the facts of an answer; see :func:`remit.providers.wire.readers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     choices = answer.get("choices")

@@ -208,7 +208,7 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`."""
+    """Return the facts of an answer; see :func:`remit.providers.wire.readers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     return messages.facts(message_of(answer))

@@ -13,9 +13,9 @@ import orjson
 from typing_extensions import override
 
 from remit.kernel.json_text import load
+from remit.providers.wire.audio_duration import longest_seconds
 from remit.providers.wire.body import Body, BodyError, Cut, object_in, require_model
-from remit.providers.wire.endpoint import TRANSCRIPTIONS, TRANSLATIONS, Endpoint
-from remit.providers.wire.sound import longest_seconds
+from remit.providers.wire.endpoint_table import TRANSCRIPTIONS, TRANSLATIONS, Endpoint
 
 _MAX_PARTS = 256
 _MAX_HEADER_BYTES = 16_384

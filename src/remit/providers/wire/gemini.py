@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from remit.kernel.json_text import dump
 from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
 from remit.providers.wire.body import camel_case, member_at
-from remit.providers.wire.delta import Pieces, settled
+from remit.providers.wire.delta_sums import Pieces, settled
 from remit.providers.wire.usage import Usage, continued, objects_in, read_usage
 
 _OF_TEXT = frozenset({"text", "thought", "thoughtSignature"})
@@ -36,7 +36,7 @@ def parts_of(candidate: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`.
+    """Return the facts of an answer; see :func:`remit.providers.wire.readers.answer_facts`.
 
     A blocked prompt, which has no candidates, ends with ``content_filter``.
     """

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 from typing_extensions import override
 
-from remit.kernel.json_members import elements, member, value_at
+from remit.kernel.json_splice import elements, member, value_at
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
-from remit.providers.wire.delta import Pieces, grow, settled
+from remit.providers.wire.delta_sums import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, continued, objects_in, read_usage
 
 _PLAIN = frozenset(
@@ -67,7 +67,7 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`."""
+    """Return the facts of an answer; see :func:`remit.providers.wire.readers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     blocks = answer.get("content")

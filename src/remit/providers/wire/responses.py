@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
 from remit.providers.wire.body import member_at
-from remit.providers.wire.delta import Pieces, grow, settled
+from remit.providers.wire.delta_sums import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, is_count, plus, read_usage
 
 _ENDS = frozenset(
@@ -82,7 +82,7 @@ def is_compaction(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`."""
+    """Return the facts of an answer; see :func:`remit.providers.wire.readers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     output = answer.get("output")

@@ -16,7 +16,12 @@ from remit.routing.trail.append import (
 from remit.routing.trail.chains import prepare_table
 from remit.routing.trail.imports import import_thought_records
 from remit.routing.trail.lines import export_thought_records, verify_thought_lines
-from remit.routing.trail.record import (
+from remit.routing.trail.table import (
+    get_thought_record,
+    iter_thought_records,
+    list_thought_records,
+)
+from remit.routing.trail.thought_record import (
     DuplicateThoughtError,
     InvalidThoughtError,
     ThoughtInput,
@@ -28,11 +33,6 @@ from remit.routing.trail.record import (
     TrailError,
     hash_thought,
     read_input,
-)
-from remit.routing.trail.table import (
-    get_thought_record,
-    iter_thought_records,
-    list_thought_records,
 )
 from remit.routing.trail.verification import TrailProblem, TrailReport, check_trail, verify_trail
 

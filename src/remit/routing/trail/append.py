@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from remit.gateway import DecisionStep
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import blocking
-from remit.kernel.validation import changed
+from remit.kernel.pydantic_validation import changed
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, parse_entry_id, utc_now
 from remit.routing.trail.chains import (
     ChainHeads,
@@ -19,7 +19,8 @@ from remit.routing.trail.chains import (
     known_records,
     prepare_table,
 )
-from remit.routing.trail.record import (
+from remit.routing.trail.table import EVENT, INSERT
+from remit.routing.trail.thought_record import (
     InvalidThoughtError,
     ThoughtInput,
     ThoughtRecord,
@@ -28,7 +29,6 @@ from remit.routing.trail.record import (
     read_input,
     read_time,
 )
-from remit.routing.trail.table import EVENT, INSERT
 
 _RESERVED = frozenset({
     "thought_id", "type", "task_id", "agent_id", "session_id", "position", "content",

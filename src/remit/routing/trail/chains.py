@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
-from remit.routing.trail.record import FIRST_PREV_HASH, TrailError, hash_problem
 from remit.routing.trail.table import EVENT, INSERT, Row, content_of
+from remit.routing.trail.thought_record import FIRST_PREV_HASH, TrailError, hash_problem
 
 _MAX_MARKS = 256
 

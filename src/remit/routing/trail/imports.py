@@ -16,14 +16,14 @@ from remit.routing.trail.chains import (
     thoughts_of,
 )
 from remit.routing.trail.lines import read_lines
-from remit.routing.trail.record import (
+from remit.routing.trail.table import EVENT, INSERT, Row, content_of
+from remit.routing.trail.thought_record import (
     FIRST_PREV_HASH,
     InvalidThoughtError,
     ThoughtRecord,
     TrailError,
     hash_problem,
 )
-from remit.routing.trail.table import EVENT, INSERT, Row, content_of
 from remit.routing.trail.verification import TrailReport
 
 _NOTHING = "Nothing was recorded."

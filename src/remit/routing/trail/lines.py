@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import load_unique
-from remit.kernel.validation import first_error
+from remit.kernel.pydantic_validation import first_error
 from remit.ledger import Erased, LedgerClient, parse_entry_id
-from remit.routing.trail.record import (
+from remit.routing.trail.table import iter_thought_records
+from remit.routing.trail.thought_record import (
     FIRST_PREV_HASH,
     Id,
     Text,
@@ -21,7 +22,6 @@ from remit.routing.trail.record import (
     TrailError,
     hash_problem,
 )
-from remit.routing.trail.table import iter_thought_records
 from remit.routing.trail.verification import TrailReport
 
 _Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]

@@ -21,7 +21,7 @@ from remit.ledger import (
     is_plain_text,
     require_plain_text,
 )
-from remit.routing.trail.record import (
+from remit.routing.trail.thought_record import (
     ThoughtNotFoundError,
     ThoughtRecord,
     ThoughtType,

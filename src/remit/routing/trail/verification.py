@@ -21,7 +21,6 @@ from remit.ledger import (
     read_mark,
     require_plain_text,
 )
-from remit.routing.trail.record import FIRST_PREV_HASH, hash_problem
 from remit.routing.trail.table import (
     EVENT,
     Row,
@@ -30,6 +29,7 @@ from remit.routing.trail.table import (
     rows_of,
     stray_rows,
 )
+from remit.routing.trail.thought_record import FIRST_PREV_HASH, hash_problem
 
 _PAGE = 500
 _PROGRESS_EVERY = 1000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations import (
     Answer,
     Caller,
@@ -68,7 +68,7 @@ def calibrate_route(
         InvalidInputError: a reference names no exchange of the ledger.
         RemitError: no such route exists.
     """
-    from remit.kernel.budget import LEARNING, BudgetLimits
+    from remit.kernel.budget_values import LEARNING, BudgetLimits
     from remit.kernel.loops import run_blocking
     from remit.learning import is_reference, open_account
     from remit.learning.routes import calibrate, power_plan

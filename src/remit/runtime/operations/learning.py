@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations import (
     Answer,
     Caller,
@@ -215,7 +215,7 @@ def search_prompt(
             runs in another process.
         RemitError: the contract is unknown or has too few exchanges.
     """
-    from remit.kernel.installation import InstalledFiles
+    from remit.kernel.installed_files import InstalledFiles
     from remit.learning import (
         gradable_exchanges,
         grader,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations import Caller, Note, RootPort, field, verb
 from remit.operations.files import io_errors
 
@@ -64,7 +64,7 @@ def init_root(
             example exists.
         RemitError: the root cannot be made.
     """
-    from remit.kernel.installation import InstalledFiles
+    from remit.kernel.installed_files import InstalledFiles
     from remit.kernel.root import Root, find_root
     from remit.packages.shipped import ASIDE_FOLDER, copy_files
     from remit.runtime.installation import make_root

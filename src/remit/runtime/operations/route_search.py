@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations import Answer, Caller, Note, RootPort, Table, field, verb
 from remit.operations.files import read_lines, read_prompts, read_table, require_exchanges
 

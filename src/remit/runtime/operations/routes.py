@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations import (
     AgentTool,
     Caller,
@@ -191,7 +191,7 @@ def evaluate_route(
         RemitError: the file cannot be written.
     """
     from remit.kernel.canonical import canonical_json, sha256_hex
-    from remit.kernel.files import replacing
+    from remit.kernel.durable_files import replacing
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
     from remit.operations.ledger import cosigned
     from remit.packages.distribution import Distribution

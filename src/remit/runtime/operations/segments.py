@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.words import count
+from remit.kernel.message_text import count
 from remit.operations import Answer, Caller, Note, RootPort, field, verb
 from remit.operations.files import archives
 

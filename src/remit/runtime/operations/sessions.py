@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.words import count, indented
+from remit.kernel.message_text import count, indented
 from remit.operations import (
     AgentTool,
     Caller,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remit import ledger as ledgers  # A direct import of its names would load PostgreSQL.
+from remit.kernel.durable_files import take_lock
 from remit.kernel.errors import RemitError
-from remit.kernel.files import take_lock
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.kernel.tenant import HOST, TenantFile

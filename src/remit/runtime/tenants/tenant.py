@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from remit.kernel.durable_files import fsync_tree, write_over
 from remit.kernel.errors import RemitError
-from remit.kernel.files import fsync_tree, write_over
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import HOST, TENANTS, TenantFile, check_name, is_name

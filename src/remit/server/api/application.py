@@ -19,10 +19,10 @@ from remit.packages import PackageError
 from remit.runtime import OpenRoot, Runtime
 from remit.server.api.call_paths import paths_beside_the_api
 from remit.server.api.routes import answer, operation_routes
+from remit.server.api_guard import Guard
+from remit.server.asgi import Scope
 from remit.server.authentication import Authenticator
-from remit.server.guard import Guard
 from remit.server.refusals import HttpError
-from remit.server.replies import Scope
 
 _OPENAPI = "/api/openapi.json"
 _MAX_BODY_BYTES = 64 * 1024

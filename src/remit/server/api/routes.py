@@ -20,9 +20,9 @@ from remit.ledger import Erased, LedgerEntry
 from remit.operations import Feed, Operation, RootPort, request_model, result_form
 from remit.operations.results import Error
 from remit.runtime.operations import all_operations
-from remit.server.guard import CONTEXT, IDENTITY
+from remit.server.api_guard import CONTEXT, IDENTITY
+from remit.server.asgi import Receive, Scope, Send
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send
 from remit.server.request_context import RequestContext
 
 _PAGE = ("cursor", "limit")

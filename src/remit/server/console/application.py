@@ -21,6 +21,16 @@ from remit.ledger import (
     open_root_ledger,
 )
 from remit.runtime import OpenRoot, Runtime
+from remit.server.asgi import (
+    PROVE,
+    Answer,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    limits_of,
+    reply,
+)
 from remit.server.authentication import Authenticator
 from remit.server.console import (
     approvals,
@@ -35,14 +45,11 @@ from remit.server.console import (
     spend,
     verification,
 )
-from remit.server.console.approval_cache import WaitingApprovals
 from remit.server.console.assets import ASSETS, scripts, style
-from remit.server.console.entrance import LOGIN, Entrance
+from remit.server.console.caches import KeptReport, KeptUsage, WaitingApprovals
+from remit.server.console.cookies import Login
 from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
-from remit.server.console.kept_report import KeptReport
-from remit.server.console.kept_usage import KeptUsage
 from remit.server.console.live import Live
-from remit.server.console.login import Login
 from remit.server.console.pages import (
     Asked,
     Page,
@@ -50,19 +57,10 @@ from remit.server.console.pages import (
     View,
     templates,
 )
+from remit.server.console.sign_in import LOGIN, Entrance
 from remit.server.device_sign_in import PAGE
 from remit.server.refusals import HttpError
-from remit.server.replies import (
-    PROVE,
-    Answer,
-    Headers,
-    Receive,
-    Scope,
-    Send,
-    limits_of,
-    reply,
-)
-from remit.server.shares import SHARE
+from remit.server.request_limits import SHARE
 from remit.views.page import style_hash
 
 _log = logging.getLogger("remit.server.console")

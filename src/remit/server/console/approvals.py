@@ -13,11 +13,11 @@ from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.json_text import load_exact
 from remit.ledger import Erased, LedgerEntry, is_authentic
 from remit.operations import name_of
+from remit.server.asgi import Answer
 from remit.server.console.forms import see
-from remit.server.console.lengths import LONGEST, Shortened
+from remit.server.console.length_limits import LONGEST, Shortened
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.sessions import decoded, read_talks
-from remit.server.replies import Answer
 from remit.views import wording
 from remit.views.entries import plain
 

@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
+from remit.server.asgi import Answer
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.rows import call_row, key_names
-from remit.server.replies import Answer
 from remit.views import wording
 from remit.views.entries import place_of
 from remit.views.periods import instant_of

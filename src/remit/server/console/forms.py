@@ -5,8 +5,8 @@ from __future__ import annotations
 import string
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from remit.server.asgi import Answer, Headers, Receive, Scope, read_body
 from remit.server.refusals import HttpError
-from remit.server.replies import Answer, Headers, Receive, Scope, read_body
 
 PREFIX = "/console"
 

@@ -7,13 +7,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from remit.contracts import ContractLoader
-from remit.kernel.installation import InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.ledger import LedgerEntry
+from remit.server.asgi import Answer
 from remit.server.console.forms import see
-from remit.server.console.lengths import Shortened
+from remit.server.console.length_limits import Shortened
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.rows import call_row, key_names
-from remit.server.replies import Answer
 from remit.views import (
     SESSION_EVENTS,
     examples_of,

@@ -13,11 +13,11 @@ from remit.gateway.budget import BudgetScope, BudgetStatus
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import is_authentic
 from remit.operations import Caller, Operation, limits_line, operations
+from remit.server.asgi import Answer
 from remit.server.console.forms import see
 from remit.server.console.operation_forms import form_of, read_operation
 from remit.server.console.pages import Asked, Page, Sources, View, page_of_list
 from remit.server.refusals import HttpError
-from remit.server.replies import Answer
 from remit.views import wording
 
 PATH = "/console/keys"

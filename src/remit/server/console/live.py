@@ -11,8 +11,8 @@ from typing import Any
 
 from remit.kernel.json_text import dump
 from remit.ledger import LedgerClient
+from remit.server.asgi import Headers, Receive, Send
 from remit.server.console.rows import SHOWN_LIVE, live_row
-from remit.server.replies import Headers, Receive, Send
 from remit.views.entries import place_of
 
 _log = logging.getLogger("remit.server.console")

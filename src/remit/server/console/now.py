@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.usage import QUARTER_S
-from remit.server.console.kept_usage import added_up
+from remit.server.console.caches import added_up
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.rows import ALARMS, alarm_row, call_row, key_names
 from remit.views import wording

@@ -31,8 +31,8 @@ import orjson
 from remit.gateway.auth import Identity
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import OidcSettings
+from remit.server.asgi import Headers
 from remit.server.console.cookies import SignedCookie
-from remit.server.replies import Headers
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
 

@@ -17,11 +17,9 @@ from remit.gateway.auth import Identity
 from remit.ledger import LedgerClient
 from remit.operations import RootPort
 from remit.runtime import Runtime
-from remit.server.console.approval_cache import WaitingApprovals
+from remit.server.asgi import Answer
 from remit.server.console.assets import address_of, style
-from remit.server.console.kept_report import KeptReport
-from remit.server.console.kept_usage import KeptUsage
-from remit.server.replies import Answer
+from remit.server.console.caches import KeptReport, KeptUsage, WaitingApprovals
 from remit.views import wording
 from remit.views.page import environment
 

@@ -10,12 +10,12 @@ from remit.learning.proposals import ProposalError, Proposals, canary_of
 from remit.operations import Caller, Operation
 from remit.runtime.installation import governance
 from remit.runtime.operations import all_operations
+from remit.server.asgi import Answer
+from remit.server.console.caches import LATEST
 from remit.server.console.forms import see
-from remit.server.console.kept_report import LATEST
 from remit.server.console.operation_forms import form_of, read_operation
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.refusals import HttpError
-from remit.server.replies import Answer
 from remit.views import learning_shown, pictures_of
 
 _VERBS = {

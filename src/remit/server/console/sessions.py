@@ -12,7 +12,7 @@ from typing import Any
 from remit.agents.sessions import session_overview
 from remit.kernel.errors import NotFoundError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, entry_id
-from remit.server.console.lengths import Shortened
+from remit.server.console.length_limits import Shortened
 from remit.server.console.pages import Asked, Page, Sources, View, page_of_list
 from remit.server.console.rows import ALARMS, named
 from remit.views import wording

@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 from remit.gateway.auth import Owner
-from remit.kernel.windows import zone_of
+from remit.kernel.budget_windows import zone_of
 from remit.ledger import LedgerClient
 from remit.ledger.usage import QUARTER_S
-from remit.server.console.kept_usage import Window, added_up
+from remit.server.console.caches import Window, added_up
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.views import wording
 from remit.views.periods import Period, instant_of, periods_of, time_of

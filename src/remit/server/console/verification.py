@@ -11,9 +11,9 @@ from markupsafe import Markup
 from remit.ledger import LedgerWriteError, is_authentic, proof_bundle
 from remit.operations import name_of
 from remit.packages.gates import GATES, check_gates, latest_result
+from remit.server.asgi import Answer
 from remit.server.console.forms import see
 from remit.server.console.pages import Asked, Page, Sources, View
-from remit.server.replies import Answer
 from remit.views.entries import place_of
 
 _ERASURES = 5

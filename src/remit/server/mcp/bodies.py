@@ -11,9 +11,9 @@ from typing import Any
 from mcp.types import INTERNAL_ERROR, INVALID_REQUEST, JSONRPCMessage, JSONRPCRequest
 from starlette.responses import JSONResponse, Response
 
-from remit.server.guard import IDENTITY
+from remit.server.api_guard import IDENTITY
+from remit.server.asgi import Receive, Scope, Send
 from remit.server.mcp.messages import Batch, MessageError, message_of, negotiated_version, parsed
-from remit.server.replies import Receive, Scope, Send
 
 VERSION = "remit.mcp.version"
 """Key of a request's scope: the :class:`Version` of the session that it begins."""

@@ -22,17 +22,17 @@ from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.periodic import repeat
 from remit.kernel.settings import McpEndpointSettings
 from remit.runtime import Runtime
+from remit.server.api_guard import CONTEXT, IDENTITY, Guard
+from remit.server.asgi import Receive, Scope, Send
 from remit.server.authentication import Authenticator, open_keys
-from remit.server.guard import CONTEXT, IDENTITY, Guard
+from remit.server.listener import http_config, listen, require_loopback, url_of
 from remit.server.mcp.bodies import Bodies
 from remit.server.mcp.callers import Caller
 from remit.server.mcp.gateway import WebEndpoint, served_by
 from remit.server.mcp.server import Context, all_tools, mcp_server
 from remit.server.mcp.sessions import SessionGuard
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send
 from remit.server.request_context import RequestContext
-from remit.server.sockets import http_config, listen, require_loopback, url_of
 from remit.server.telemetry import set_up_logging
 
 _PATH = "/mcp"

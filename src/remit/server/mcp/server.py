@@ -26,7 +26,7 @@ from remit.kernel.secrets import redact_secrets
 from remit.kernel.settings import Settings
 from remit.runtime import Runtime
 from remit.server.mcp.callers import Caller, CallerError, CallSlots, current_caller
-from remit.server.mcp.records import record_tools
+from remit.server.mcp.operation_tools import record_tools
 from remit.server.mcp.router import RouterTools
 from remit.server.mcp.thoughts import ThoughtTools
 from remit.server.mcp.tools import McpTool, tools_of

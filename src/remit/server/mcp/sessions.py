@@ -17,11 +17,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from remit.gateway.auth import AuthProvider, AuthUnavailableError, Identity
 from remit.kernel.errors import RemitError
-from remit.server.guard import IDENTITY, TOKEN
+from remit.server.api_guard import IDENTITY, TOKEN
+from remit.server.asgi import Receive, Scope, Send
 from remit.server.mcp.bodies import VERSION, Version
 from remit.server.mcp.callers import Caller
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"  # versions later than those of the handshake have no sessions

@@ -13,7 +13,7 @@ import orjson
 
 from remit.gateway import MAX_ID_CHARS, Attempt, Candidate, Failure, KeptId
 from remit.kernel.errors import RemitError
-from remit.kernel.json_members import elements, set_member, spans
+from remit.kernel.json_splice import elements, set_member, spans
 from remit.kernel.json_text import JsonTextError, dump, load
 from remit.ledger import Content, is_plain_text
 from remit.providers import Body, ProviderResponse
@@ -26,6 +26,8 @@ from remit.providers.dialects import (
     write_answer,
 )
 from remit.server.answers import billed
+from remit.server.responses.chain import Turns, text_of
+from remit.server.responses.chain_turn import NATIVE, Turn
 from remit.server.responses.items import (
     BYTES_PER_TOKEN,
     array,
@@ -35,8 +37,6 @@ from remit.server.responses.items import (
     portable,
     type_of,
 )
-from remit.server.responses.turn import NATIVE, Turn
-from remit.server.responses.turns import Turns, text_of
 
 _log = logging.getLogger("remit.server")
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from remit.gateway import Identity, NotYoursError, TooLongError, check_session, owner_of
-from remit.kernel.json_members import elements, spans
+from remit.kernel.json_splice import elements, spans
 from remit.kernel.settings import ServerSettings
 from remit.ledger import (
     Content,
@@ -26,15 +26,15 @@ from remit.ledger import (
     Transaction,
 )
 from remit.providers.wire import BodyError, object_in
+from remit.server.asgi import Receive, Scope, reply_json
 from remit.server.authentication import Authenticator
-from remit.server.content_codec import read_decoded
-from remit.server.endpoints import ObjectHandler, paths_of
+from remit.server.content_encoding import read_decoded
+from remit.server.paths import ObjectHandler, paths_of
 from remit.server.refusals import HttpError, invalid
-from remit.server.replies import Receive, Scope, reply_json
 from remit.server.request_context import AuthenticatedRequest
+from remit.server.responses.chain import Turns
+from remit.server.responses.chain_turn import Turn
 from remit.server.responses.items import ErasedItemsError, id_of, page
-from remit.server.responses.turn import Turn
-from remit.server.responses.turns import Turns
 
 _MAX_ITEMS = 20  # The API's limit of items in one request.
 _PUT = (

@@ -16,19 +16,19 @@ from remit.kernel.settings import ServerSettings
 from remit.ledger import ErasureError, LedgerClient
 from remit.providers import Body
 from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
+from remit.server.asgi import Answer, Receive, Scope, Send, disconnected, reply, reply_json
 from remit.server.authentication import Authenticator
-from remit.server.endpoints import ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor
+from remit.server.paths import ObjectHandler, paths_of
+from remit.server.provider_objects import ProviderDoor
 from remit.server.refusals import HttpError, invalid
-from remit.server.replies import Answer, Receive, Scope, Send, disconnected, reply, reply_json
 from remit.server.request_context import AuthenticatedRequest
 from remit.server.responses.background import Background
 from remit.server.responses.call import ResponseCall, ids_in
+from remit.server.responses.chain import Turns, check_size, text_of
+from remit.server.responses.chain_turn import Turn, unanswered
 from remit.server.responses.conversations import Conversations, caller_of, too_long
 from remit.server.responses.items import ErasedItemsError, page
-from remit.server.responses.replay import stream_of
-from remit.server.responses.turn import Turn, unanswered
-from remit.server.responses.turns import Turns, check_size, text_of
+from remit.server.responses.response_stream import stream_of
 
 _NUMBER = re.compile(r"-1|[0-9]{1,9}")
 _EVENTS = b"text/event-stream; charset=utf-8"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
-from remit.kernel.json_members import elements, remove_member, set_member, spans
+from remit.kernel.json_splice import elements, remove_member, set_member, spans
 from remit.kernel.json_text import dump, load
 from remit.ledger import Erased
 from remit.server.refusals import invalid

@@ -1,7 +1,7 @@
 """Entries of the ledger as OpenTelemetry logs.
 
-The body of a log record is a line of the export (:mod:`remit.ledger.cursors`), so the bodies in
-their order are the export as JSON lines, with its proofs. ``log.record.uid`` is the id of the
+The body of a log record is a line of the export (:mod:`remit.ledger.cursor_exports`), so the bodies
+in their order are the export as JSON lines, with its proofs. ``log.record.uid`` is the id of the
 entry. A batch that is sent again has the same ids, and its proof is about all of its lines.
 """
 

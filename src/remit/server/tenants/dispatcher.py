@@ -24,10 +24,9 @@ from remit.runtime.tenants import (
     tenant_names,
 )
 from remit.server import request
+from remit.server.api_guard import replayed
 from remit.server.app import App
-from remit.server.guard import replayed
-from remit.server.refusals import HttpError
-from remit.server.replies import (
+from remit.server.asgi import (
     Headers,
     Receive,
     Scope,
@@ -39,8 +38,9 @@ from remit.server.replies import (
     shape_of,
     with_key_of_query,
 )
-from remit.server.shares import Shares
-from remit.server.sockets import Options
+from remit.server.listener import Options
+from remit.server.refusals import HttpError
+from remit.server.request_limits import Shares
 from remit.server.tenants.open_tenants import OpenTenant, OpenTenants
 from remit.server.websocket import WebSocket
 
@@ -230,7 +230,7 @@ class Dispatcher:
 
     def _is_signed_in(self, name: str, scope: Scope) -> bool:
         """Return True if a browser shows a login that this tenant signed."""
-        from remit.server.console.login import (
+        from remit.server.console.cookies import (
             login_cookie,  # The import is slow, and no call needs it.
         )
 

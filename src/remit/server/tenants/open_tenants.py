@@ -30,7 +30,7 @@ from remit.runtime.tenants import (
 )
 from remit.server.app import App
 from remit.server.refusals import HttpError
-from remit.server.shares import Shares
+from remit.server.request_limits import Shares
 from remit.server.telemetry import CallMetrics
 from remit.server.tenants.metrics import TenantMetrics
 

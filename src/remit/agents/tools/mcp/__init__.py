@@ -14,12 +14,10 @@ except ImportError as error:
         next_step="Run `pip install 'remit[mcp]'`.",
     ) from error
 
-from remit.agents.tools.mcp.origin import mcp_origin
-from remit.agents.tools.mcp.results import mcp_schema, mcp_tool_id
-from remit.agents.tools.mcp.secrets import McpSecrets
+from remit.agents.tools.mcp.conversion import mcp_schema, mcp_tool_id
 from remit.agents.tools.mcp.server import McpServer
-from remit.agents.tools.mcp.texts import MCP_LISTS, PinnedTexts
-from remit.agents.tools.mcp.transports import mcp_transport
+from remit.agents.tools.mcp.text_pins import MCP_LISTS, PinnedTexts
+from remit.agents.tools.mcp.transports import McpSecrets, mcp_origin, mcp_transport
 
 __all__ = [
     "MCP_LISTS",

@@ -31,7 +31,7 @@ from mcp.types import (
 )
 
 from remit.agents.tools.definition import ToolError
-from remit.kernel.json_members import member
+from remit.kernel.json_splice import member
 from remit.kernel.json_text import sound
 from remit.kernel.settings import McpServerSettings
 

@@ -14,8 +14,8 @@ from mcp import Client, MCPError
 from mcp.types import METHOD_NOT_FOUND
 from mcp.types import Tool as Offered
 
-from remit.agents.tools.mcp.results import block_text, resource_text, with_images
-from remit.agents.tools.mcp.texts import PinnedTexts
+from remit.agents.tools.mcp.conversion import block_text, resource_text, with_images
+from remit.agents.tools.mcp.text_pins import PinnedTexts
 
 # Maximum number of items of a list that are read.
 _MAX_ITEMS = 1000

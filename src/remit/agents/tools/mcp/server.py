@@ -27,7 +27,7 @@ from remit.agents.tools.definition import (
     current_call,
 )
 from remit.agents.tools.mcp.connection import Connection, Transport
-from remit.agents.tools.mcp.origin import mcp_origin
+from remit.agents.tools.mcp.conversion import mcp_schema, mcp_tool_id, tool_output
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.resources import (
     ContextTool,
@@ -35,10 +35,8 @@ from remit.agents.tools.mcp.resources import (
     context_tools,
     text_lists,
 )
-from remit.agents.tools.mcp.results import mcp_schema, mcp_tool_id, tool_output
-from remit.agents.tools.mcp.secrets import McpSecrets
-from remit.agents.tools.mcp.texts import PinnedTexts
-from remit.agents.tools.mcp.transports import mcp_transport
+from remit.agents.tools.mcp.text_pins import PinnedTexts
+from remit.agents.tools.mcp.transports import McpSecrets, mcp_origin, mcp_transport
 from remit.agents.tools.pins import PinnedTool, Pins
 from remit.kernel.errors import ConfigError, excerpt
 from remit.kernel.loops import Closeable, call_in_thread

@@ -1,18 +1,28 @@
-"""The transport to a server of ``[mcp.NAME]``: its process or its address."""
+"""The transport to a server of ``[mcp.NAME]``: its process or its address.
+
+Values from the environment fill its settings, and no message or entry shows them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import httpx2
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
+from pydantic import SecretStr
 
+from remit.agents.tools.definition import ToolError
 from remit.agents.tools.mcp.connection import Transport
 from remit.agents.tools.mcp.process import ServerProcess
-from remit.agents.tools.mcp.secrets import McpSecrets
+from remit.kernel.secrets import redact_secrets
 from remit.kernel.settings import McpServerSettings
 
 
@@ -92,3 +102,107 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._body.aclose()
+
+
+_PLACEHOLDER = "[secret]"
+_SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|authorization)$")
+_ASSIGNMENT = re.compile(r"(?P<name>-*[\w.-]+)(?:=|:\s*)")  # Such as --api-key=… and X-Key: ….
+_MAX_CHARS = 2000
+
+
+def mcp_origin(settings: McpServerSettings, redacted: Callable[[str], str]) -> str:
+    """Return a server's command line or URL without secrets, for the ledger.
+
+    Values of arguments and query fields whose names look secret become ``[secret]``. A text over
+    2,000 characters is cut, and ends with its SHA-256. User name, password and fragment of a URL
+    are removed. A command line is quoted as for a shell, with `` in CWD`` at its end if a folder is
+    set.
+
+    Args:
+        settings: the server's settings.
+        redacted: removes known secrets from a text.
+    """
+    if settings.url:
+        parts = urlsplit(settings.url)
+        query = [
+            (name, _PLACEHOLDER if _SECRET_NAME.search(name) else value)
+            for name, value in parse_qsl(parts.query, keep_blank_values=True)
+        ]
+        host = parts.netloc.rpartition("@")[2]
+        text = urlunsplit(parts._replace(netloc=host, query=urlencode(query), fragment=""))
+    else:
+        arguments = [settings.command]
+        for argument in settings.args:
+            assignment = _ASSIGNMENT.match(argument)
+            if arguments[-1].startswith("-") and _SECRET_NAME.search(arguments[-1]):
+                arguments.append(_PLACEHOLDER)
+            elif assignment is not None and _SECRET_NAME.search(assignment["name"]):
+                arguments.append(assignment[0] + _PLACEHOLDER)
+            else:
+                arguments.append(argument)
+        text = shlex.join(arguments) + (f" in {settings.cwd}" if settings.cwd else "")
+    text = redacted(text)
+    if len(text) <= _MAX_CHARS:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    return f"{text[:_MAX_CHARS]}… sha256:{digest}"
+
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_MIN_CHARS = 6  # Shorter values (a port, "true") occur in many other texts.
+
+
+class McpSecrets:
+    """The values of a server's ``env`` and ``headers``.
+
+    :meth:`filled` reads the environment and remembers what it filled in; :meth:`redacted` removes
+    these values from texts. Remembered values are never forgotten.
+
+    Args:
+        server: the server's name, for messages.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._known: set[str] = set()
+
+    def filled(self, values: Mapping[str, SecretStr]) -> dict[str, str]:
+        """Return values with each ``${VARIABLE}`` replaced from the environment.
+
+        Results of at least 6 characters are remembered as secrets, for :meth:`redacted`. The words
+        of a value are remembered, too.
+
+        Args:
+            values: the configured values, keyed by name.
+
+        Raises:
+            ToolError: a variable is not set.
+        """
+        filled = {name: self._filled(value.get_secret_value()) for name, value in values.items()}
+        for value in filled.values():
+            self._known.update(part for part in (value, *value.split()) if len(part) >= _MIN_CHARS)
+        return filled
+
+    def redacted(self, text: str) -> str:
+        """Return a text in which remembered values, and texts that look like secrets, are
+        ``[secret]``.
+
+        Longer values are replaced first.
+
+        Args:
+            text: the text, which is not changed itself.
+        """
+        for value in sorted(self._known, key=len, reverse=True):
+            text = text.replace(value, "[secret]")
+        return redact_secrets(text)
+
+    def _filled(self, text: str) -> str:
+        def value(found: re.Match[str]) -> str:
+            if found[1] not in os.environ:
+                raise ToolError(
+                    f"The MCP server {self._server!r} needs the environment variable {found[1]}.",
+                    next_step=f"Set {found[1]}, or leave it out of [mcp.{self._server}].",
+                )
+            return os.environ[found[1]]
+
+        return _VARIABLE.sub(value, text)

@@ -21,7 +21,7 @@ _SEE_NEXT = "(What the tool gave follows in the next message.)"
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
     """Return a call of another dialect as a body of Chat Completions.
 
-    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
+    The arguments are those of :func:`~remit.providers.dialects.translators.write_request`.
 
     Raises:
         DialectError: Chat Completions cannot express the call.

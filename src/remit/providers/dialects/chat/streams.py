@@ -26,7 +26,7 @@ from remit.providers.dialects.tool_calls import free_text, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.chat import ChatSum
-from remit.providers.wire.delta import Cursor, Pieces, settled
+from remit.providers.wire.delta_sums import Cursor, Pieces, settled
 
 _THOUGHTS = ("reasoning_content", "reasoning")
 _TEXTS = (*(("thinking", key) for key in _THOUGHTS), ("text", "content"), ("refusal", "refusal"))
@@ -207,7 +207,7 @@ def _named(call: dict[str, Any]) -> dict[str, Any]:
 class ChatWriter(StreamWriter):
     """A writer of a stream of Chat Completions.
 
-    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    The arguments are those of :func:`~remit.providers.dialects.translators.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:

@@ -14,7 +14,7 @@ from remit.providers.dialects.streaming import StreamReader, StreamWriter
 from remit.providers.dialects.tool_calls import input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.delta import Cursor, Pieces
+from remit.providers.wire.delta_sums import Cursor, Pieces
 from remit.providers.wire.gemini import GenerateSum
 
 _WORDS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
@@ -87,7 +87,7 @@ class GeminiWriter(StreamWriter):
     """A writer of a stream of Gemini's.
 
     The newest piece of thinking is held back, because its part carries the signature. A call comes
-    whole. The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    whole. The arguments are those of :func:`~remit.providers.dialects.translators.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:

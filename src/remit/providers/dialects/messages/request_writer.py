@@ -33,7 +33,7 @@ _SEARCH_KEYS = ("allowed_domains", "blocked_domains", "user_location", "max_uses
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
     """Return a call of another dialect as a body of the Messages API.
 
-    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
+    The arguments are those of :func:`~remit.providers.dialects.translators.write_request`.
 
     Raises:
         DialectError: the Messages API cannot express the call.

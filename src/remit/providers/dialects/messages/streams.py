@@ -24,7 +24,7 @@ from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
 from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.delta import Cursor
+from remit.providers.wire.delta_sums import Cursor
 from remit.providers.wire.messages import MessageSum
 
 _ROLES = (None, "assistant")
@@ -201,7 +201,7 @@ class MessagesWriter(StreamWriter):
     """A writer of a stream of the Messages API.
 
     While a call is open, events of other blocks wait, since blocks of this API come one after the
-    other. The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    other. The arguments are those of :func:`~remit.providers.dialects.translators.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:

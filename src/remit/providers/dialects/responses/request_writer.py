@@ -41,7 +41,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
 
     ``store`` is false unless the client asked for storage.
 
-    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_request`.
+    The arguments are those of :func:`~remit.providers.dialects.translators.write_request`.
 
     Raises:
         DialectError: Responses cannot express the call.

@@ -18,7 +18,7 @@ from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
 from remit.providers.dialects.tool_calls import free_text, json_text
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.delta import Cursor, Pieces, settled
+from remit.providers.wire.delta_sums import Cursor, Pieces, settled
 from remit.providers.wire.responses import PARTS, ResponseSum
 
 _INPUTS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -209,7 +209,7 @@ class ResponsesWriter(StreamWriter):
     """A writer of a stream of Responses.
 
     Adjacent texts and refusals form one message. The arguments are those of
-    :func:`~remit.providers.dialects.endpoints.write_answer`.
+    :func:`~remit.providers.dialects.translators.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:

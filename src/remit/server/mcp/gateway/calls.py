@@ -17,7 +17,7 @@ from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.secrets import redact_secrets
 from remit.server.mcp.callers import Caller, CallerError
 from remit.server.mcp.gateway.definitions import Ask, Definition, Definitions
-from remit.server.mcp.gateway.record import Record
+from remit.server.mcp.gateway.entries import Record
 
 if TYPE_CHECKING:
     from remit.server.mcp.gateway.relay import Served

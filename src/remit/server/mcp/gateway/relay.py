@@ -23,7 +23,7 @@ from remit.ledger import LedgerClient
 from remit.server.mcp.callers import Caller, CallSlots
 from remit.server.mcp.gateway.calls import ToolCalls
 from remit.server.mcp.gateway.definitions import Definitions
-from remit.server.mcp.gateway.record import Record
+from remit.server.mcp.gateway.entries import Record
 from remit.server.mcp.gateway.rules import Rules
 from remit.server.mcp.gateway.upstream import Upstream
 

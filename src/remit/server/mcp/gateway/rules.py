@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from remit.agents.tools import ToolError
 from remit.gateway.auth import Identity
-from remit.kernel.budget import nano_of
+from remit.kernel.budget_values import nano_of
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.settings import McpRule, McpServerSettings
 from remit.server.mcp.callers import RateLimit

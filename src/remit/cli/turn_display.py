@@ -1,0 +1,168 @@
+"""The display of a turn in a terminal, with streamed words and results of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remit.agents.supervisor import TurnResult
+from remit.agents.workorders import (
+    AnswerRejected,
+    ApprovalNeeded,
+    Degraded,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEvent,
+    TurnResumed,
+)
+from remit.cli.progress import Activity
+from remit.cli.shared import note, say, say_text, table
+from remit.kernel.message_text import cut
+from remit.views.wording import call_text, dollars, json_text
+
+_MAX_ROWS = 60
+_CELL = 44
+_WIDE = 100
+_INDENT = len("  │ ")
+_ASKS = "waiting for the model"
+
+
+class TurnPrinter:
+    """A printer of the events of one turn.
+
+    As a context, the printer also shows the running step on a terminal. With ``quiet`` nothing is
+    printed.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._shown = ""
+        self._activity = Activity()
+
+    def __enter__(self) -> TurnPrinter:
+        if not self._quiet:
+            self._activity.__enter__()
+            self._activity.show(_ASKS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._activity.__exit__()
+
+    def __call__(self, event: TurnEvent) -> None:
+        """Print one event."""
+        if self._quiet:
+            return
+        self._activity.hide()
+        if isinstance(event, TextDelta):
+            text = event.text if self._shown else event.text.lstrip()
+            self._shown += text
+            say_text(text, nl=False)
+        elif isinstance(event, ToolStarted):
+            self._note(f"[{event.tool_id} …]", "cyan")
+            self._activity.show(event.tool_id)
+        elif isinstance(event, ToolEnded):
+            self._activity.show(_ASKS)
+        elif isinstance(event, AnswerRejected):
+            going_on = "trying again" if event.retrying else "giving up"
+            self._note(f"[answer rejected: {'; '.join(event.reasons)}; {going_on}]", "yellow")
+            self._activity.show(_ASKS)
+        elif isinstance(event, Degraded):
+            self._note(f"[degraded: {event.reason}]", "yellow")
+        elif isinstance(event, ApprovalNeeded):
+            shown = call_text(event.tool_id, event.arguments, _WIDE)
+            self._note(f"[{shown} waits for approval]", "yellow")
+        elif isinstance(event, TurnResumed):
+            message = cut(event.user_message, _WIDE) or "(erased)"
+            self._note(f"[resuming the unfinished turn: {message}]")
+            self._activity.show(_ASKS)
+
+    def _note(self, text: str, colour: str = "") -> None:
+        self._end_line()
+        note(text, colour)
+
+    def finish(self, result: TurnResult) -> None:
+        """Print the rest of a finished turn.
+
+        The rest is the answer, unless streamed, then waiting requests and results of tools.
+        """
+        self._activity.hide()
+        if self._quiet:
+            return
+        if self._shown.strip() != result.response.strip():
+            self._end_line()
+            say_text(result.response)
+            self._shown = ""
+        self._end_line()
+        for waiting in result.waiting_for:
+            shown = call_text(waiting.tool_id, waiting.arguments, _WIDE)
+            note(
+                f"{shown} waits for approval: run `remit approve {waiting.request_id}` (--deny "
+                "to deny)"
+            )
+        for tool in result.tool_results:
+            say(f"  ── result of {tool['tool_id']} ({tool['status']}):")
+            for line in _lines(tool["output"] if tool["status"] == "ok" else tool["error"]):
+                say(f"  │ {line}")
+
+    def _end_line(self) -> None:
+        if self._shown and not self._shown.endswith("\n"):
+            say("")
+        self._shown = ""
+
+
+def turn_data(result: TurnResult) -> dict[str, Any]:
+    """Return a turn as the JSON object of the option ``--json``."""
+    return {
+        "response": result.response,
+        "session_id": result.session_id,
+        "quality_gate_passed": result.quality_gate_passed,
+        "degraded": result.degraded,
+        "notice": result.notice,
+        "error_code": result.error_code,
+        "error_detail": result.error_detail,
+        "tool_results": result.tool_results,
+        "classification": result.classification,
+        "cost": result.cost_summary,
+        "work_orders": result.wo_chain_summary,
+        "turn_entry_id": result.turn_entry_id,
+        "waiting_for": [approval.request_id for approval in result.waiting_for],
+    }
+
+
+def cost_text(cost: Mapping[str, Any]) -> str:
+    """Return the cost of a session as text.
+
+    Args:
+        cost: the mapping from :meth:`remit.runtime.Conversation.cost`.
+    """
+    return "cost unknown" if cost["cost_usd"] is None else dollars(cost["cost_usd"])
+
+
+def _lines(output: Any) -> list[str]:
+    """Return a tool's output in lines of words: a list of objects is a table, the rest indented."""
+    if isinstance(output, str):
+        return output.splitlines()
+    if isinstance(output, list) and output:
+        return [f"- {line}" for item in output for line in (_lines(item) or [_text(item)])]
+    if not isinstance(output, Mapping) or not output:
+        return [json_text(output)]
+    lines: list[str] = []
+    for key, value in output.items():
+        if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+            names = list(value[0])
+            rows = [[cut(_text(row.get(name)), _CELL) for name in names] for row in value]
+            lines += table(names, rows[:_MAX_ROWS], indent=_INDENT)
+            if len(rows) > _MAX_ROWS:
+                lines.append(f"… and {len(rows) - _MAX_ROWS} more")
+        elif (isinstance(value, str) and "\n" in value) or (
+            isinstance(value, Mapping | list) and value
+        ):
+            lines += [f"{key}:", *(f"  {line}" for line in _lines(value))]
+        else:
+            lines.append(f"{key}: {_text(value)}")
+    return lines
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json_text(value)

@@ -1,0 +1,190 @@
+"""Values that a caller's own deletion erases: values that no remaining entry shows.
+
+An operator's erasure removes a value wherever its session shows it. A caller's deletion, such as
+``DELETE /v1/responses/{id}``, withdraws the entries of one call. A value of these entries is erased
+if every entry that shows it is withdrawn, now or by an earlier deletion. So a text that several
+calls share is erased together with the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import orjson
+
+from remit.ledger.entry import entry_id, parse_entry_id
+from remit.ledger.entry_reader import chunks, marks
+from remit.ledger.record import columns_of
+from remit.ledger.store import Transaction
+
+WITHDRAWN = "withdrawn"
+"""The metadata key of an ``ERASURE`` that names the entries a caller's deletion withdrew."""
+
+# The parents of message steps, up to the first: everything that the lists ending there show.
+_ABOVE = """
+    WITH RECURSIVE walk(step_id) AS (
+        SELECT step_id FROM message_steps WHERE step_id IN ({marks})
+        UNION
+        SELECT s.parent_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
+    )
+    SELECT DISTINCT s.content_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
+    WHERE s.content_id IS NOT NULL"""
+
+
+def session_of(tx: Transaction, seq: int) -> str:
+    """Return the id of an entry's session; empty if the entry has none or does not exist.
+
+    Args:
+        tx: the transaction.
+        seq: sequence number of the entry.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
+    """
+    rows = tx.execute("SELECT session_id FROM entries WHERE seq = ?", (seq,))
+    return str(rows[0][0] or "") if rows else ""
+
+
+def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
+    """Return the entries of a session that earlier deletions of callers withdrew.
+
+    Their ``ERASURE`` entries have the session as submission. An entry of the same type by a lower
+    tier does not count.
+
+    Args:
+        tx: the transaction.
+        session_id: the session.
+
+    Returns:
+        The sequence numbers; empty for none.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
+    """
+    found: set[int] = set()
+    for (record,) in tx.execute(
+        "SELECT record FROM entries WHERE submission_id = ? AND event_type = 'ERASURE'",
+        (session_id,),
+    ):
+        metadata = orjson.loads(record)["metadata"]
+        if columns_of(metadata).tier in (None, "hot"):
+            found.update(_numbers(metadata.get(WITHDRAWN)))
+    return found
+
+
+def feedback_on(tx: Transaction, seqs: Collection[int]) -> set[int]:
+    """Return the sequence numbers of the ``FEEDBACK`` entries on the given entries.
+
+    Args:
+        tx: the transaction that erases the content.
+        seqs: sequence numbers of the entries.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
+    """
+    found: set[int] = set()
+    for part in chunks([entry_id(seq) for seq in seqs]):
+        rows = tx.execute(
+            f"SELECT seq FROM entries WHERE submission_id IN ({marks(part)}) "
+            "AND event_type || '' = 'FEEDBACK'",
+            part,
+        )
+        found.update(int(row[0]) for row in rows)
+    return found
+
+
+def erasable(
+    tx: Transaction,
+    session_id: str,
+    seqs: Collection[int],
+    earlier: Collection[int] = (),
+    digests: Collection[bytes] | None = None,
+) -> set[int]:
+    """Return the content that only the given entries of a session show; nothing is deleted.
+
+    Args:
+        tx: the transaction that erases the content.
+        session_id: the session of the entries; empty for entries without one.
+        seqs: entries that are withdrawn now.
+        earlier: entries of the session that were withdrawn before; they show nothing.
+        digests: SHA-256 of the only values to consider; None for all values.
+
+    Returns:
+        The content ids, messages of lists included. A value that another entry shows, by itself or
+        in a list of the session, is left out.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
+    """
+    wanted = _directly_shown(tx, seqs) | _in_lists(tx, _list_ends(tx, seqs))
+    if digests is not None:
+        wanted &= _with_digests(tx, session_id, digests)
+    withdrawn = {*seqs, *earlier}
+    shown: set[int] = set()
+    for part in chunks(sorted(wanted)):
+        for content_id, seq in tx.execute(
+            f"SELECT content_id, seq FROM shown_contents WHERE content_id IN ({marks(part)})", part
+        ):
+            if seq not in withdrawn:
+                shown.add(int(content_id))
+    wanted -= shown
+    # Of a list only its new messages are in shown_contents: the rest is found by its last step.
+    if session_id and _are_messages(tx, wanted):
+        wanted -= _in_lists(tx, _other_list_ends(tx, session_id, withdrawn))
+    return wanted
+
+
+def _directly_shown(tx: Transaction, seqs: Collection[int]) -> set[int]:
+    return _column(tx, "SELECT content_id FROM shown_contents WHERE seq IN ({marks})", seqs)
+
+
+def _list_ends(tx: Transaction, seqs: Collection[int]) -> set[int]:
+    return _column(tx, "SELECT step_id FROM shown_lists WHERE seq IN ({marks})", seqs)
+
+
+def _in_lists(tx: Transaction, ends: Collection[int]) -> set[int]:
+    return _column(tx, _ABOVE, ends)
+
+
+def _other_list_ends(tx: Transaction, session_id: str, but: Collection[int]) -> set[int]:
+    """Return the last steps of the lists that the other entries of a session show."""
+    rows = tx.execute(
+        "SELECT l.seq, l.step_id FROM entries AS e JOIN shown_lists AS l ON l.seq = e.seq "
+        "WHERE e.session_id = ?",
+        (session_id,),
+    )
+    return {int(step_id) for seq, step_id in rows if seq not in but}
+
+
+def _are_messages(tx: Transaction, content_ids: Collection[int]) -> bool:
+    """Return True if one of these values is a message of a list."""
+    sql = "SELECT content_id FROM message_steps WHERE content_id IN ({marks})"
+    return bool(_column(tx, sql, content_ids))
+
+
+def _with_digests(tx: Transaction, session_id: str, digests: Collection[bytes]) -> set[int]:
+    rows: list[tuple[Any, ...]] = []
+    for digest in digests:
+        rows += tx.execute(
+            "SELECT content_id FROM contents WHERE scope = ? AND digest = ?",
+            (f"s:{session_id}", digest),
+        )
+    return {int(row[0]) for row in rows}
+
+
+def _column(tx: Transaction, sql: str, values: Iterable[int]) -> set[int]:
+    return {
+        int(row[0])
+        for part in chunks(sorted(values))
+        for row in tx.execute(sql.replace("{marks}", marks(part)), part)
+    }
+
+
+def _numbers(names: Any) -> set[int]:
+    listed = names if isinstance(names, list) else []
+    return {
+        seq
+        for name in listed
+        if isinstance(name, str) and (seq := parse_entry_id(name)) is not None
+    }

@@ -1,0 +1,215 @@
+"""The readers and writers of the dialects, chosen by endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from remit.kernel.exchange import BlockEnd, ToolUseStart, text_of
+from remit.providers.dialects import converse
+from remit.providers.dialects.chat import request_reader as chat_reader
+from remit.providers.dialects.chat import request_writer as chat_writer
+from remit.providers.dialects.chat import streams as chat_streams
+from remit.providers.dialects.chat.streams import ChatReader
+from remit.providers.dialects.errors import DialectError, unreadable
+from remit.providers.dialects.gemini import request_reader as gemini_reader
+from remit.providers.dialects.gemini import request_writer as gemini_writer
+from remit.providers.dialects.gemini.streams import GeminiReader, GeminiWriter
+from remit.providers.dialects.messages import request_reader as messages_reader
+from remit.providers.dialects.messages import request_writer as messages_writer
+from remit.providers.dialects.messages import streams as messages_streams
+from remit.providers.dialects.messages.streams import MessagesReader
+from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.responses import request_reader as responses_reader
+from remit.providers.dialects.responses import request_writer as responses_writer
+from remit.providers.dialects.responses.streams import ResponsesReader, ResponsesWriter
+from remit.providers.dialects.streaming import (
+    StreamReader,
+    StreamWriter,
+    sound_answer,
+    stream_events,
+)
+from remit.providers.dialects.usage import reported
+from remit.providers.protocol import ProviderResponse
+from remit.providers.sse import SseParser
+from remit.providers.wire.answer import StreamSum
+from remit.providers.wire.readers import answer_facts, stream_sum
+
+_CHAT, _RESPONSES, _MESSAGES = "openai.chat", "openai.responses", "anthropic.messages"
+_GEMINI, _CONVERSE = "gemini.generate", "bedrock.converse"
+_READERS: dict[str, Callable[[Any], ModelCall]] = {
+    _CHAT: chat_reader.read_request,
+    _RESPONSES: responses_reader.read_request,
+    _MESSAGES: messages_reader.read_request,
+    _GEMINI: gemini_reader.read_request,
+    _CONVERSE: converse.read_request,
+}
+_WRITERS: dict[str, Callable[..., dict[str, Any]]] = {
+    _CHAT: chat_writer.write_request,
+    _RESPONSES: responses_writer.write_request,
+    _MESSAGES: messages_writer.write_request,
+    _GEMINI: gemini_writer.write_request,
+    _CONVERSE: converse.write_request,
+}
+_STREAM_READERS: dict[str, Callable[[Any], StreamReader]] = {
+    _CHAT: ChatReader, _RESPONSES: ResponsesReader, _MESSAGES: MessagesReader,
+    _GEMINI: GeminiReader, _CONVERSE: converse.ConverseReader,
+}  # fmt: skip
+_STREAM_WRITERS: dict[str, Callable[..., StreamWriter]] = {
+    _CHAT: chat_streams.ChatWriter, _RESPONSES: ResponsesWriter,
+    _MESSAGES: messages_streams.MessagesWriter, _GEMINI: GeminiWriter,
+    _CONVERSE: converse.ConverseWriter,
+}  # fmt: skip
+_WHOLE: dict[str, Callable[[dict[str, Any], ProviderResponse], dict[str, Any]]] = {
+    _CHAT: chat_streams.whole, _MESSAGES: messages_streams.whole,
+    _CONVERSE: lambda value, answer: converse.whole(messages_streams.whole(value, answer), answer),
+}  # fmt: skip
+"""The functions that complete the sum of a written stream."""
+
+_T = TypeVar("_T")
+
+
+def _of(endpoint: str, table: Mapping[str, _T]) -> _T:
+    """Return an endpoint's entry in a table; raise DialectError if it has none."""
+    found = table.get(endpoint)
+    if found is None:
+        raise DialectError(
+            f"The provider of this model does not have this endpoint ({endpoint}) or an "
+            "equivalent; use a model of a provider that has.",
+            param="model",
+        )
+    return found
+
+
+def read_request(endpoint: str, body: Mapping[str, Any]) -> ModelCall:
+    """Return a request body of ``endpoint`` in neutral form.
+
+    Args:
+        endpoint: the client's endpoint, such as ``openai.chat``.
+        body: the parsed body.
+
+    Raises:
+        DialectError: the body is invalid (``param`` names the field), or bodies of the endpoint
+            cannot be translated.
+    """
+    return _of(endpoint, _READERS)(body)
+
+
+def write_request(
+    endpoint: str, call: ModelCall, *, model: str, max_output_tokens: int
+) -> dict[str, Any]:
+    """Return a call as a request body of ``endpoint``.
+
+    Args:
+        endpoint: the provider's endpoint.
+        call: the request; fields that the API lacks are added to its ``dropped``.
+        model: the provider's name of the model.
+        max_output_tokens: the model's largest output, sent if the API requires a limit and the
+            client set none.
+
+    Raises:
+        DialectError: the endpoint cannot express the call; ``param`` names the client's own field.
+    """
+    return _of(endpoint, _WRITERS)(call, model=model, max_output_tokens=max_output_tokens)
+
+
+def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
+    """Return an answer of ``endpoint`` in neutral form, read as a stream of one event.
+
+    Args:
+        endpoint: the provider's endpoint, such as ``openai.chat``.
+        answer: the parsed answer.
+
+    Raises:
+        DialectError: the answer does not have the API's form, or answers of the endpoint cannot be
+            translated.
+        ProviderError: the answer reports an error.
+    """
+    total = stream_sum(endpoint)
+    reader = stream_reader(endpoint, total)
+    total.add("", b"", answer)
+    events = reader.feed(answer)
+    if not total.is_whole:
+        raise unreadable("it")
+    blocks: list[dict[str, Any]] = []
+    places: dict[int | None, int] = {}
+    for event in (*events, *reader.finish()):
+        if type(event) is ToolUseStart:  # A call stands where it begins.
+            places[event.index] = len(blocks)
+            blocks.append({})
+        elif type(event) is BlockEnd and event.index is None:
+            blocks.append(event.block)
+        elif type(event) is BlockEnd:
+            blocks[places[event.index]] = event.block
+    found = answer_facts(endpoint, answer)
+    return sound_answer(
+        ProviderResponse(
+            content=text_of(blocks),
+            model=found.model,
+            finish_reason=found.finish_reason,
+            failure=found.failure,
+            request_id=found.request_id,
+            content_blocks=tuple(blocks),
+            **reported(found.usage),
+        )
+    )
+
+
+def write_answer(
+    endpoint: str,
+    answer: ProviderResponse,
+    call: ModelCall,
+    *,
+    answer_id: str,
+    created: int,
+    model: str,
+) -> dict[str, Any]:
+    """Return an answer as an object of ``endpoint`` for the client that sent ``call``.
+
+    The object is the sum of the stream that :func:`stream_writer` writes.
+
+    Args:
+        endpoint: the client's endpoint.
+        answer: a successful answer.
+        call: the client's request.
+        answer_id: the object's ``id``; ids within the object derive from it.
+        created: seconds since 1970.
+        model: the client's name of the model.
+    """
+    call = replace(call, include_usage=True)
+    form = _MESSAGES if endpoint == _CONVERSE else endpoint
+    writer = stream_writer(form, call, answer_id=answer_id, created=created, model=model)
+    total, parser = stream_sum(form), SseParser()
+    wire = [writer.start(), *map(writer.event, stream_events(answer)), writer.end(answer)]
+    for event in parser.feed(b"".join(wire)):
+        total.add(event.name, event.data)
+    whole = _WHOLE.get(endpoint)
+    return total.answer() if whole is None else whole(total.answer(), answer)
+
+
+def stream_reader(endpoint: str, total: StreamSum | None) -> StreamReader:
+    """Return a reader of one stream of ``endpoint``.
+
+    Args:
+        endpoint: the provider's endpoint.
+        total: the sum of the stream, to which each event is added before it is fed. None for a
+            stream of bytes, which is not translated.
+
+    Raises:
+        DialectError: streams of ``endpoint`` cannot be translated.
+    """
+    return _of(endpoint, _STREAM_READERS)(total)
+
+
+def stream_writer(
+    endpoint: str, call: ModelCall, *, answer_id: str, created: int, model: str
+) -> StreamWriter:
+    """Return a writer of one answer as a stream of ``endpoint``.
+
+    The arguments are those of :func:`write_answer`.
+
+    Raises:
+        DialectError: streams of ``endpoint`` cannot be translated.
+    """
+    return _of(endpoint, _STREAM_WRITERS)(call, answer_id=answer_id, created=created, model=model)
