@@ -282,6 +282,14 @@ def test_a_dearer_service_and_the_providers_tools_are_in_the_bill() -> None:
         ("google", "gemini-2.5-flash", {"web_search": 3, "google_maps": 1}, None, 60_000_000),
         ("google", "gemini-3-flash-preview", {"web_search": 3}, None, 42_000_000),
         ("anthropic", "claude-sonnet-4-5", {"code_execution": 1}, None, 50_000_000),
+        ("anthropic", "claude-sonnet-4-5", {"code_execution": 1, "web_search": 1},
+         [{"type": "web_search_20250305"}], 60_000_000),
+        ("anthropic", "claude-sonnet-4-5", {"code_execution": 1},
+         [{"type": "web_search"}, {"type": "web_fetch_20250910"}], 50_000_000),
+        ("anthropic", "claude-sonnet-4-5", {"code_execution": 1, "web_search": 1},
+         [{"type": "code_execution_20250825"}, {"type": "web_search_20260209"}], 10_000_000),
+        ("anthropic", "claude-sonnet-4-5", {"code_execution": 1},
+         [{"type": "web_fetch_20260318"}, {"type": "code_execution_20260521"}], 0),
     ],
 )  # fmt: skip
 def test_uses_of_tools_are_billed_by_container_by_call_or_one_by_one(

@@ -352,6 +352,9 @@ def test_a_dearer_service_is_in_the_bound(more: dict[str, Any], percent: int) ->
         ({"modalities": ["text", "audio"], "audio": {"voice": "v"}}, "modalities"),
         ({"models": ["a", "b"]}, "models"),
         ({"plugins": [{"id": "web"}]}, "plugins"),
+        ({"agent": {"type": "agent_reference", "name": "a"}}, "agent"),
+        ({"agent_reference": {"type": "agent_reference", "name": "a"}}, "agent_reference"),
+        ({"cachedContent": "cachedContents/1"}, "cachedContent"),  # may hold a search
     ],
 )
 def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:

@@ -41,10 +41,11 @@ _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.transl
 """Endpoints whose calls cannot say how long an answer may be."""
 
 _FREE = frozenset({"openai.moderations", "anthropic.count_tokens", "gemini.count_tokens"})
-_BY_REFERENCE = ("previous_response_id", "conversation", "container", "cachedContent")
+_BY_REFERENCE = ("previous_response_id", "conversation", "container")
 _OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks", "search_parameters",
-                 "enable_search")  # fmt: skip
-"""By these, servers let a call choose another model than the one that is priced, or search."""
+                 "enable_search", "agent", "agent_reference", "cachedContent")  # fmt: skip
+"""By these, servers let a call choose another model than the one that is priced, or a tool that the
+call does not name."""
 
 _OF_MODELS = ("anthropic_beta", "output_config", "thinking", "top_k")
 """Additional fields of Converse that cost no more than the output limit allows."""

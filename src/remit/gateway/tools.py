@@ -52,6 +52,9 @@ _CONTAINERS = {"code_interpreter": "container", "shell": "environment"}
 _TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
 """Anthropic's tools whose uses a request can limit."""
 
+_INCLUDES_CODE = "20260209"
+"""First version of Anthropic's search and fetch next to which code execution is free."""
+
 _MAX_RUNS = 10
 """How often Anthropic runs a model for one request at most, by its documentation of
 ``pause_turn``."""
@@ -190,8 +193,8 @@ def _add(
     if not tool:
         found.unbounded = found.unbounded or where
         return
-    name = _DATED.sub("", kind) if isinstance(kind, str) else str(kind)
-    if name in _CLIENT_TOOLS or (name == "shell" and _is_local(tool)):
+    name = _DATED.sub("", str(kind))
+    if _is_clients(kind, tool):
         found.tokens += _TOOLS_TOKENS
         return
     label = f'{where} (type "{str(kind)[:60]}"'
@@ -217,7 +220,8 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
     """Return uses of the provider's tools, keyed by name in the price table.
 
     A use counts as the dearest variant and size of container that a tool of the request asks for.
-    A shell is not billed if each shell of the request is local.
+    A shell is not billed if each shell of the request is local, and Anthropic's code execution is
+    not billed if the request has a search or fetch of a version that includes code.
 
     Args:
         uses: billed uses, keyed by type of tool.
@@ -226,7 +230,13 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
     """
     names: dict[str, list[str]] = {}
     for _, _, kind, tool in offered_tools("openai.responses", asked):
-        name = _DATED.sub("", kind) if isinstance(kind, str) else ""
+        kind = kind if isinstance(kind, str) else ""
+        name = _DATED.sub("", kind)
+        version = kind.removeprefix(f"{name}_")
+        if name in _TAKES_MAX_USES and version.isdigit() and version >= _INCLUDES_CODE:
+            names["code_execution"] = []
+        if name == "code_execution":
+            continue
         sized = names.setdefault(name.removesuffix("_preview"), [])
         if not (name == "shell" and _is_local(tool)):
             sized.append(_sized(name, tool))
@@ -237,6 +247,23 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
             most = max([kind, *variants], key=lambda name: price.server_tools.get(name, 0))
             billed[most] = billed.get(most, 0) + times
     return billed
+
+
+def runs_at_provider(items: Sequence[Any]) -> bool:
+    """Return True if input items of the Responses API bring a tool that the provider runs.
+
+    Args:
+        items: the parsed items; elements of other types count as none.
+    """
+    tools = offered_tools("openai.responses", {"input": items})
+    return not all(_is_clients(kind, tool) for _, _, kind, tool in tools)
+
+
+def _is_clients(kind: Any, tool: Mapping[str, Any]) -> bool:
+    """Return True if the client runs a tool itself."""
+    name = _DATED.sub("", kind) if isinstance(kind, str) else kind
+    known = name is None or (isinstance(name, str) and name in _CLIENT_TOOLS)
+    return known or (name == "shell" and _is_local(tool))
 
 
 def _is_local(tool: Mapping[str, Any]) -> bool:

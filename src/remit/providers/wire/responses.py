@@ -32,6 +32,9 @@ _HOSTED = {
     "image_generation_call": "image_generation",
     "mcp_call": "mcp",
 }
+_USE = re.compile(rf"response\.({'|'.join(_HOSTED)})\.[a-z_]+")
+"""Types of events that report the progress of a tool's use."""
+
 _FREE_ACTIONS = ("open_page", "find_in_page", "find")
 """Actions of a web search that are not billed: they read a page that a search found."""
 
@@ -258,6 +261,8 @@ class ResponseSum(StreamSum):
                 self._response = response
         elif kind == "error":
             self.error = event.get("error") or event
+        elif use := _USE.fullmatch(kind):
+            self._add_use(use[1], event)
         elif event.get("object") == "response" or type(event.get("output")) is list:
             self.is_whole = True
             self._end("", event)
@@ -316,6 +321,17 @@ class ResponseSum(StreamSum):
             if type(name := event.get("item_id")) is str:
                 item["id"] = name
         return item
+
+    def _add_use(self, kind: str, event: dict[str, Any]) -> None:
+        """Begin the item of a tool's use, unless the stream has begun it."""
+        index, name = event.get("output_index"), event.get("item_id")
+        for at, item in self._items.items():
+            if item.get("type") == kind and (at == index or item.get("id") in (None, name)):
+                return
+        if type(index) is not int or index in self._items:
+            index = max(self._items, default=-1) + 1
+        self._items[index] = {"type": kind} if name is None else {"type": kind, "id": name}
+        self.pieces += 1  # The provider may have run the tool.
 
     def _part(self, stem: str, event: dict[str, Any]) -> dict[str, Any]:
         """The part of an item that an event speaks of."""
