@@ -217,6 +217,31 @@ def test_an_unreadable_list_of_tools_has_no_bound(
     assert _bound(endpoint, _messages(**more), price).amount.unbounded == unbounded
 
 
+@pytest.mark.parametrize("role", ["user", "system"])
+@pytest.mark.parametrize(
+    ("tool", "nano", "unbounded"),
+    [
+        ({**SEARCH, "max_uses": 3}, 30_000_000, ""),
+        (SEARCH, None, "send tool_addition[0].max_uses"),
+        ({"type": "code_execution_20260120", "name": "code_execution"}, 500_000_000, ""),
+        ({"type": "advisor_20260301", "name": "a"}, None, 'tool_addition[0] (type "advisor'),
+        ({"name": "f", "input_schema": {"type": "object"}}, 0, ""),
+        ({"type": "browser_toolset_20260801"}, 0, ""),
+    ],
+)
+def test_a_tool_that_the_conversation_adds_counts(
+    role: str, tool: Any, nano: int | None, unbounded: str
+) -> None:
+    added = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}}
+    turns = [*_messages()["messages"], {"role": role, "content": [added]}]
+    body = _messages(messages=turns, max_tokens=100)
+    found = _bound("anthropic.messages", body, CLAUDE, uses=4)
+    assert found.amount.unbounded.startswith(unbounded)
+    assert found.amount.bounded == (not unbounded)
+    if nano is not None:
+        assert found.amount.nano == _dearest(CLAUDE, found) + nano
+
+
 @pytest.mark.parametrize("options", [{}, {"search_context_size": "low"}])
 def test_searches_that_nothing_limits_have_no_bound(options: dict[str, Any]) -> None:
     amount = _bound("openai.chat", _messages(web_search_options=options), GPT).amount
@@ -355,6 +380,8 @@ def test_a_dearer_service_is_in_the_bound(more: dict[str, Any], percent: int) ->
         ({"agent": {"type": "agent_reference", "name": "a"}}, "agent"),
         ({"agent_reference": {"type": "agent_reference", "name": "a"}}, "agent_reference"),
         ({"cachedContent": "cachedContents/1"}, "cachedContent"),  # may hold a search
+        ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"),
+        ({"thread": "msg_1"}, "thread"),
     ],
 )
 def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:
@@ -367,6 +394,8 @@ def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:
     "more",
     [
         {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        {"thread": {"type": "create"}}, {"service_tier": "fast"},
+        {"tools": [{"type": "computer_toolset_20260801"}, {"type": "browser_toolset_20260801"}]},
         {"tools": [{"name": "f", "input_schema": {}}, {}]}, {"speed": 1.25},
     ],
 )  # fmt: skip

@@ -54,7 +54,8 @@ _DEARER = ("service_tier", "speed", "inference_geo")
 _SPECIAL = frozenset(
     {
         "tools", "web_search_options", "mcp_servers", "max_tool_calls", "modalities", "audio", "n",
-        "chunking_strategy", "context_management", "best_of", "prediction", "prompt", *SCHEMAS,
+        "chunking_strategy", "context_management", "best_of", "prediction", "prompt", "thread",
+        *SCHEMAS,
         *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE, *NESTED,
     }
 )  # fmt: skip
@@ -196,8 +197,8 @@ def bound_of(
     percent, answers, more, runs, limits, cause = 100, 1, 0, 0, NO_LIMITS, ""
     if price is not None and not free and (price.surcharges or "serviceTier" in body):
         percent, unbounded = _percent(body, price)
-    if not _SPECIAL.isdisjoint(body) or tool_lists(endpoint, body):
-        tools = tools_of(endpoint, body, price, uses)
+    if not _SPECIAL.isdisjoint(body) or media.tools or tool_lists(endpoint, body):
+        tools = tools_of(endpoint, body, price, uses, media.tools)
         tokens_in += tools.tokens
         nano_tools, limits, cause = tools.nano, tools.limits, tools.fills
         unbounded = tools.unbounded or unbounded or _unpriced(body, price)
@@ -206,6 +207,8 @@ def bound_of(
         if isinstance(body.get("prompt"), Mapping):
             # A template that the provider keeps may bring tools of its own.
             unbounded = unbounded or "prompt (a template stored at the provider)"
+        if body.get("thread") and member_at(body, "thread.type") != "create":
+            unbounded = unbounded or "thread (a conversation stored at the provider, with tools)"
         if unbounded or limits.field:
             nano_uses = MAX_SAFE_INTEGER
         elif runs:

@@ -24,7 +24,7 @@ _DATED = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
 _CLIENT_TOOLS = frozenset(
     {
         None, "function", "custom", "bash", "text_editor", "computer", "memory", "computer_use",
-        "computer_use_preview", "local_shell", "apply_patch",
+        "computer_use_preview", "computer_toolset", "browser_toolset", "local_shell", "apply_patch",
         "functionDeclarations",
     }
 )  # fmt: skip
@@ -108,7 +108,10 @@ class Tools(Struct):
     limits: ToolLimits = NO_LIMITS
 
 
-def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: int) -> Tools:
+def tools_of(
+    endpoint: str, body: Mapping[str, Any], price: Price | None, uses: int,
+    added: Sequence[Any] = (),
+) -> Tools:  # fmt: skip
     """Return the part of a call's bound that its tools cause.
 
     Uses of a tool that the provider runs are bounded only by a limit that the endpoint's API
@@ -120,6 +123,7 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
         body: the parsed body.
         price: the model's price; None if it has none.
         uses: how often a tool of the provider may be used if the call does not say.
+        added: tools that the conversation adds.
     """
     found = Tools()
     prices: list[tuple[int, int]] = []
@@ -128,7 +132,7 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
         if most is None or most < 0:
             found.limits, most = ToolLimits(uses, of_call=True), uses
         uses = most
-    for where, number, kind, tool in offered_tools(endpoint, body):
+    for where, number, kind, tool in offered_tools(endpoint, body, added):
         _add(endpoint, where, number, kind, tool, price, uses, found, prices)
     if body.get("web_search_options") is not None:  # nothing limits the searches of a model
         found.unbounded = found.unbounded or "web_search_options"
@@ -162,13 +166,14 @@ def tool_lists(endpoint: str, body: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def offered_tools(
-    endpoint: str, body: Mapping[str, Any]
+    endpoint: str, body: Mapping[str, Any], added: Sequence[Any] = ()
 ) -> Iterator[tuple[str, int, Any, Mapping[str, Any]]]:
-    """Yield place, number in its list, kind and definition of each tool, those of namespaces too.
+    """Yield place, number in its list, kind and definition of each tool, those of namespaces and of
+    ``added`` too.
 
     A list of tools that is no list counts as an empty tool of the kind "".
     """
-    left = tool_lists(endpoint, body)
+    left = [*tool_lists(endpoint, body), ("tool_addition", added)]
     while left:
         at, tools = left.pop(0)
         if not isinstance(tools, (list, tuple)):

@@ -173,7 +173,8 @@ class ResponseCall:
     async def _unfolded(self, provider_id: str, speaks: bool) -> Body:
         body, previous = self._body, self._previous
         if self.background:
-            body = body.without_member(("background",), _IN_BACKGROUND)
+            for name in ("background", "background_options"):
+                body = body.without_member((name,), _IN_BACKGROUND)
             if not body.stream:  # Chunks show that a long answer is still being made.
                 body = body.with_member(("stream",), b"true", _IN_BACKGROUND)
         if self._referred:
@@ -185,10 +186,11 @@ class ResponseCall:
         reason = _UNFOLDED
         if speaks and previous.provider_id == provider_id != self._forgotten:
             kept = self._turns.kept_by_provider(previous)
-            brings_tools = await asyncio.to_thread(self._turns.bring_tools, previous)
-            if kept and not brings_tools:
-                return self._continuing(body, kept)
-            reason = _BRINGS_TOOLS if kept else _UNFOLDED
+            if kept:
+                reason = _BRINGS_TOOLS
+                brings_tools = await asyncio.to_thread(self._turns.bring_tools, previous)
+                if not brings_tools:
+                    return self._continuing(body, kept)
         items = await asyncio.to_thread(self._turns.unfolded, previous, provider_id, speaks=speaks)
         if items:
             own = input_of(body)
