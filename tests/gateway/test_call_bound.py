@@ -172,6 +172,23 @@ def test_a_container_of_an_unknown_size_has_no_bound(tool: dict[str, Any]) -> No
     assert tool["type"] != "web_search" or (amount.nano or 0) > 10_000_000
 
 
+@pytest.mark.parametrize(
+    ("more", "bounded"),
+    [
+        ({}, True),
+        ({"size": "1536x1024", "output_format": "webp", "partial_images": 3}, True),
+        ({"size": "3840x2160"}, False), ({"size": ["1024x1024"]}, False),
+        ({"output_format": "gif", "frame_count": 90}, False),
+        ({"output_format": "svg", "svg": {"model": "gpt-6-astra"}}, False),
+    ],
+)  # fmt: skip
+def test_only_pictures_of_the_usual_kind_have_a_price(more: dict[str, Any], bounded: bool) -> None:
+    tools = [{"type": "image_generation", **more}]
+    amount = _bound("openai.responses", _messages(tools=tools, max_tool_calls=1), GPT).amount
+    assert amount.bounded == bounded
+    assert bounded or amount.unbounded == 'tools[0] (type "image_generation")'
+
+
 LARGE = {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "64g"}}
 SEARCH = {"type": "web_search_20250305", "name": "w"}
 

@@ -49,6 +49,9 @@ _GOOGLES = {
 _CONTAINERS = {"code_interpreter": "container", "shell": "environment"}
 """OpenAI's tools that run in a container, and the member that names it or states its size."""
 
+_SIZES = (None, "auto", "1024x1024", "1024x1536", "1536x1024")
+"""Sizes of pictures that the price of OpenAI's image generation covers."""
+
 _TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
 """Anthropic's tools whose uses a request can limit."""
 
@@ -277,7 +280,12 @@ def _is_local(tool: Mapping[str, Any]) -> bool:
 
 
 def _sized(kind: str, tool: Mapping[str, Any]) -> str:
-    """Return the name of a tool in the price table, which has one for each size of container."""
+    """Return the name of a tool in the price table, which has one for each size of container and
+    none for pictures that are larger than usual, move, or have a second author.
+    """
+    if kind == "image_generation":
+        usual = tool.get("size") in _SIZES and tool.get("output_format") not in ("gif", "svg")
+        return kind if usual else f"{kind}_other"
     place = tool.get(_CONTAINERS.get(kind, ""))
     if isinstance(place, str) or member_at(place, "container_id") is not None:
         return f"{kind}_by_id"
