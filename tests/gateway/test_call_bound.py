@@ -399,6 +399,7 @@ def test_a_dearer_service_is_in_the_bound(more: dict[str, Any], percent: int) ->
         ({"cachedContent": "cachedContents/1"}, "cachedContent"),  # may hold a search
         ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"),
         ({"thread": "msg_1"}, "thread"),
+        ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
     ],
 )
 def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:
@@ -412,6 +413,7 @@ def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:
     [
         {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
         {"thread": {"type": "create"}}, {"service_tier": "fast"},
+        {"reasoning": {"mode": "standard", "effort": "max"}}, {"reasoning": {"effort": "low"}},
         {"tools": [{"type": "computer_toolset_20260801"}, {"type": "browser_toolset_20260801"}]},
         {"tools": [{"name": "f", "input_schema": {}}, {}]}, {"speed": 1.25},
     ],

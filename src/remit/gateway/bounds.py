@@ -197,6 +197,8 @@ def bound_of(
     percent, answers, more, runs, limits, cause = 100, 1, 0, 0, NO_LIMITS, ""
     if price is not None and not free and (price.surcharges or "serviceTier" in body):
         percent, unbounded = _percent(body, price)
+    if "reasoning" in body and member_at(body, "reasoning.mode") not in (None, "standard"):
+        unbounded = unbounded or "reasoning.mode"  # The model runs several times.
     if not _SPECIAL.isdisjoint(body) or media.tools or tool_lists(endpoint, body):
         tools = tools_of(endpoint, body, price, uses, media.tools)
         tokens_in += tools.tokens
