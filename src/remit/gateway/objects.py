@@ -283,8 +283,10 @@ def untold_labels(body: Body, wire: object) -> dict[str, Any]:
 def notes_made(
     identity: Identity | None, attempt: Attempt, answer: bytes
 ) -> Callable[[Transaction, str], None] | None:
-    """Return a function that records the objects that an answer made: containers, files, and the
-    answer itself if it is a stored chat completion or a message of a thread.
+    """Return a function that records the objects that an answer made.
+
+    These are containers, files, and the answer itself if it is a stored chat completion or a
+    message of a thread.
 
     The function takes a transaction and the id of the call's ``EXCHANGE``, and inserts one row for
     each object. Objects that the request named are not recorded.

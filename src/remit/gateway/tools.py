@@ -280,8 +280,10 @@ def _is_local(tool: Mapping[str, Any]) -> bool:
 
 
 def _sized(kind: str, tool: Mapping[str, Any]) -> str:
-    """Return the name of a tool in the price table, which has one for each size of container and
-    none for pictures that are larger than usual, move, or have a second author.
+    """Return the name of a tool in the price table.
+
+    The table has a name for each size of container, and none for pictures that are larger than
+    usual, move, or have a second author.
     """
     if kind == "image_generation":
         usual = tool.get("size") in _SIZES and tool.get("output_format") not in ("gif", "svg")
