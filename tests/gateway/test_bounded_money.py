@@ -194,6 +194,8 @@ ROWS: dict[str, tuple[str, str, Any, float, int, float]] = {
     "chat, an unknown service": ("openai.chat", GPT, {"service_tier": "scale"}, 1, 40, 0),
     "chat, search options": ("openai.chat", GPT, {"web_search_options": {}}, 1, 40, 0),
     "messages, code": ("anthropic.messages", CLAUDE, {"tools": [CODE]}, 60, 9_000, 0),
+    "messages, a thread": ("anthropic.messages", CLAUDE, {
+        "thread": {"type": "continue", "previous_message_id": "msg_1"}}, 60, 99, 0),
     "messages, the limit of another API":
         ("anthropic.messages", CLAUDE, {"tools": [SEARCH], "max_tool_calls": 1}, 60, 60, 0),
     "chat": ("openai.chat", GPT, {}, 0.0005, 40, 0),
@@ -241,6 +243,7 @@ REFUSED = {
     "chat, an unknown service": 'service_tier "scale"',
     "transcriptions, tokens in pieces": "chunking_strategy",
     "responses, a template": "prompt",
+    "messages, a thread": "thread",
     "transcriptions, no known format": "file (its length is unreadable)",
 }
 """Rows of which no call is sent, and the field that the refusal names."""
@@ -280,6 +283,7 @@ COVERED = {
     ],
     ("messages", "MCP servers, tool search"): ["messages, MCP servers"],
     ("messages", "code execution"): ["messages, code"],
+    ("messages", "thread with continue"): ["messages, a thread"],
     ("responses", "web search, file search, code interpreter, shell, images, MCP servers"):
         ["responses, search", "responses, the limit of another API", "responses, MCP servers"],
     ("responses", "a prompt template referenced by id"): ["responses, a template"],
@@ -303,6 +307,7 @@ COVERED = {
 ELSEWHERE = {
     ("batches", "each of its requests"),  # tests/server/test_batches.py
     ("generateContent", "Google Search, Google Maps, with Gemini 2.5"),  # test_call_bound.py
+    ("generateContent", "cachedContent"),  # test_call_bound.py
     ("generateContent", "other tools of Google; any with later models"),
 }
 """Rows that tests of other files cover."""

@@ -15,7 +15,7 @@ from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
 from remit.providers.prices import PriceTable, Usage
-from remit.providers.wire import RESPONSES
+from remit.providers.wire import MESSAGES, RESPONSES
 from remit.providers.wire.body import Body
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.wire import Raw, serve
@@ -282,6 +282,14 @@ def test_a_dearer_service_and_the_providers_tools_are_in_the_bill() -> None:
         ("google", "gemini-2.5-flash", {"web_search": 3, "google_maps": 1}, None, 60_000_000),
         ("google", "gemini-3-flash-preview", {"web_search": 3}, None, 42_000_000),
         ("anthropic", "claude-sonnet-4-5", {"code_execution": 1}, None, 50_000_000),
+        ("anthropic", "claude-sonnet-4-5", {"code_execution": 1, "web_search": 1},
+         [{"type": "web_search_20250305"}], 60_000_000),
+        ("anthropic", "claude-sonnet-4-5", {"code_execution": 1},
+         [{"type": "web_search"}, {"type": "web_fetch_20250910"}], 50_000_000),
+        ("anthropic", "claude-sonnet-4-5", {"code_execution": 1, "web_search": 1},
+         [{"type": "code_execution_20250825"}, {"type": "web_search_20260209"}], 10_000_000),
+        ("anthropic", "claude-sonnet-4-5", {"code_execution": 1},
+         [{"type": "web_fetch_20260318"}, {"type": "code_execution_20260521"}], 0),
     ],
 )  # fmt: skip
 def test_uses_of_tools_are_billed_by_container_by_call_or_one_by_one(
@@ -325,6 +333,18 @@ def test_a_batch_has_no_discount_on_tools_that_the_provider_runs(more: dict[str,
     assert tariff.price is not None
     container = 1_920_000_000 if "tools" in more else 30_000_000
     assert in_batch.amount.nano == tariff.price.bound_nano(*alone.tokens) + container
+
+
+def test_a_batch_has_no_discount_on_a_tool_that_a_message_adds() -> None:
+    tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+    block = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}}
+    value = {"model": "claude-sonnet-4-5", "max_tokens": 9,
+             "messages": [{"role": "user", "content": [block]}]}  # fmt: skip
+    tariff = Billing(PriceTable.shipped(), RouterConfig()).of("anthropic", "claude-sonnet-4-5")
+    bound = tariff.batch_bound(Body.read(MESSAGES, orjson.dumps(value)))
+    assert bound.amount.bounded
+    assert tariff.price is not None
+    assert (bound.amount.nano or 0) >= tariff.price.bound_nano(*bound.tokens) + 30_000_000
 
 
 def test_a_host_bills_the_tools_of_a_models_maker_unless_it_states_its_own() -> None:

@@ -172,6 +172,23 @@ def test_a_container_of_an_unknown_size_has_no_bound(tool: dict[str, Any]) -> No
     assert tool["type"] != "web_search" or (amount.nano or 0) > 10_000_000
 
 
+@pytest.mark.parametrize(
+    ("more", "bounded"),
+    [
+        ({}, True),
+        ({"size": "1536x1024", "output_format": "webp", "partial_images": 3}, True),
+        ({"size": "3840x2160"}, False), ({"size": ["1024x1024"]}, False),
+        ({"output_format": "gif", "frame_count": 90}, False),
+        ({"output_format": "svg", "svg": {"model": "gpt-6-astra"}}, False),
+    ],
+)  # fmt: skip
+def test_only_pictures_of_the_usual_kind_have_a_price(more: dict[str, Any], bounded: bool) -> None:
+    tools = [{"type": "image_generation", **more}]
+    amount = _bound("openai.responses", _messages(tools=tools, max_tool_calls=1), GPT).amount
+    assert amount.bounded == bounded
+    assert bounded or amount.unbounded == 'tools[0] (type "image_generation")'
+
+
 LARGE = {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "64g"}}
 SEARCH = {"type": "web_search_20250305", "name": "w"}
 
@@ -215,6 +232,31 @@ def test_an_unreadable_list_of_tools_has_no_bound(
 ) -> None:
     price = GEMINI_2 if endpoint == "gemini.generate" else GPT
     assert _bound(endpoint, _messages(**more), price).amount.unbounded == unbounded
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+@pytest.mark.parametrize(
+    ("tool", "nano", "unbounded"),
+    [
+        ({**SEARCH, "max_uses": 3}, 30_000_000, ""),
+        (SEARCH, None, "send tool_addition[0].max_uses"),
+        ({"type": "code_execution_20260120", "name": "code_execution"}, 500_000_000, ""),
+        ({"type": "advisor_20260301", "name": "a"}, None, 'tool_addition[0] (type "advisor'),
+        ({"name": "f", "input_schema": {"type": "object"}}, 0, ""),
+        ({"type": "browser_toolset_20260801"}, 0, ""),
+    ],
+)
+def test_a_tool_that_the_conversation_adds_counts(
+    role: str, tool: Any, nano: int | None, unbounded: str
+) -> None:
+    added = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}}
+    turns = [*_messages()["messages"], {"role": role, "content": [added]}]
+    body = _messages(messages=turns, max_tokens=100)
+    found = _bound("anthropic.messages", body, CLAUDE, uses=4)
+    assert found.amount.unbounded.startswith(unbounded)
+    assert found.amount.bounded == (not unbounded)
+    if nano is not None:
+        assert found.amount.nano == _dearest(CLAUDE, found) + nano
 
 
 @pytest.mark.parametrize("options", [{}, {"search_context_size": "low"}])
@@ -352,6 +394,12 @@ def test_a_dearer_service_is_in_the_bound(more: dict[str, Any], percent: int) ->
         ({"modalities": ["text", "audio"], "audio": {"voice": "v"}}, "modalities"),
         ({"models": ["a", "b"]}, "models"),
         ({"plugins": [{"id": "web"}]}, "plugins"),
+        ({"agent": {"type": "agent_reference", "name": "a"}}, "agent"),
+        ({"agent_reference": {"type": "agent_reference", "name": "a"}}, "agent_reference"),
+        ({"cachedContent": "cachedContents/1"}, "cachedContent"),  # may hold a search
+        ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"),
+        ({"thread": "msg_1"}, "thread"),
+        ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
     ],
 )
 def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:
@@ -364,6 +412,9 @@ def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:
     "more",
     [
         {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        {"thread": {"type": "create"}}, {"service_tier": "fast"},
+        {"reasoning": {"mode": "standard", "effort": "max"}}, {"reasoning": {"effort": "low"}},
+        {"tools": [{"type": "computer_toolset_20260801"}, {"type": "browser_toolset_20260801"}]},
         {"tools": [{"name": "f", "input_schema": {}}, {}]}, {"speed": 1.25},
     ],
 )  # fmt: skip

@@ -39,6 +39,7 @@ from remit.gateway.neutral_calls import in_neutral_form
 from remit.gateway.session_owners import NotYoursError, check_session, default_session, owner_of
 from remit.gateway.stored_response import CannotContinueError, KeptId, TooLongError
 from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
+from remit.gateway.tool_bounds import runs_at_provider
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.gateway.values import (
@@ -143,5 +144,6 @@ __all__ = [
     "neutral_text",
     "owner_by_prefix",
     "owner_of",
+    "runs_at_provider",
     "split_name",
 ]

@@ -421,7 +421,10 @@ class Attempts:
                 step.keeps_hold = on_record.keeps_hold(result)
             elif (reply := result.reply) is not None and (
                 b'"container' in reply.body
-                or ((body := call.request.body) is not None and "store" in body.value)
+                or (
+                    (body := call.request.body) is not None
+                    and ("store" in body.value or "thread" in body.value)
+                )
             ):
                 step.write_rows = notes_made(call.identity, attempt, reply.body)
             elif self.cache is not None:

@@ -172,7 +172,8 @@ class Tariff:
         """
         media = Media(sent.images)
         if not sent.bounded:
-            media.other = media_of({"messages": sent.messages}).other or "messages"
+            found = media_of({"messages": sent.messages})
+            media.other, media.tools = found.other or "messages", found.tools
         body: dict[str, Any] = {"messages": sent.messages, "max_tokens": request.max_tokens}
         if request.tools or response_schema(request):
             body |= {"tools": request.tools, "response_format": response_schema(request)}
@@ -223,7 +224,8 @@ class Tariff:
             amount = replace(bound.amount, bounded=False, unbounded=f"send {limit}")
             bound = replace(bound, amount=amount)
         nano = bound.amount.nano
-        offered = offered_tools(body.endpoint.name, body.value)
+        added = media_of(body.value).tools
+        offered = offered_tools(body.endpoint.name, body.value, added)
         if nano is not None and all(kind in DEFINITIONS for _, _, kind, _ in offered):
             nano = -(-nano * self._batch_percent() // 100)
         amount = replace(bound.amount, nano=nano, lowered=None, output=0)

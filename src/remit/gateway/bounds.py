@@ -41,10 +41,11 @@ _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.transl
 """Endpoints whose calls cannot say how long an answer may be."""
 
 _FREE = frozenset({"openai.moderations", "anthropic.count_tokens", "gemini.count_tokens"})
-_BY_REFERENCE = ("previous_response_id", "conversation", "container", "cachedContent")
+_BY_REFERENCE = ("previous_response_id", "conversation", "container")
 _OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks", "search_parameters",
-                 "enable_search")  # fmt: skip
-"""By these, servers let a call choose another model than the one that is priced, or search."""
+                 "enable_search", "agent", "agent_reference", "cachedContent")  # fmt: skip
+"""By these, servers let a call choose another model than the one that is priced, or a tool that the
+call does not name."""
 
 _OF_MODELS = ("anthropic_beta", "output_config", "thinking", "top_k")
 """Additional fields of Converse that cost no more than the output limit allows."""
@@ -53,7 +54,8 @@ _DEARER = ("service_tier", "speed", "inference_geo")
 _SPECIAL = frozenset(
     {
         "tools", "web_search_options", "mcp_servers", "max_tool_calls", "modalities", "audio", "n",
-        "chunking_strategy", "context_management", "best_of", "prediction", "prompt", *SCHEMAS,
+        "chunking_strategy", "context_management", "best_of", "prediction", "prompt", "thread",
+        *SCHEMAS,
         *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE, *NESTED,
     }
 )  # fmt: skip
@@ -195,8 +197,10 @@ def bound_of(
     percent, answers, more, runs, limits, cause = 100, 1, 0, 0, NO_LIMITS, ""
     if price is not None and not free and (price.surcharges or "serviceTier" in body):
         percent, unbounded = _percent(body, price)
-    if not _SPECIAL.isdisjoint(body) or tool_lists(endpoint, body):
-        tools = tools_of(endpoint, body, price, uses)
+    if "reasoning" in body and member_at(body, "reasoning.mode") not in (None, "standard"):
+        unbounded = unbounded or "reasoning.mode"  # The model runs several times.
+    if not _SPECIAL.isdisjoint(body) or media.tools or tool_lists(endpoint, body):
+        tools = tools_of(endpoint, body, price, uses, media.tools)
         tokens_in += tools.tokens
         nano_tools, limits, cause = tools.nano, tools.limits, tools.fills
         unbounded = tools.unbounded or unbounded or _unpriced(body, price)
@@ -205,6 +209,8 @@ def bound_of(
         if isinstance(body.get("prompt"), Mapping):
             # A template that the provider keeps may bring tools of its own.
             unbounded = unbounded or "prompt (a template stored at the provider)"
+        if body.get("thread") and member_at(body, "thread.type") != "create":
+            unbounded = unbounded or "thread (a conversation stored at the provider, with tools)"
         if unbounded or limits.field:
             nano_uses = MAX_SAFE_INTEGER
         elif runs:

@@ -46,12 +46,14 @@ class Media(Struct, gc=False):
         data: bytes of their base64, which say nothing about tokens.
         other: the first part whose tokens only the context window bounds; empty without one.
         seconds: longest duration of the sound files; None if unknown.
+        tools: definitions of tools that the conversation adds.
     """
 
     images: int = 0
     data: int = 0
     other: str = ""
     seconds: float | None = 0.0
+    tools: tuple[Any, ...] = ()
 
 
 def media_of(body: Mapping[str, Any]) -> Media:
@@ -144,6 +146,8 @@ def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
                 _look(value, f"{at}[{number}].source.content", found)
         elif kind not in _TEXTUAL:
             found.other = found.other or f'{at}[{number}] (type "{str(kind)[:40]}")'
+            if kind == "tool_addition" and (tool := member_at(block, "tool.definition")):
+                found.tools = (*found.tools, tool)
 
 
 def _look_at_converse(block: Mapping[str, Any], at: str, found: Media) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from remit.gateway.budget import OWNERS
-from remit.gateway.provider_objects import STORED_CHAT, provider_id_of
+from remit.gateway.provider_objects import MESSAGE_THREAD, STORED_CHAT, provider_id_of
 from remit.gateway.session_owners import ORDER_ROW
 from remit.ledger import (
     LedgerEntry,
@@ -239,7 +239,7 @@ def _check_object(rows: State, live: Row, folded: Row) -> Iterator[str]:
     of_batch = "batches" in wire and kind == "batch"
     passed = kinds_made(wire)
     made_by_code = "batches" not in wire and "files" not in wire
-    made_by_code = made_by_code and kind in ("container", STORED_CHAT)
+    made_by_code = made_by_code and kind in ("container", STORED_CHAT, MESSAGE_THREAD)
     if provider.partition("/")[0] != live["provider_id"]:
         yield "provider_id"
     if _owner(rows, entry.metadata) != live["owner"]:

@@ -13,19 +13,19 @@ from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import Content, LedgerClient, Transaction, is_plain_text, parse_entry_id
 from remit.providers import Body
-from remit.providers.wire import CHAT
+from remit.providers.wire import CHAT, member_at
 
 __all__ = [
-    "PASSED_NAMES", "STORED_CHAT", "KeptObject", "Objects", "forget", "is_stored_chat", "keep",
-    "may_name", "notes_made",
-    "objects_named", "provider_id_of", "texts_in", "untold_labels",
+    "MESSAGE_THREAD", "PASSED_NAMES", "STORED_CHAT", "KeptObject", "Objects", "forget",
+    "is_stored_chat", "keep", "may_name", "notes_made", "objects_named", "provider_id_of",
+    "texts_in", "untold_labels",
 ]  # fmt: skip
 
 _MAX_ID_CHARS = 512
 _IDS_PER_QUERY = 500  # ids in one query
 _NAMES = (
     "file_id", "file_ids", "container_id", "container", "vector_store_id", "vector_store_ids",
-    "skill_id",
+    "skill_id", "previous_message_id",
 )  # fmt: skip
 _NAMED = re.compile(rb'"(?:%b)' % "|".join(_NAMES).encode())
 PASSED_NAMES = (
@@ -37,6 +37,8 @@ PASSED_NAMES = (
 """Members that name an object in requests that call no model."""
 STORED_CHAT = "chat_completion"
 """The kind of a chat completion that was sent with ``store``."""
+MESSAGE_THREAD = "message_thread"
+"""The kind of a conversation that Anthropic stores under the id of its last message."""
 
 _CUSTOM_SKILL = "skill_"  # Ids of the provider's own skills, such as ``pptx``, begin otherwise.
 _ID_TEXTS = (re.compile(r"[A-Za-z0-9_.:@~+=-]+"), re.compile(r"[A-Za-z0-9_-]+"))
@@ -214,6 +216,8 @@ def objects_named(body: Body, names: tuple[str, ...] = _NAMES) -> list[str]:
     for value in _mappings(body.value):
         for name in names:
             named = value.get(name)
+            if name == "previous_message_id" and value.get("type") != "continue":
+                continue  # It names no thread, only a message to compare caches with.
             if type(named) is dict:
                 named = named.get("id")
             for each in named if type(named) is list else [named]:
@@ -279,8 +283,10 @@ def untold_labels(body: Body, wire: object) -> dict[str, Any]:
 def notes_made(
     identity: Identity | None, attempt: Attempt, answer: bytes
 ) -> Callable[[Transaction, str], None] | None:
-    """Return a function that records the objects that an answer made: containers, files, and the
-    answer itself if it is a stored chat completion.
+    """Return a function that records the objects that an answer made.
+
+    These are containers, files, and the answer itself if it is a stored chat completion or a
+    message of a thread.
 
     The function takes a transaction and the id of the call's ``EXCHANGE``, and inserts one row for
     each object. Objects that the request named are not recorded.
@@ -307,6 +313,8 @@ def notes_made(
         is_own = to.outgoing.body.endpoint is CHAT  # A translated answer has the dispatch's id.
         chat = value.get("id") if is_own and type(value) is dict else attempt.dispatch_entry_id
     found: dict[str, str] = {}
+    if "thread" in to.outgoing.body.value and _is_id(name := member_at(value, "id")):
+        found[name] = MESSAGE_THREAD
     for part in _mappings(value):
         container = part.get("container")
         made: list[tuple[Any, str]] = [

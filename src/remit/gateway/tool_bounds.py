@@ -24,7 +24,7 @@ _DATED = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
 _CLIENT_TOOLS = frozenset(
     {
         None, "function", "custom", "bash", "text_editor", "computer", "memory", "computer_use",
-        "computer_use_preview", "local_shell", "apply_patch",
+        "computer_use_preview", "computer_toolset", "browser_toolset", "local_shell", "apply_patch",
         "functionDeclarations",
     }
 )  # fmt: skip
@@ -49,8 +49,14 @@ _GOOGLES = {
 _CONTAINERS = {"code_interpreter": "container", "shell": "environment"}
 """OpenAI's tools that run in a container, and the member that names it or states its size."""
 
+_SIZES = (None, "auto", "1024x1024", "1024x1536", "1536x1024")
+"""Sizes of pictures that the price of OpenAI's image generation covers."""
+
 _TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
 """Anthropic's tools whose uses a request can limit."""
+
+_INCLUDES_CODE = "20260209"
+"""First version of Anthropic's search and fetch next to which code execution is free."""
 
 _MAX_RUNS = 10
 """How often Anthropic runs a model for one request at most, by its documentation of
@@ -105,7 +111,10 @@ class Tools(Struct):
     limits: ToolLimits = NO_LIMITS
 
 
-def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: int) -> Tools:
+def tools_of(
+    endpoint: str, body: Mapping[str, Any], price: Price | None, uses: int,
+    added: Sequence[Any] = (),
+) -> Tools:  # fmt: skip
     """Return the part of a call's bound that its tools cause.
 
     Uses of a tool that the provider runs are bounded only by a limit that the endpoint's API
@@ -117,6 +126,7 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
         body: the parsed body.
         price: the model's price; None if it has none.
         uses: how often a tool of the provider may be used if the call does not say.
+        added: tools that the conversation adds.
     """
     found = Tools()
     prices: list[tuple[int, int]] = []
@@ -125,7 +135,7 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
         if most is None or most < 0:
             found.limits, most = ToolLimits(uses, of_call=True), uses
         uses = most
-    for where, number, kind, tool in offered_tools(endpoint, body):
+    for where, number, kind, tool in offered_tools(endpoint, body, added):
         _add(endpoint, where, number, kind, tool, price, uses, found, prices)
     if body.get("web_search_options") is not None:  # nothing limits the searches of a model
         found.unbounded = found.unbounded or "web_search_options"
@@ -159,13 +169,14 @@ def tool_lists(endpoint: str, body: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def offered_tools(
-    endpoint: str, body: Mapping[str, Any]
+    endpoint: str, body: Mapping[str, Any], added: Sequence[Any] = ()
 ) -> Iterator[tuple[str, int, Any, Mapping[str, Any]]]:
-    """Yield place, number in its list, kind and definition of each tool, those of namespaces too.
+    """Yield place, number in its list, kind and definition of each tool, those of namespaces and of
+    ``added`` too.
 
     A list of tools that is no list counts as an empty tool of the kind "".
     """
-    left = tool_lists(endpoint, body)
+    left = [*tool_lists(endpoint, body), ("tool_addition", added)]
     while left:
         at, tools = left.pop(0)
         if not isinstance(tools, (list, tuple)):
@@ -190,8 +201,8 @@ def _add(
     if not tool:
         found.unbounded = found.unbounded or where
         return
-    name = _DATED.sub("", kind) if isinstance(kind, str) else str(kind)
-    if name in _CLIENT_TOOLS or (name == "shell" and _is_local(tool)):
+    name = _DATED.sub("", str(kind))
+    if _is_clients(kind, tool):
         found.tokens += _TOOLS_TOKENS
         return
     label = f'{where} (type "{str(kind)[:60]}"'
@@ -217,7 +228,8 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
     """Return uses of the provider's tools, keyed by name in the price table.
 
     A use counts as the dearest variant and size of container that a tool of the request asks for.
-    A shell is not billed if each shell of the request is local.
+    A shell is not billed if each shell of the request is local, and Anthropic's code execution is
+    not billed if the request has a search or fetch of a version that includes code.
 
     Args:
         uses: billed uses, keyed by type of tool.
@@ -226,7 +238,13 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
     """
     names: dict[str, list[str]] = {}
     for _, _, kind, tool in offered_tools("openai.responses", asked):
-        name = _DATED.sub("", kind) if isinstance(kind, str) else ""
+        kind = kind if isinstance(kind, str) else ""
+        name = _DATED.sub("", kind)
+        version = kind.removeprefix(f"{name}_")
+        if name in _TAKES_MAX_USES and version.isdigit() and version >= _INCLUDES_CODE:
+            names["code_execution"] = []
+        if name == "code_execution":
+            continue
         sized = names.setdefault(name.removesuffix("_preview"), [])
         if not (name == "shell" and _is_local(tool)):
             sized.append(_sized(name, tool))
@@ -239,13 +257,37 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
     return billed
 
 
+def runs_at_provider(items: Sequence[Any]) -> bool:
+    """Return True if input items of the Responses API bring a tool that the provider runs.
+
+    Args:
+        items: the parsed items; elements of other types count as none.
+    """
+    tools = offered_tools("openai.responses", {"input": items})
+    return not all(_is_clients(kind, tool) for _, _, kind, tool in tools)
+
+
+def _is_clients(kind: Any, tool: Mapping[str, Any]) -> bool:
+    """Return True if the client runs a tool itself."""
+    name = _DATED.sub("", kind) if isinstance(kind, str) else kind
+    known = name is None or (isinstance(name, str) and name in _CLIENT_TOOLS)
+    return known or (name == "shell" and _is_local(tool))
+
+
 def _is_local(tool: Mapping[str, Any]) -> bool:
     """Return True if the client runs a shell itself."""
     return bool(member_at(tool, "environment.type") == "local")
 
 
 def _sized(kind: str, tool: Mapping[str, Any]) -> str:
-    """Return the name of a tool in the price table, which has one for each size of container."""
+    """Return the name of a tool in the price table.
+
+    The table has a name for each size of container, and none for pictures that are larger than
+    usual, move, or have a second author.
+    """
+    if kind == "image_generation":
+        usual = tool.get("size") in _SIZES and tool.get("output_format") not in ("gif", "svg")
+        return kind if usual else f"{kind}_other"
     place = tool.get(_CONTAINERS.get(kind, ""))
     if isinstance(place, str) or member_at(place, "container_id") is not None:
         return f"{kind}_by_id"

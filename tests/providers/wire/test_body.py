@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remit.ledger import wire_body
 from remit.providers import Body
-from remit.providers.wire import CHAT, EMBEDDINGS, MESSAGES, RESPONSES, BodyError
+from remit.providers.wire import CHAT, EMBEDDINGS, MESSAGES, RESPONSES, BodyError, Endpoint
 from remit.providers.wire.body import Cut
 
 _VALUES = st.recursive(
@@ -63,6 +63,22 @@ def test_odd_bodies_are_joined_byte_for_byte(raw: bytes) -> None:
     cut = Body.read(RESPONSES, raw).cut()
     assert _joined(cut) == raw
     assert "input" not in json.loads(cut.parameters) or json.loads(cut.parameters)["input"] == []
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "more"),
+    [
+        (RESPONSES, b'"reasoning":{"mode":"standard","mode":"pro"}'),
+        (RESPONSES, b'"reasoning":{},"reasoning":{"mode":"pro"}'),
+        (MESSAGES, b'"thread":{"type":"create","type":"continue"}'),
+        (MESSAGES, b'"thread":null,"thread":{"type":"continue"}'),
+    ],
+)
+def test_what_costs_depend_on_is_stated_once(endpoint: Endpoint, more: bytes) -> None:
+    raw = b'{"model":"m","max_tokens":9,"messages":[{}],"input":"x",%b}' % more
+    with pytest.raises(BodyError) as refused:
+        Body.read(endpoint, raw)
+    assert refused.value.param in ("reasoning", "thread")
 
 
 def test_a_change_is_noted_and_leaves_every_other_byte() -> None:

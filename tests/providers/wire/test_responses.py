@@ -148,6 +148,36 @@ def test_a_container_that_the_last_event_leaves_out_is_billed(last: Any) -> None
     assert total.answer()["output"] == (runs if not last else [*runs, last])
 
 
+@pytest.mark.parametrize("place", [{"output_index": 0}, {}])
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(
+    ("tool", "events"),
+    [
+        ("code_interpreter", ("_call.in_progress", "_call.interpreting", "_call.completed")),
+        ("code_interpreter", ("_call.in_progress", "_call_code.done")),
+        ("web_search", ("_call.searching",)),
+        ("image_generation", ("_call.generating", "_call.partial_image")),
+        ("shell", ("_call_command.added", "_call_command.delta", "_call_output_content.done")),
+    ],
+)
+def test_a_use_of_a_tool_that_only_its_progress_shows_is_billed(
+    place: dict[str, int], listed: bool, tool: str, events: tuple[str, ...]
+) -> None:
+    usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+    total = stream_sum("openai.responses")
+    for name in events:
+        event = {"type": f"response.{tool}{name}", "item_id": "ci_1", **place}
+        total.add("", json.dumps(event).encode())
+    assert total.pieces == 1
+    use = {"type": f"{tool}_call", "id": "ci_1"}
+    said = {"type": "message", "id": "m", "content": []}
+    response = {"status": "completed", "usage": usage, "output": [use, said] if listed else [said]}
+    total.add("", json.dumps({"type": "response.completed", "response": response}).encode())
+    assert total.usage is not None
+    assert total.usage.server_tool_uses == {tool: 1}
+    assert total.answer()["output"] == [use, said]
+
+
 def test_an_item_that_cannot_be_read_makes_the_usage_of_a_stream_unreported() -> None:
     total = stream_sum("openai.responses")
     for event in (

@@ -306,18 +306,21 @@ def test_a_container_is_billed_once_however_often_it_ran() -> None:
     assert nameless.server_tool_uses == {"code_interpreter": 2, "shell": 2}
 
 
-def test_code_that_anthropic_ran_is_one_container_and_free_next_to_searches() -> None:
+def test_code_that_anthropic_ran_is_one_container() -> None:
     usage = {"input_tokens": 5, "output_tokens": 7}
     code = {"type": "server_tool_use", "id": "s", "name": "bash_code_execution", "input": {}}
     ran = {"type": "code_execution_tool_result", "tool_use_id": "s", "content": {}}
     fetch = {**code, "name": "web_fetch"}
+    searched = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
     for blocks, uses in (
         ((code, code), {"code_execution": 1}),
         ((ran,), {"code_execution": 1}),
-        ((code, fetch), {}),
-        ((code, {**code, "name": "web_search"}), {"web_search": 1}),
+        ((code, fetch), {"code_execution": 1}),
+        ((code, {**code, "name": "web_search"}), {"web_search": 1, "code_execution": 1}),
+        ((code, searched), {"web_search": 2, "code_execution": 1}),
     ):
-        answer = {"type": "message", "content": [*blocks], "usage": usage}
+        stated = {"server_tool_use": {"web_search_requests": 2}} if searched in blocks else {}
+        answer = {"type": "message", "content": [*blocks], "usage": {**usage, **stated}}
         read = answer_facts("anthropic.messages", answer).usage
         assert read is not None
         assert read.server_tool_uses == uses

@@ -38,6 +38,49 @@ def test_the_provider_that_keeps_it_is_told_its_id(
     assert second.previous_response_id == first.id
 
 
+@pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_tool_that_an_earlier_item_brought_is_bounded_in_every_later_call(
+    served: Served, strict: Strict, kind: str, limited: bool
+) -> None:
+    tool = {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "64g"}}
+    item: dict[str, Any] = {"type": kind, "tools": [tool]}
+    if kind == "additional_tools":
+        item["role"] = "developer"
+    asked: dict[str, Any] = {"model": GPT, "input": [item, {"role": "user", "content": "one"}]}
+    user = new_session().lower()
+    rich, poor = served.key(user=user), served.key(user=user, usd_nano=500_000_000)
+    for words in ("two", "three"):
+        status, raw, _ = served.ask("POST", "/v1/responses", asked, token=rich.key)
+        assert status == 200, raw
+        before = len(strict.seen("/responses"))
+        answer = json.loads(raw)
+        asked = {"model": GPT, "input": words, "previous_response_id": answer["id"]}
+        if limited:
+            status, raw, _ = served.ask("POST", "/v1/responses", asked, token=poor.key)
+            assert (status, json.loads(raw)["error"]["code"]) == (402, "budget_exhausted")
+            assert len(strict.seen("/responses")) == before
+    status, raw, _ = served.ask("POST", "/v1/responses", asked, token=rich.key)
+    assert status == 200, raw
+    sent = strict.seen("/responses")[-1]
+    assert "previous_response_id" not in sent
+    assert [each.get("tools") for each in sent["input"]].count([tool]) == 1
+
+
+def test_a_chain_with_tools_of_the_client_is_continued_by_the_provider(
+    served: Served, strict: Strict
+) -> None:
+    tool = {"type": "namespace", "name": "n", "description": "",
+            "tools": [{"type": "custom", "name": "exec"}]}  # fmt: skip
+    item = {"type": "additional_tools", "role": "developer", "tools": [tool]}
+    asked = {"model": GPT, "input": [item, {"role": "user", "content": "one"}]}
+    status, raw, _ = served.ask("POST", "/v1/responses", asked)
+    assert status == 200, raw
+    asked = {"model": GPT, "input": "two", "previous_response_id": json.loads(raw)["id"]}
+    assert served.ask("POST", "/v1/responses", asked)[0] == 200
+    assert strict.seen("/responses")[-1] == asked
+
+
 def test_instructions_are_not_carried_on_and_all_else_is(
     served: Served, client: openai.OpenAI, strict: Strict
 ) -> None:

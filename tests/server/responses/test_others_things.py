@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -81,6 +82,27 @@ def test_a_file(
     assert status == 404, raw
     assert json.loads(raw)["error"]["code"] == "file_not_found"
     assert len(strict.seen(path)) == before
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_thread_of_messages(served: Served, strict: Strict, other: str, stream: bool) -> None:
+    beta = {"anthropic-beta": "message-threads-2026-08-12"}
+    body: dict[str, Any] = {
+        "model": CLAUDE, "max_tokens": 99, "messages": [{"role": "user", "content": "hi"}],
+        "thread": {"type": "create"}, "stream": stream,
+    }  # fmt: skip
+    status, raw, _ = served.ask("POST", "/v1/messages", body, headers=beta)
+    assert status == 200, raw
+    (name,) = set(re.findall(r'"(msg_[^"]+)"', raw.decode()))
+    body["thread"] = {"type": "continue", "previous_message_id": name}
+    before = len(strict.seen("/messages"))
+    status, raw, _ = served.ask("POST", "/v1/messages", body, token=other, headers=beta)
+    assert (status, json.loads(raw)["error"]["type"]) == (404, "not_found_error")
+    assert len(strict.seen("/messages")) == before
+    assert served.ask("POST", "/v1/messages", body, headers=beta)[0] == 200
+    assert strict.seen("/messages")[-1]["thread"] == body["thread"]
+    seen = {**body, "diagnostics": {"previous_message_id": name}, "thread": None}
+    assert served.ask("POST", "/v1/messages", seen, token=other, headers=beta)[0] == 200
 
 
 @pytest.mark.parametrize("kind", ["file", "response", "item", "conversation"])

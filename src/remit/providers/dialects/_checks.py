@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -185,16 +185,52 @@ def content(
     if type(value) is not list:
         raise refuse("is neither a text nor a list of parts", where)
     parts = []
-    for index, part in enumerate(value):
-        at = f"{where}[{index}]"
-        if part is SKIPPED:
-            continue
-        if type(part) is not dict:
-            raise refuse("is not an object", at)
+    for part, at in objects(value, where):
         kind = text(part, "type", at)
         check_payload(part, kind, at, payloads)
         parts.append(read(part, kind, at))
     return parts
+
+
+def objects(values: Iterable[Any], where: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each object of a list with its place, without :data:`SKIPPED` elements.
+
+    Args:
+        values: the list.
+        where: its place, for errors.
+
+    Raises:
+        DialectError: an element is not an object.
+    """
+    for index, value in enumerate(values):
+        if value is not SKIPPED:
+            yield checked_object(value, at := f"{where}[{index}]"), at
+
+
+def checked_object(value: Any, where: str) -> dict[str, Any]:
+    """Return a value if it is an object; raise DialectError if it is anything else."""
+    if type(value) is not dict:
+        raise refuse("is not an object", where)
+    return value
+
+
+def role_of(message: dict[str, Any], roles: Collection[Any], where: str) -> Any:
+    """Return a message's role; raise DialectError if it is none of ``roles``."""
+    role = message.get("role")
+    if not isinstance(role, str | None) or role not in roles:
+        raise refuse("is none of the roles of the API", f"{where}.role")
+    return role
+
+
+def with_hint(neutral: dict[str, Any], *holders: dict[str, Any]) -> dict[str, Any]:
+    """Return ``neutral`` with the ``cache_control`` of the last holder that has an object there.
+
+    ``neutral`` is changed.
+    """
+    for holder in holders:
+        if isinstance(hint := holder.get("cache_control"), dict):
+            neutral["cache_control"] = hint
+    return neutral
 
 
 def text(holder: dict[str, Any], key: str, where: str, *, empty: bool = False) -> str:

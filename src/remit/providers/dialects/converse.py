@@ -109,9 +109,7 @@ def _tools(body: dict[str, Any]) -> dict[str, Any]:
     tools: list[Any] = []
     for index, tool in enumerate(checks.optional(config, "tools", list, "toolConfig") or ()):
         where = f"toolConfig.tools[{index}]"
-        if type(tool) is not dict:
-            raise checks.refuse("is not an object", where)
-        checks.check_kind(tool, where)
+        checks.check_kind(checks.checked_object(tool, where), where)
         tool = {name: value for name, value in tool.items() if value is not None}
         if "cachePoint" in tool:
             if tools:

@@ -15,23 +15,15 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.protocol import ProviderError
 
 _OPENAI = {
-    401: "authentication_error",
-    402: "insufficient_quota",
-    403: "permission_error",
+    401: "authentication_error", 402: "insufficient_quota", 403: "permission_error",
     429: "rate_limit_error",
-}
+}  # fmt: skip
 _ANTHROPIC = {
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    408: "timeout_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
+    401: "authentication_error", 402: "billing_error", 403: "permission_error",
+    404: "not_found_error", 408: "timeout_error", 413: "request_too_large",
+    429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
     529: "overloaded_error",
-}
+}  # fmt: skip
 _GOOGLE = {
     401: "UNAUTHENTICATED", 402: "RESOURCE_EXHAUSTED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
     409: "ABORTED", 429: "RESOURCE_EXHAUSTED", 499: "CANCELLED", 503: "UNAVAILABLE",

@@ -131,9 +131,7 @@ def read_tool(tool: Any, where: str, *, nested: bool) -> dict[str, Any]:
     Raises:
         DialectError: the tool is malformed.
     """
-    if type(tool) is not dict:
-        raise checks.refuse("is not an object", where)
-    kind = checks.text(tool, "type", where)
+    kind = checks.text(checks.checked_object(tool, where), "type", where)
     if kind not in ("function", "custom"):
         return {"type": "other", "value": tool, "at": where}
     if nested:
@@ -151,10 +149,7 @@ def read_tool(tool: Any, where: str, *, nested: bool) -> dict[str, Any]:
     neutral["input_schema"] = {"type": "object", "properties": {}} if schema is None else schema
     if (strict := checks.optional(inner, "strict", bool, at)) is not None:
         neutral["strict"] = strict
-    for holder in (tool, inner) if nested else ():
-        if isinstance(holder.get("cache_control"), dict):
-            neutral["cache_control"] = holder["cache_control"]
-    return neutral
+    return checks.with_hint(neutral, tool, inner) if nested else neutral
 
 
 def _grammar(tool: dict[str, Any], where: str, nested: bool) -> dict[str, Any] | None:

@@ -35,7 +35,8 @@ _DECISIVE = frozenset(
         "provider", "route", "plugins", "fallbacks", "search_parameters", "enable_search",
         "response_format", "output_config", "output_format", "text", "contents",
         "systemInstruction", "system_instruction", "generationConfig", "generation_config",
-        "cachedContent", "cached_content", "requests", *NESTED,
+        "cachedContent", "cached_content", "requests", "reasoning", "thread", "agent",
+        "agent_reference", *NESTED,
     }
 )  # fmt: skip
 """Members on which money, the model or the way of a call rests."""

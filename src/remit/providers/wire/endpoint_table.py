@@ -59,7 +59,7 @@ class Endpoint:
         apart = {self.prompt: "prompt", **{own: name for name, own in self.parts.items()}}
         object.__setattr__(self, "pieces", apart)
         limits = (name.partition(".") for name in self.output_limit)
-        once = ("tools", *(outer for outer, dot, _ in limits if dot))
+        once = ("tools", "reasoning", "thread", *(outer for outer, dot, _ in limits if dot))
         nested = NESTED if self.dialect == "bedrock" else ()
         object.__setattr__(self, "read_once", (*dict.fromkeys((*once, *nested)),))
         unpriced = self.verbatim and not self.free and self.dialect != "a2a"

@@ -87,7 +87,7 @@ def facts(answer: Any) -> AnswerFacts:
     if not more and len(answer) > len(_PLAIN):
         more = any(value is not None for key, value in answer.items() if key not in _PLAIN)
     usage = read_usage(answer.get("usage"), content=content, cache_apart=True, answer=answer)
-    if more and usage is not None and not usage.server_tool_uses:
+    if more and usage is not None:
         usage = _with_tools(usage, blocks)
     reason, failure = ended_by(answer.get("stop_reason"))
     return AnswerFacts(
@@ -104,9 +104,9 @@ def facts(answer: Any) -> AnswerFacts:
 def _with_tools(usage: Usage, blocks: Any) -> Usage | None:
     """Return the usage with uses of tools counted by their blocks; None if those are malformed.
 
-    A tool with an unreadable name counts as a search if the answer has results of searches, else
-    the blocks are malformed. A result without its search counts as one. All code of an answer runs
-    in one container, which costs nothing next to searches and fetches.
+    Counts that the usage states replace those of the blocks. A tool with an unreadable name counts
+    as a search if the answer has results of searches, else the blocks are malformed. A result
+    without its search counts as one. All code of an answer runs in one container.
     """
     listed = objects_in(blocks)
     if listed is None or not all(type(block.get("type")) is str for block in listed):
@@ -115,15 +115,14 @@ def _with_tools(usage: Usage, blocks: Any) -> Usage | None:
     results = [block["type"].removesuffix("_tool_result") for block in listed]
     asked = sum(name == "web_search" or type(name) is not str for name in names)
     found = results.count("web_search")
-    if not found and not all(type(name) is str for name in names):
+    if not found and not usage.server_tool_uses and not all(type(name) is str for name in names):
         return None
-    if searches := max(asked, found):
-        return replace(usage, server_tool_uses={"web_search": searches})
     used = [*names, *results]
-    runs_code = "web_fetch" not in used and any(
-        str(name).endswith("code_execution") for name in used
-    )
-    return replace(usage, server_tool_uses={"code_execution": 1}) if runs_code else usage
+    runs_code = any(str(name).endswith("code_execution") for name in used)
+    uses = {"web_search": max(asked, found), "code_execution": int(runs_code)}
+    counted = {name: times for name, times in uses.items() if times}
+    counted |= usage.server_tool_uses
+    return replace(usage, server_tool_uses=counted) if counted else usage
 
 
 class MessageSum(StreamSum):

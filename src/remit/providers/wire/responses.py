@@ -32,6 +32,9 @@ _HOSTED = {
     "image_generation_call": "image_generation",
     "mcp_call": "mcp",
 }
+_USE = re.compile(rf"response\.({'|'.join(_HOSTED)})(?:[._][a-z_.]+)?")
+"""Types of events that report the progress, input or output of a tool's use."""
+
 _FREE_ACTIONS = ("open_page", "find_in_page", "find")
 """Actions of a web search that are not billed: they read a page that a search found."""
 
@@ -263,6 +266,8 @@ class ResponseSum(StreamSum):
             self._end("", event)
         elif error := event.get("error"):
             self.error = error
+        else:
+            self._add_use(kind, event)
         return event
 
     def _end(self, kind: str, response: Any) -> None:
@@ -317,6 +322,20 @@ class ResponseSum(StreamSum):
                 item["id"] = name
         return item
 
+    def _add_use(self, event_kind: str, event: dict[str, Any]) -> None:
+        """Begin the item of a tool's use that an event reports, unless the stream has begun it."""
+        if (use := _USE.fullmatch(event_kind)) is None:
+            return
+        kind = use[1]
+        index, name = event.get("output_index"), event.get("item_id")
+        for at, item in self._items.items():
+            if item.get("type") == kind and (at == index or item.get("id") in (None, name)):
+                return
+        if type(index) is not int or index in self._items:
+            index = max(self._items, default=-1) + 1
+        self._items[index] = {"type": kind} if name is None else {"type": kind, "id": name}
+        self.pieces += 1  # The provider may have run the tool.
+
     def _part(self, stem: str, event: dict[str, Any]) -> dict[str, Any]:
         """The part of an item that an event speaks of."""
         of, list_name, index_name, kind, _ = PARTS[stem]
@@ -344,6 +363,7 @@ class ResponseSum(StreamSum):
             kind, member = _FIELDS[stem]
             part = self._item(event, kind)
         else:
+            self._add_use(stem, event)
             return
         have = part.get(member)
         if type(have) is Pieces and type(delta) is str:
@@ -381,6 +401,8 @@ class ResponseSum(StreamSum):
             kind, member = _FIELDS[stem]
             if event.get(member):
                 self._item(event, kind)[member] = event[member]
+        else:
+            self._add_use(stem, event)
 
     def _set_part(self, stem: str, event: dict[str, Any]) -> None:
         given = event.get("part")

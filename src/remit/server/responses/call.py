@@ -43,6 +43,7 @@ _log = logging.getLogger("remit.server")
 _OUTPUT_TOKENS = 4_096  # Room for an answer if the client sets no limit.
 
 _UNFOLDED = "the chain is unfolded from the record: this provider does not keep it"
+_BRINGS_TOOLS = "the chain is unfolded from the record: it has tools that the provider runs"
 _CONVERSATION = "Remit keeps the conversation"
 _KNOWN_AS = "the provider's own id of the response"
 _IN_BACKGROUND = "Remit runs it in the background"
@@ -139,10 +140,11 @@ class ResponseCall:
     async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
         """Return the body to send to a provider.
 
-        The earlier turns are added unless the provider stores them itself. If the provider lacks
-        this endpoint, the window is known and the body has ``truncation: auto``, the oldest turns
-        that do not fit are left out, by an estimate in bytes; messages of the system and the
-        developer and the last one of the user always stay. Each change of the client's body is
+        The earlier turns are added unless the provider stores them itself and none brought a tool
+        that the provider runs, whose cost must be bounded. If the provider lacks this endpoint, the
+        window is known and the body has ``truncation: auto``, the oldest turns that do not fit are
+        left out, by an estimate in bytes; messages of the system and the developer and the last one
+        of the user always stay. Each change of the client's body is
         noted in the new body. The earlier turns are read in a thread, and no text of the client's
         own items is changed.
 
@@ -171,7 +173,8 @@ class ResponseCall:
     async def _unfolded(self, provider_id: str, speaks: bool) -> Body:
         body, previous = self._body, self._previous
         if self.background:
-            body = body.without_member(("background",), _IN_BACKGROUND)
+            for name in ("background", "background_options"):
+                body = body.without_member((name,), _IN_BACKGROUND)
             if not body.stream:  # Chunks show that a long answer is still being made.
                 body = body.with_member(("stream",), b"true", _IN_BACKGROUND)
         if self._referred:
@@ -180,15 +183,19 @@ class ResponseCall:
             body = body.without_member(("conversation",), _CONVERSATION)
         if previous is None:
             return body
+        reason = _UNFOLDED
         if speaks and previous.provider_id == provider_id != self._forgotten:
             kept = self._turns.kept_by_provider(previous)
             if kept:
-                return self._continuing(body, kept)
+                reason = _BRINGS_TOOLS
+                brings_tools = await asyncio.to_thread(self._turns.bring_tools, previous)
+                if not brings_tools:
+                    return self._continuing(body, kept)
         items = await asyncio.to_thread(self._turns.unfolded, previous, provider_id, speaks=speaks)
         if items:
             own = input_of(body)
-            body = body.with_member(("input",), array([*items, *own]), _UNFOLDED)
-        return body.without_member(("previous_response_id",), _UNFOLDED)
+            body = body.with_member(("input",), array([*items, *own]), reason)
+        return body.without_member(("previous_response_id",), reason)
 
     def _continuing(self, body: Body, kept: str) -> Body:
         if body.value.get("previous_response_id") == kept:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from remit.gateway import CannotContinueError, TooLongError
+from remit.gateway import CannotContinueError, TooLongError, runs_at_provider
 from remit.kernel.json_text import load
 from remit.ledger import (
     EntryArchivedError,
@@ -175,6 +175,25 @@ class Turns:
         if turn.failed:
             return given, []
         return given, output_of(exact.get(output))
+
+    def bring_tools(self, last: Turn) -> bool:
+        """Return True if an item of a chain brought a tool that the provider runs, or was erased.
+
+        The items of a chain with such a tool are sent whole, so the last turn's input shows it.
+
+        Args:
+            last: the newest turn.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            JsonTextError: the recorded input or answer is not valid JSON.
+        """
+        exact = self._ledger.exact(last.entry.id, ("prompt", "answer"))
+        try:
+            items = [*items_of(exact.get("prompt")), *output_of(exact.get("answer"))]
+        except ErasedItemsError:
+            return True
+        return runs_at_provider([load(item) for item in items if b"tools" in item or b"\\" in item])
 
     def chain(self, last: Turn) -> list[Turn]:
         """Return a turn and all earlier turns of its chain, oldest first.

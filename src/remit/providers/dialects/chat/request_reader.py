@@ -50,7 +50,7 @@ _KNOWN = {
 _PAYLOADS = {name: (name,) for name in
              ("text", "refusal", "image_url", "file", "input_audio", "video_url")}  # fmt: skip
 _FUNCTIONS = {"function": ("function",), "custom": ("custom",)}
-_ROLES = ("user", "assistant", "system", "developer")
+_ROLES = ("user", "assistant", "system", "developer", "tool")
 _USE_TOOLS = "Use tools and tool_calls, which took its place."
 
 
@@ -119,11 +119,8 @@ def _messages(items: Any) -> list[Message]:
         raise checks.refuse("is not a non-empty list", "messages")
     messages: list[Message] = []
     results: list[dict[str, Any]] | None = None
-    for index, item in enumerate(items):
-        where = f"messages[{index}]"
-        if type(item) is not dict:
-            raise checks.refuse("is not an object", where)
-        role = item.get("role")
+    for item, where in checks.objects(items, "messages"):
+        role = checks.role_of(item, _ROLES, where)
         if role == "tool":
             if results is None:
                 results = []
@@ -131,16 +128,12 @@ def _messages(items: Any) -> list[Message]:
             content = _content(item, where)
             identity = checks.text(item, "tool_call_id", where)
             result = {"type": "tool_result", "tool_use_id": identity, "content": content}
-            if isinstance(item.get("cache_control"), dict):
-                result["cache_control"] = item["cache_control"]
-            results.append(result)
+            results.append(checks.with_hint(result, item))
             continue
         results = None
         if role == "assistant":
             messages.append({"role": role, "content": _said(item, where)})
             continue
-        if not isinstance(role, str) or role not in _ROLES:
-            raise checks.refuse("is none of the roles of the API", f"{where}.role")
         message: Message = {"role": role, "content": _hinted(item, _content(item, where))}
         if role == "developer":
             message |= {"role": "system", "developer": True}
@@ -214,8 +207,7 @@ def _part(part: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
         at, image = f"{where}.image_url", part.get("image_url")
         if type(image) is str:  # Some servers and clients send a plain URL.
             image = {"url": image}
-        if type(image) is not dict:
-            raise checks.refuse("is not an object", at)
+        image = checks.checked_object(image, at)
         block = {"type": "image", "source": source_of_url(checks.text(image, "url", at))}
         block["at"] = where
         if isinstance(image.get("detail"), str):
@@ -224,9 +216,7 @@ def _part(part: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
         block = document_block(checks.required(part, kind, dict, where), f"{where}.file")
     else:
         return _other(part, where)
-    if isinstance(part.get("cache_control"), dict):
-        block["cache_control"] = part["cache_control"]
-    return block
+    return checks.with_hint(block, part)
 
 
 def read_call(call: Any, where: str, own_id: str = "") -> dict[str, Any]:
@@ -241,9 +231,7 @@ def read_call(call: Any, where: str, own_id: str = "") -> dict[str, Any]:
     Raises:
         DialectError: the call is malformed.
     """
-    if type(call) is not dict:
-        raise checks.refuse("is not an object", where)
-    kind = call.get("type", "function")
+    kind = checks.checked_object(call, where).get("type", "function")
     if kind not in ("function", "custom"):
         raise checks.refuse("is neither 'function' nor 'custom'", f"{where}.type")
     if not own_id:

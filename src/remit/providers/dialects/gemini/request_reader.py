@@ -92,13 +92,8 @@ def _messages(body: dict[str, Any]) -> list[Message]:
         raise checks.refuse("is not a non-empty list", "contents")
     waiting: dict[str, deque[str]] = defaultdict(deque)  # ids of unanswered calls, by function
     calls = 0
-    for index, content in enumerate(contents):
-        where = f"contents[{index}]"
-        if type(content) is not dict:
-            raise checks.refuse("is not an object", where)
-        role = content.get("role")
-        if not isinstance(role, str | None) or role not in _ROLES:
-            raise checks.refuse("is none of the roles of the API", f"{where}.role")
+    for content, where in checks.objects(contents, "contents"):
+        role = checks.role_of(content, _ROLES, where)
         blocks: list[dict[str, Any]] = []
         for part, at in _parts(content, where):
             calls += "functionCall" in part
@@ -117,13 +112,9 @@ def _parts(content: dict[str, Any], where: str) -> list[tuple[dict[str, Any], st
         parts = [parts]
     elif parts is not None and type(parts) is not list:
         raise checks.refuse("is not a list", f"{where}.parts")
-    found = []
-    for index, part in enumerate(parts or ()):
-        at = f"{where}.parts[{index}]"
-        if type(part) is not dict:
-            raise checks.refuse("is not an object", at)
+    found = list(checks.objects(parts or (), f"{where}.parts"))
+    for part, at in found:
         checks.check_kind(part, at, _KINDS)
-        found.append((part, at))
     return found
 
 
@@ -205,14 +196,11 @@ def _media(data: dict[str, Any], where: str, part: dict[str, Any]) -> dict[str, 
 
 def _tools(tools: list[Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for index, tool in enumerate(tools):
-        where = f"tools[{index}]"
-        if type(tool) is not dict:
-            raise checks.refuse("is not an object", where)
+    for tool, where in checks.objects(tools, "tools"):
         for kind, value in tool.items():
             at = f"{where}.{kind}"
             if kind == "functionDeclarations" and type(value) is list:
-                found += [_function(one, f"{at}[{place}]") for place, one in enumerate(value)]
+                found += [_function(*one) for one in checks.objects(value, at)]
             elif kind == "googleSearch" and value == {}:
                 found.append({"type": "web_search", "at": at})
             elif value is not None:
@@ -220,9 +208,7 @@ def _tools(tools: list[Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _function(given: Any, where: str) -> dict[str, Any]:
-    if type(given) is not dict:
-        raise checks.refuse("is not an object", where)
+def _function(given: dict[str, Any], where: str) -> dict[str, Any]:
     tool: dict[str, Any] = {"name": checks.text(given, "name", where), "at": where}
     if description := checks.optional(given, "description", str, where):
         tool["description"] = description

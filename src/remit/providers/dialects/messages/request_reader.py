@@ -65,11 +65,7 @@ def read_request(body: Any) -> ModelCall:
     metadata = checks.optional(body, "metadata", dict) or {}
     tools = checks.optional(body, "tools", list) or []
     common = checks.read_common(body, ENDPOINT, _KNOWN)
-    read = [
-        _tool(tool, f"tools[{index}]")
-        for index, tool in enumerate(tools)
-        if tool is not checks.SKIPPED
-    ]
+    read = [_tool(tool, where) for tool, where in checks.objects(tools, "tools")]
     if any(tool is None for tool in read):
         common["dropped"].append("tools[].tool_search_tool")
     if more := {key: value for key, value in metadata.items() if key != "user_id"}:
@@ -104,15 +100,10 @@ def _text(block: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
 def _add_messages(messages: list[Message], items: Any) -> None:
     if type(items) is not list or not items:
         raise checks.refuse("is not a non-empty list", "messages")
-    for index, item in enumerate(items):
-        where = f"messages[{index}]"
-        if type(item) is not dict:
-            raise checks.refuse("is not an object", where)
-        role, content = item.get("role"), item.get("content")
-        if not isinstance(role, str) or role not in _ROLES:
-            raise checks.refuse("is none of the roles of the API", f"{where}.role")
+    for item, where in checks.objects(items, "messages"):
+        role = checks.role_of(item, _ROLES, where)
         read = _text if role == "system" else read_block
-        content = checks.content(content, f"{where}.content", read, _PAYLOADS)
+        content = checks.content(item.get("content"), f"{where}.content", read, _PAYLOADS)
         messages.append({"role": role, "content": content})
 
 
@@ -154,9 +145,7 @@ def read_block(block: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
         return {**neutral, "endpoint": ENDPOINT, "value": block, "at": where}
     if kind != "tool_result" and block.get("content"):
         raise checks.refuse("has more than one kind", where)
-    if isinstance(block.get("cache_control"), dict):
-        neutral["cache_control"] = block["cache_control"]
-    return neutral
+    return checks.with_hint(neutral, block)
 
 
 def _media(block: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
@@ -195,10 +184,8 @@ def _result(block: dict[str, Any], where: str) -> dict[str, Any]:
     return neutral
 
 
-def _tool(tool: Any, where: str) -> dict[str, Any] | None:
+def _tool(tool: dict[str, Any], where: str) -> dict[str, Any] | None:
     """Return a neutral tool; None for a search of the tools themselves."""
-    if type(tool) is not dict:
-        raise checks.refuse("is not an object", where)
     kind = tool.get("type")
     if kind is not None and checks.text(tool, "type", where) != "custom":
         if kind.startswith(_SEARCH):
@@ -206,7 +193,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any] | None:
         if is_tool_search(kind):
             return None
         if (function := anthropic_function(tool)) is not None:
-            return _hinted({**function, "at": where}, tool)
+            return checks.with_hint({**function, "at": where}, tool)
         return {"type": "other", "value": tool, "at": where}
     neutral: dict[str, Any] = {"name": checks.text(tool, "name", where), "at": where}
     if description := checks.optional(tool, "description", str, where):
@@ -214,13 +201,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any] | None:
     neutral["input_schema"] = checks.required(tool, "input_schema", dict, where)
     if (strict := checks.optional(tool, "strict", bool, where)) is not None:
         neutral["strict"] = strict
-    return _hinted(neutral, tool)
-
-
-def _hinted(neutral: dict[str, Any], tool: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(tool.get("cache_control"), dict):
-        neutral["cache_control"] = tool["cache_control"]
-    return neutral
+    return checks.with_hint(neutral, tool)
 
 
 def _search(tool: dict[str, Any], where: str) -> dict[str, Any]:
@@ -234,7 +215,7 @@ def _search(tool: dict[str, Any], where: str) -> dict[str, Any]:
         neutral["user_location"] = {key: place[key] for key in _PLACE if key in place}
     if (uses := checks.optional(tool, "max_uses", int, where)) is not None:
         neutral["max_uses"] = uses
-    return _hinted(neutral, tool)
+    return checks.with_hint(neutral, tool)
 
 
 def _choice(body: dict[str, Any]) -> tuple[dict[str, Any] | None, bool | None]:

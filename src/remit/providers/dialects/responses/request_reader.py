@@ -71,9 +71,7 @@ def read_item(item: Any, where: str) -> tuple[str, Any]:
     Raises:
         DialectError: the item is invalid, or refers to an item that the provider stored.
     """
-    if type(item) is not dict:
-        raise checks.refuse("is not an object", where)
-    kind = item.get("type")
+    kind = checks.checked_object(item, where).get("type")
     if kind is None:
         kind = "message" if "role" in item else "item_reference"
     if kind == "message":
@@ -106,10 +104,8 @@ def _other(value: Any, where: str) -> dict[str, Any]:
 
 
 def _message(item: dict[str, Any], where: str) -> tuple[str, Any]:
-    role, content = item.get("role"), item.get("content")
-    if not isinstance(role, str) or role not in _ROLES:
-        raise checks.refuse("is none of the roles of the API", f"{where}.role")
-    read = checks.content(content, f"{where}.content", _part, _PAYLOADS)
+    role = checks.role_of(item, _ROLES, where)
+    read = checks.content(item.get("content"), f"{where}.content", _part, _PAYLOADS)
     if role == "assistant" and isinstance(read, str):
         return role, [{"type": "text", "text": read}]
     return role, read
@@ -184,13 +180,8 @@ def _thinking(item: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _texts(item: dict[str, Any], key: str, where: str) -> list[str]:
-    parts = checks.optional(item, key, list, where) or []
-    texts = []
-    for index, part in enumerate(parts):
-        if type(part) is not dict:
-            raise checks.refuse("is not an object", f"{where}.{key}[{index}]")
-        texts.append(checks.text(part, "text", f"{where}.{key}[{index}]", empty=True))
-    return texts
+    parts = checks.objects(checks.optional(item, key, list, where) or (), f"{where}.{key}")
+    return [checks.text(part, "text", at, empty=True) for part, at in parts]
 
 
 def _search_call(item: dict[str, Any], where: str) -> dict[str, Any]:
