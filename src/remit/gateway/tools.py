@@ -161,9 +161,15 @@ def tool_lists(endpoint: str, body: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def offered_tools(
     endpoint: str, body: Mapping[str, Any]
 ) -> Iterator[tuple[str, int, Any, Mapping[str, Any]]]:
-    """Yield place, number in its list, kind and definition of each tool, those of namespaces too.
+    """Yield place, number in its list, kind and definition of each tool, also within namespaces.
 
-    A list of tools that is no list counts as an empty tool of the kind "".
+    A tool of Gemini or Converse is yielded once for each of its members, whose names are the kinds.
+    A kind may be any JSON value, or None. Items that are no objects are left out. A list of tools
+    that is no list counts as an empty tool of the kind ""; for Gemini and Converse, as one tool.
+
+    Args:
+        endpoint: its name, such as ``openai.chat``.
+        body: the parsed body.
     """
     left = tool_lists(endpoint, body)
     while left:
