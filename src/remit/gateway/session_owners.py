@@ -61,14 +61,16 @@ class Ownership(Struct, frozen=True, gc=False):
 def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
     """Check in a transaction that the caller may work in a session. Writes nothing.
 
+    A session without an owner is allowed to all, and any session to callers who operate the root.
+
     Args:
         tx: the transaction.
         identity: the caller.
         session_id: the session.
 
     Raises:
-        NotYoursError: the session belongs to another caller, or the caller's token is for another
-            session.
+        NotYoursError: the session belongs to another caller, its name is reserved for another key,
+            or the caller's token is for another session.
         LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     if identity.session_id and identity.session_id != session_id:

@@ -174,7 +174,13 @@ def offered_tools(
     """Yield place, number in its list, kind and definition of each tool, those of namespaces and of
     ``added`` too.
 
-    A list of tools that is no list counts as an empty tool of the kind "".
+    A tool of Gemini or Converse is yielded once for each of its members, whose names are the kinds.
+    A kind may be any JSON value, or None. Items that are no objects are left out. A list of tools
+    that is no list counts as an empty tool of the kind ""; for Gemini and Converse, as one tool.
+
+    Args:
+        endpoint: its name, such as ``openai.chat``.
+        body: the parsed body.
     """
     left = [*tool_lists(endpoint, body), ("tool_addition", added)]
     while left:

@@ -166,8 +166,8 @@ class PromptRequest:
         domain_tags: tags for the record; ``None`` for none.
         auth_token: the caller's credential; never recorded, never shown by ``repr``.
         subject_id: the person that the content is about; stored with the content for erasure.
-        messages: a conversation (see above). If given, it is sent and recorded in place of
-            ``prompt``.
+        messages: a conversation as for :func:`check_messages`. If given, it is sent and recorded
+            in place of ``prompt``.
         body: a request body in wire form, a :class:`remit.providers.Body`. If given, it is sent,
             and the content fields above are ignored.
         headers: client headers that are forwarded to the provider.

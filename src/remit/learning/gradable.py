@@ -53,6 +53,9 @@ def gradable_exchanges(
     Args:
         version: restricts the exchanges to this version (``None`` for all); exchanges that name no
             version are matched by the version's prompt pack.
+
+    Raises:
+        LedgerError: during the iteration, if the ledger cannot be read.
     """
     for entry in ledger.query(event_type="EXCHANGE", contract_id=contract_id):
         data = entry.metadata
@@ -115,7 +118,14 @@ def recorded_grader(
 
 
 def graded_by(recorded: Mapping[str, Any], entry: LedgerEntry) -> float | None:
-    """Return the grade of an exchange by a proposal's grader; None if it cannot be graded."""
+    """Return the grade of an exchange by a proposal's grader, 0 or 1.
+
+    None if its answer is no text, its content was erased, or the grader has no reference for it.
+
+    Args:
+        recorded: the grader, as :func:`recorded_grader` returns it.
+        entry: the ``EXCHANGE``, with content.
+    """
     answer = entry.metadata.get("response")
     if not (isinstance(answer, str) and is_whole(entry.metadata.get("prompt"))):
         return None

@@ -109,7 +109,8 @@ class Replay:
 
         Raises:
             ConflictError: the prices or the model that answers changed since an earlier run.
-            InvalidInputError: a call has no upper bound, because its model has no price.
+            InvalidInputError: a call has no upper bound, because its model has no price; or the
+                change does not fit a recorded prompt.
             EntryNotFoundError: the recorded progress names an exchange that does not exist.
         """
         wanted = self.part(exchange_ids, held_out=held_out)

@@ -176,8 +176,8 @@ class LedgerWrites:
                 ``prepared`` is looked up beforehand.
 
         Returns:
-            A future of the running loop with the result of :meth:`Stage.do` or its error. The
-            future cannot be cancelled.
+            A future of the running loop, which cannot be cancelled: once the step is durable, the
+            result of :meth:`Stage.do`; or the error of the step or of the transaction.
 
         Raises:
             LedgerClosedError: the client is closed, or was opened before a fork.

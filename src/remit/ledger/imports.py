@@ -121,7 +121,7 @@ class Import:
 
         Args:
             source: an open file of JSON lines.
-            progress: called with the number of lines read and their total; ``None`` for none.
+            progress: called with the number of entries done and their total; ``None`` for none.
 
         Raises:
             LedgerFormatError: the ledger is not empty, a line is malformed or does not hold,

@@ -357,6 +357,11 @@ class HttpConnection(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
+        """Parse received bytes, and pass the body on or keep it for :meth:`piece`.
+
+        The connection fails on bytes that are not HTTP, that belong to no open request, or whose
+        headers are too long.
+        """
         self._heard = True
         if self._parser is None or self._complete:
             # No request is open, so the bytes belong to no caller.

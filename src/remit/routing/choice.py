@@ -192,7 +192,15 @@ class RouteChoice(_Routed):
         return self._step
 
     def pass_over(self, model: Model, refusal: Refusal, response: PromptResponse) -> None:
-        """Note a model that did not answer."""
+        """Note a model that did not answer, for the decision and the error of the request.
+
+        A rejection that another model would not change becomes :attr:`final`. Nothing is written.
+
+        Args:
+            model: the model.
+            refusal: the reason.
+            response: the response of the call, sent or refused.
+        """
         if refusal.code == "CIRCUIT_OPEN" and not response.dispatch_entry_id:
             self.note_open(model, refusal.retry_after_s)
             return

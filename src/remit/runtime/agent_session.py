@@ -367,8 +367,9 @@ class Conversation(Closeable, Generic[OutputT]):
     ) -> WorkOrder:
         """Continue an interrupted or waiting order outside the conversation; return the order.
 
-        An ended order is returned as it ended. ``output_result`` is the recorded JSON data, not
-        converted to the output type as by :meth:`work`.
+        The returned order has ended, perhaps failed, or waits again. One that had ended before is
+        returned as it ended. ``output_result`` is the recorded JSON data, not converted to the
+        output type as by :meth:`work`.
 
         Args:
             wo_id: id of the order.
@@ -388,9 +389,9 @@ class Conversation(Closeable, Generic[OutputT]):
     resume_work = blocking(aresume_work)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
-        """Cancel an unfinished order outside the conversation, and return the order.
+        """End an order outside the conversation as failed with ``cancelled``; return the order.
 
-        The cancellation is recorded. An ended order is returned unchanged.
+        The end is recorded. An ended order is returned unchanged.
 
         Args:
             wo_id: id of the order.

@@ -190,7 +190,8 @@ class Replays:
         Raises:
             ConflictError: prices or the answering model changed since an earlier run, or the file
                 holds no name.
-            InvalidInputError: a call has no upper bound, because its model has no price.
+            InvalidInputError: a call has no upper bound, because its model has no price; or the
+                change does not fit a recorded prompt.
             LedgerError: the ledger cannot be read or written.
             OSError: the file cannot be written.
         """

@@ -92,7 +92,9 @@ class Receipt:
 
     @property
     def policy_version(self) -> str:
-        """The recorded rules as a text, with shortened digests; ``unversioned`` without rules."""
+        """The recorded rules except the package, joined by ``/`` and cut at 12 characters each;
+        ``unversioned`` without rules.
+        """
         return "/".join(
             f"epoch-{value}" if name == "policy_epoch" else str(value)[:_SHORT]
             for name, value in self.policy.items()

@@ -35,6 +35,9 @@ class ContextPort(Protocol):
         """Return candidates of adopted policy, to be shown to the model as far as they fit.
 
         The list may be empty.
+
+        Raises:
+            ChangedFileError: the table of installed files cannot be read.
         """
         ...
 
@@ -43,6 +46,9 @@ class ContextPort(Protocol):
 
         Args:
             session_id: the present session.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         ...
 

@@ -132,7 +132,7 @@ def content_stems(words: Iterable[str]) -> list[str]:
 
 
 def speller(texts: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that corrects a word to a word of ``texts``; other words are unchanged.
+    """Return a function that corrects a lower-case word to one of ``texts``, or returns the word.
 
     "sesions" and "bugdet" are misspelt, "teh" has exchanged letters; "shw" and "cfg" lack their
     vowels.

@@ -80,9 +80,8 @@ class OutputSchema:
     async def problem(self, text: str) -> str:
         """Return why an answer's text is not usable; empty if it is.
 
-        The text must be JSON and pass the check, or the schema without one.
-
-        The check runs in a thread, as it may take long. Errors of the check are let through.
+        The text must be JSON that repeats no name, and pass the check; if there is no check, fit
+        the schema. The check runs in a thread, as it may take long; its errors are raised.
 
         Args:
             text: text of the answer, with or without a code fence around the JSON.

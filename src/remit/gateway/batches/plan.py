@@ -165,8 +165,9 @@ class Planner:
 
         Raises:
             BatchRefusedError: there are no requests or more than 100,000, a request is malformed,
-                two have one custom id, the key may not use a model, a provider is not set up, or a
-                request names a file or response of another owner or continues a conversation.
+                two have one custom id, a model is a route or another provider's, the key may not
+                use a model, a provider is not set up, or a request names a file or response of
+                another owner or continues a conversation.
             LedgerError: the ledger cannot be read.
         """
         if not texts or len(texts) > _MAX_LINES:

@@ -28,7 +28,7 @@ class DebitResult:
     """The result of a settlement or debit.
 
     Attributes:
-        success: True if the amount was charged.
+        success: True if the amount was charged; False if the reservation is unknown or settled.
         remaining: remaining tokens of the narrowest scope; ``None`` without a limit.
         total_consumed: tokens spent in the narrowest scope so far.
         cost_incurred: US dollars; 0.0 if no price is known.

@@ -290,8 +290,12 @@ def feedback_on(
     """Yield recorded feedback in ledger order, replaced feedback included.
 
     Args:
-        target: an id as for :func:`find_target`, which raises EntryNotFoundError; ``None`` for all.
+        target: an id as for :func:`find_target`; ``None`` for all.
         after: id of an entry; only later feedback is read.
+
+    Raises:
+        EntryNotFoundError: at the call, if the id names nothing that can have feedback.
+        LedgerError: the ledger cannot be read; raised by the iteration too.
     """
     where: dict[str, Any] = {"event_type": "FEEDBACK", "after": after}
     if target is not None:

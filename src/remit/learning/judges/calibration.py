@@ -209,6 +209,7 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
 
     Raises:
         InvalidInputError: the width is not above 0.
+        LedgerError: the ledger cannot be read.
     """
     people: dict[str, dict[str, float]] = defaultdict(dict)
     judges: dict[str, dict[str, float]] = defaultdict(dict)

@@ -379,11 +379,17 @@ class Governance:
         self, tx: Transaction, proposal: Proposal, decision: str, reason: str, *,
         version: str | None = None,
     ) -> LedgerEntry:  # fmt: skip
-        """Return the entry of a decision; raise ProposalError if it was made before.
+        """Return the entry of a decision, not yet written.
 
         Args:
+            tx: the transaction that will append the entry; earlier decisions are read in it.
             decision: ``ADOPTED``, ``REJECTED``, ``ROLLED_BACK`` or ``CANARY``.
+            reason: recorded permanently.
             version: the version that the decision installs; None if it changes nothing.
+
+        Raises:
+            ProposalError: ``decided``: the proposal was adopted, rejected or rolled back before;
+                for ``ROLLED_BACK``, it is not adopted.
         """
         latest = tx.execute(_LATEST, (proposal.proposal_id,))
         expected = [("SIGNAL_ADOPTED",)] if decision == "ROLLED_BACK" else []

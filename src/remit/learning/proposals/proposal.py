@@ -28,9 +28,9 @@ class ProposalError(ConflictError):
     """A proposal cannot be made, adopted, rejected or rolled back.
 
     Attributes:
-        code: ``not_enough``, ``no_effect``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
-            ``edited``, ``no_role``, ``no_reason``, ``not_in_force``, ``lost``, ``canary_in_force``
-            or ``no_canary``.
+        code: ``not_enough``, ``not_found``, ``ambiguous``, ``decided``, ``stale``, ``edited``,
+            ``no_role``, ``no_reason``, ``not_in_force``, ``lost``, ``canary_in_force`` or
+            ``no_canary``.
         missing: sentences about what is missing, for a report.
     """
 

@@ -171,7 +171,7 @@ def content(
     """Return a message's content: a text, or its parts as ``read`` returns them.
 
     Args:
-        value: the client's value.
+        value: the client's value; items that are ``SKIPPED`` are left out.
         where: its place, for errors.
         read: reads one part, given the part, its type and its place.
         payloads: as for :func:`check_payload`.

@@ -80,7 +80,7 @@ def write_choice(
     """Return a neutral choice as ``tool_choice``.
 
     Args:
-        choice: the choice; ``other`` is returned unchanged.
+        choice: the choice in neutral form; of ``other``, the client's value is returned.
         names: names of the call's tools.
         custom: wire names of the tools with free text input.
         nested: as for :func:`read_choice`.

@@ -160,7 +160,7 @@ class ChatSum(StreamSum):
         self._done = False
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self._done = self.is_last = True
             return None
@@ -306,7 +306,7 @@ class ChatSum(StreamSum):
 
     @property
     def ended(self) -> bool:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """True if the dialect's end of the stream was seen, also after a failed answer."""
         if self.error is not None:
             return False
         if self._done:
@@ -317,7 +317,7 @@ class ChatSum(StreamSum):
         )
 
     def answer(self) -> dict[str, Any]:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Return the answer so far, also after the stream broke off."""
         answer = dict(self._head)
         if self._choices:
             answer["choices"] = [self._settled(choice) for choice in self._in_order()]

@@ -229,7 +229,7 @@ class ConverseSum(MessageSum):
         self._rest: dict[str, Any] = {}
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
         event = read_event(data) if value is None else value
         super().add("", b"", message_event(event))
         self.is_last = False
@@ -246,17 +246,17 @@ class ConverseSum(MessageSum):
 
     @property
     def usage(self) -> Usage | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """The usage reported so far; once ``ended``, that of the whole answer or None."""
         if self.ended:
             return facts(self.answer()).usage
         return read_usage(_usage(self._rest), cache_apart=True)
 
     def facts(self) -> AnswerFacts:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Return the facts of the answer so far."""
         return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Return the answer so far, also after the stream broke off."""
         found = super().answer()
         answer: dict[str, Any] = {}
         if "content" in found:

@@ -135,7 +135,7 @@ class GenerateSum(StreamSum):
         return found if type(found) is list else []
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
         event = read_event(data) if value is None else value
         if type(event) is not dict or (self._ended and self.error is not None):
             return event
@@ -194,7 +194,7 @@ class GenerateSum(StreamSum):
             parts.append({**part, "text": Pieces((text,))})
 
     def answer(self) -> dict[str, Any]:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Return the answer so far, also after the stream broke off."""
         found = [self._candidates[index] for index in sorted(self._candidates)]
         answer: dict[str, Any] = {"candidates": settled(found)} if found else {}
         answer |= self._answer

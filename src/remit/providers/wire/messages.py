@@ -145,7 +145,7 @@ class MessageSum(StreamSum):
         self._texts: dict[int, Pieces] = {}  # Growing texts, keyed by index.
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
         self.is_last = False
         event = read_event(data) if value is None else value
         if type(event) is not dict or self._ended:
@@ -283,7 +283,9 @@ class MessageSum(StreamSum):
                 self._output_told = True
 
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Return the text of an event and the pieces it was appended to, or None, as
+        :meth:`.StreamSum.appended`.
+        """
         delta = value.get("delta") if type(value) is dict else None
         if type(delta) is not dict or value.get("type") != "content_block_delta" or self._ended:
             return None
@@ -314,7 +316,7 @@ class MessageSum(StreamSum):
 
     @property
     def usage(self) -> Usage | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """The usage reported so far; once ``ended``, that of the whole answer or None."""
         if self.ended:
             return facts(self.answer()).usage
         if self._usage is None:

@@ -240,7 +240,7 @@ class ResponseSum(StreamSum):
         self._unreadable: list[Any] = []
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
         self.is_last = False
         event = read_event(data) if value is None else value
         if type(event) is not dict or self._ended:
@@ -436,7 +436,7 @@ class ResponseSum(StreamSum):
         return found + self._unreadable
 
     def answer(self) -> dict[str, Any]:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Return the answer so far, also after the stream broke off."""
         if self.ended:
             return self._response
         answer = dict(self._response)

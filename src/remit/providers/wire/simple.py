@@ -93,7 +93,7 @@ class EventSum(StreamSum):
         self._text: list[str] = []
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
         self.is_last = False
         event = read_event(data) if value is None else value
         if type(event) is not dict:
@@ -135,7 +135,7 @@ class EventSum(StreamSum):
                 answer[key] = value
 
     def answer(self) -> dict[str, Any]:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Return the answer so far, also after the stream broke off."""
         answer = dict(self._answer)
         if self._text:
             answer.setdefault("text", "".join(self._text))

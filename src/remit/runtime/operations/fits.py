@@ -182,12 +182,16 @@ def propose_abilities(
 ) -> dict[str, Any]:  # fmt: skip
     """Propose the models' abilities by their grades, so that routes choose the best graded model.
 
+    The proposal is recorded, and its archive written; nothing is installed.
+
     Returns:
         The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
 
     Raises:
         InvalidInputError: too few prompts have graded answers of all models.
-        ProposalError: the held-out prompts do not show that the change helps.
+        ProposalError: the held-out prompts do not show that the change helps, or evidence was
+            erased.
+        PackageError: another process holds the packages' lock, or the archive cannot be written.
         RemitError: no such route exists.
     """
     from remit.learning.proposals import Change, Learner

@@ -319,7 +319,9 @@ def score_prompt(
         ``rule_version_hash``.
 
     Raises:
-        RemitError: no such route exists, or the preference is unknown.
+        NotFoundError: no such route exists.
+        InvalidInputError: the preference is unknown, the task is not a name, or the key may use no
+            model of the route.
     """
     return root.router(caller).score_text(
         prompt, route=route_name, task=task, operator_preference=prefer,

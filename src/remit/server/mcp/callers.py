@@ -183,11 +183,14 @@ class TaskOwners:
     def sees(self, caller: Caller, record: ThoughtRecord) -> bool:
         """Return True if ``caller`` wrote a record or is unrestricted. Blocks.
 
-        A record that no longer exists is not seen.
+        A restricted caller does not see a record whose entry is archived or missing.
 
         Args:
             caller: the caller.
             record: the record.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if not caller.restricted:
             return True

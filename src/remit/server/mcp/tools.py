@@ -122,7 +122,7 @@ def rights_of(name: str) -> dict[str, Any]:
     """Return ``needs`` and ``writes`` of the operation that names a tool.
 
     Args:
-        name: id of the tool.
+        name: id of the tool; StopIteration is raised if no operation names it.
     """
     kind = next(kind for kind in all_operations() if name in kind.tools)
     return {"needs": kind.needs, "writes": kind.changes}
