@@ -55,6 +55,7 @@ class Batch(ABC):
         ENGINE_ERRORS: exceptions of the database engine; each subclass names its own.
         RECORD_SQL: SQL expression that reads the column ``record``.
         is_segment: True if the database is a segment, to which no entry is added.
+        cache: see :class:`~remit.ledger.store.Transaction`.
         seq: sequence number of the last entry, appended ones included; -1 in an empty ledger.
         entry_hash: hash of that entry, or the empty string.
         last_timestamp: timestamp of that entry, or the empty string.
@@ -70,6 +71,7 @@ class Batch(ABC):
     def __init__(self, content_keys: frozenset[str], compress_above: int) -> None:
         self._content_keys = content_keys
         self.compress_above = compress_above
+        self.cache: dict[str, Any] = {}
         self._rows: Rows = defaultdict(list)
         # Stored values, and those stored by the next flush, by scope and digest.
         self._known: dict[Key, Known | None] = {}
@@ -90,6 +92,10 @@ class Batch(ABC):
         self.seq = -1 if seq is None else seq
         self.entry_hash, self.last_timestamp = entry_hash or "", timestamp or ""
         self._content_id, self._step_id = content_id or 0, step_id or 0
+
+    def head(self) -> tuple[int, str, str, int, int]:
+        """Return the first five values of :meth:`set_head` as of now."""
+        return self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id
 
     @property
     @abstractmethod
@@ -454,7 +460,8 @@ class Batch(ABC):
     def _do_apart(self, unit: Unit) -> Any:
         self.flush()
         self._stages.clear()  # The call may change rows that they have read.
-        before = (self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id)
+        self.cache.clear()
+        before = self.head()
         self._savepoint("SAVEPOINT")
         try:
             if unit.call is None:
@@ -480,6 +487,7 @@ class Batch(ABC):
                 )
                 result.__cause__ = error
             self._savepoint("RELEASE")
+        self.cache.clear()
         return result
 
     def flush(self) -> None:

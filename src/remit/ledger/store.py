@@ -52,7 +52,13 @@ class Transaction(Clock, Protocol):
     """An atomic change of the ledger's database: see :meth:`LedgerClient.transact`.
 
     All appended entries and executed statements commit together or not at all.
+
+    Attributes:
+        cache: rows that stages remember from the transaction before, by name. Empty if another
+            writer, a function of a transaction, or an error may have changed the rows since.
     """
+
+    cache: dict[str, Any]
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
         """Append an entry, prepared or not, and return the entry's id.
