@@ -129,8 +129,7 @@ class CallPath:
         Raises:
             LedgerError: an entry could not be written; recovery settles a call that was begun.
             LeaseLostError: the answer came after the call was settled as an orphan.
-            CancelledError: the caller was cancelled; what was begun is recorded. The decision of a
-                routed call is then recorded only if it was committed with an answer.
+            CancelledError: the caller was cancelled; what was begun is recorded with its decision.
         """
         response: PromptResponse | None = None
         try:
@@ -175,6 +174,10 @@ class CallPath:
         except NotYoursError as error:
             not_yours = Refusal("SESSION_NOT_YOURS", error.message)
             response = call.last or await self.refuse(call, not_yours)
+        except asyncio.CancelledError:
+            if call.choice is not None:
+                await call.choice.abandon()
+            raise
         finally:
             await self._close(call, response)
         if call.choice is not None and call.choice.is_routed:
@@ -262,8 +265,6 @@ class CallPath:
         """Record the refusal of a call that no model could be asked for, and return it.
 
         Args:
-            call: the call.
-            choice: its choice.
             refusals: the refusals of the models, in order.
             tried: the result of the model that was tried last.
 

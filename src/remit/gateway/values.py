@@ -270,6 +270,9 @@ class Choice:
         """Record the decision unless it was recorded with the answer; return the response."""
         return response
 
+    async def abandon(self) -> None:
+        """Record the decision of a cancelled request if one of its calls was recorded."""
+
     def close(self) -> None:
         """Release the held resources once all calls have ended."""
 

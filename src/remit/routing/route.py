@@ -15,6 +15,7 @@ from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import Ranking, rank
 from remit.routing.choice import RouteChoice, circuits_of
 from remit.routing.ensemble import ensemble
+from remit.routing.errors import FallbackChainExhaustedError
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
 from remit.routing.pipeline import pipeline
 from remit.routing.request import Asked, Prompt, asked_of
@@ -71,7 +72,7 @@ async def route(asked: Asked, options: RouteOptions) -> tuple[RouteResult, Route
         request, on_text=asked.on_text, sink=asked.sink, identity=asked.identity, choice=choice
     )
     if choice.answer is None:
-        raise choice.failure
+        raise FallbackChainExhaustedError(choice.failed, decision_id=choice.id)
     chosen, response = choice.answer
     result = RouteResult(
         model_id=chosen.model_id,
