@@ -34,8 +34,7 @@ _STEP = "SELECT step_id FROM message_steps WHERE content_id = ? AND step = ?"
 Known = tuple[int, str, bytes]
 """Content id, commitment and nonce of a stored value."""
 
-_Found = tuple[str, bytes, int, str, bytes]
-# Scope, digest, content id, commitment and nonce of a stored value.
+_Found = tuple[str, bytes, int, str, bytes]  # scope, digest, content id, commitment, nonce
 
 Rows = dict[str, list[tuple[Any, ...]]]
 """Collected rows, keyed by table."""
@@ -93,8 +92,7 @@ class Batch(ABC):
         self.entry_hash, self.last_timestamp = entry_hash or "", timestamp or ""
         self._content_id, self._step_id = content_id or 0, step_id or 0
 
-    def head(self) -> tuple[int, str, str, int, int]:
-        """Return the first five values of :meth:`set_head` as of now."""
+    def _head(self) -> tuple[int, str, str, int, int]:
         return self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id
 
     @property
@@ -461,7 +459,7 @@ class Batch(ABC):
         self.flush()
         self._stages.clear()  # The call may change rows that they have read.
         self.cache.clear()
-        before = self.head()
+        before = self._head()
         self._savepoint("SAVEPOINT")
         try:
             if unit.call is None:

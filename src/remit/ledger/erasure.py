@@ -19,7 +19,14 @@ from remit.ledger.record import erasure_digest, is_plain_text
 from remit.ledger.search import Run, TextIndex, quotable, quotes
 from remit.ledger.store import Execute, Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
-from remit.ledger.withdrawal import WITHDRAWN, erasable, feedback_on, session_of, withdrawn_from
+from remit.ledger.withdrawal import (
+    WITHDRAWN,
+    calls_in_flight,
+    erasable,
+    feedback_on,
+    session_of,
+    withdrawn_from,
+)
 
 # The content that a session shows, and the subjects of its entries.
 _BY_SESSION = """
@@ -75,7 +82,8 @@ class ErasureReport:
         values: number of erased content values; 0 for a withdrawal that found none.
         entries: number of entries that showed one of them first.
         sessions: sessions of the values, sorted; values outside sessions add none.
-        remainder: reason why erased bytes are still in the database's files; empty if none are.
+        remainder: reason why erased bytes are still in the database's files, and the number of
+            calls in flight that may record more content; empty if neither applies.
     """
 
     erasure_id: str
@@ -346,10 +354,12 @@ class Eraser:
                     "--event-type ERASURE` "
                     "lists all erasures.",
                 )
-            return self._erase_in(tx, sorted(ids[0]), None if dry_run else entry, found)
+            report = self._erase_in(tx, sorted(ids[0]), None if dry_run else entry, found)
+            return replace(report, remainder=calls_in_flight(tx, entry.metadata))
 
         report: ErasureReport = self._run(call)
-        return report if dry_run else replace(report, remainder=self._store.compact())
+        copies = "" if dry_run else self._store.compact()
+        return replace(report, remainder=f"{copies} {report.remainder}".strip())
 
     def _erase_in(
         self, tx: Any, ids: list[int], entry: LedgerEntry | None, segments: list[_Found]
@@ -362,10 +372,8 @@ class Eraser:
         entries = sum(one.entries for one in found)
         if entry is None:
             return ErasureReport("", len(commitments), entries, sessions)
-        entry.metadata |= {
-            "erased_count": len(commitments),
-            "erased_hash": erasure_digest(commitments),
-        }
+        entry.metadata["erased_count"] = len(commitments)
+        entry.metadata["erased_hash"] = erasure_digest(commitments)
         erasure_id = tx.append(entry)
         seq = parse_entry_id(erasure_id)
         tx.execute_many(

@@ -177,7 +177,7 @@ class SqliteBatch(Batch):
 
     def note_head(self) -> None:
         """Note the present head in the cache, for the next transaction."""
-        self.cache["head"] = self._version, self.head(), self.layout
+        self.cache["head"] = self._version, self._head(), self.layout
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:  # Nearly all statements end here; the rest costs a call.
