@@ -308,11 +308,8 @@ class Eraser:
                 "(SELECT min(s.seq) FROM shown_contents AS s WHERE s.content_id = c.content_id) "
                 f"WHERE e.timestamp < ? AND {condition}"
             )
-            metadata = {
-                "target": "retention",
-                "erased_event_type": event_type,
-                "retention_days": days,
-            }
+            metadata = {"target": "retention", "erased_event_type": event_type}
+            metadata["retention_days"] = days
             entry = _entry(metadata, f"Retention of {event_type}: {days:g} days", requested_by)
             with contextlib.suppress(ErasureError):  # nothing is that old
                 reports.append(
