@@ -135,7 +135,7 @@ async def test_a_stage_remembers_until_others_may_have_changed_its_rows(tmp_path
 
     async def others() -> None:
         with LedgerClient(path) as other:
-            other.append(_entry(prompt="another client's"))
+            other.write(_entry(prompt="another client's"))
 
     with LedgerClient(path) as client:
         await client.step(_Counter, "before")
