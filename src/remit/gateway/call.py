@@ -120,8 +120,7 @@ class CallPath:
         key of a call that fails is released, and the choice is closed. The observers get a report.
 
         Args:
-            call: the call. Its ``choice`` is set if the models were chosen before, as for a part of
-                a routed request; else they are chosen here.
+            call: the call. Its ``choice`` is made here unless it is set, as for part of a route.
 
         Returns:
             The response; of a call that failed or was refused, with an error code.
@@ -146,7 +145,7 @@ class CallPath:
 
             # 3. Attempt: ask each model until one answers, or none may follow.
             refusals: tuple[Refusal, ...] = ()
-            tried = Tried(None)
+            tried = _UNTRIED
             for model in () if parts is not None else choice.models:
                 tried = await self._ask(call, choice, model)
                 if (refusal := tried.refusal) is None:
@@ -491,6 +490,7 @@ class CallPath:
 
 
 _SUCCESS = RouteOutcome.SUCCESS
+_UNTRIED = Tried(None)
 
 
 async def _cancel(tasks: Iterable[asyncio.Future[PromptResponse]], *reason: Any) -> None:

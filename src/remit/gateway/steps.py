@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
@@ -164,7 +164,7 @@ class FinishCall(Struct):
     is_gone: bool = False
 
 
-class FinishedCall(NamedTuple):
+class FinishedCall(Struct, frozen=True):
     """The result of a :class:`FinishCall`.
 
     Attributes:

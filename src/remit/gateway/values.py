@@ -462,7 +462,7 @@ class Attempt(Struct):
     cached: CachedAnswer | None = None
 
 
-class Tried(NamedTuple):
+class Tried(Struct, frozen=True):
     """The result of asking one model.
 
     Attributes:

@@ -92,9 +92,6 @@ class Batch(ABC):
         self.entry_hash, self.last_timestamp = entry_hash or "", timestamp or ""
         self._content_id, self._step_id = content_id or 0, step_id or 0
 
-    def _head(self) -> tuple[int, str, str, int, int]:
-        return self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id
-
     @property
     @abstractmethod
     def now_ms(self) -> int:
@@ -459,7 +456,7 @@ class Batch(ABC):
         self.flush()
         self._stages.clear()  # The call may change rows that they have read.
         self.cache.clear()
-        before = self._head()
+        before = (self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id)
         self._savepoint("SAVEPOINT")
         try:
             if unit.call is None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import lost
@@ -143,8 +145,7 @@ StageOpener = Callable[[Transaction, Sequence[Any]], Stage]
 one method of several objects, each stage writes before the next one reads."""
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(Struct):
     """A piece of work for the writer: entries, a ``call``, or a ``step``.
 
     Attributes:

@@ -177,7 +177,8 @@ class SqliteBatch(Batch):
 
     def note_head(self) -> None:
         """Note the present head in the cache, for the next transaction."""
-        self.cache["head"] = self._version, self._head(), self.layout
+        head = (self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id)
+        self.cache["head"] = self._version, head, self.layout
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:  # Nearly all statements end here; the rest costs a call.
