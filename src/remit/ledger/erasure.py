@@ -308,7 +308,7 @@ class Eraser:
                 "(SELECT min(s.seq) FROM shown_contents AS s WHERE s.content_id = c.content_id) "
                 f"WHERE e.timestamp < ? AND {condition}"
             )
-            metadata = {"target": "retention", "erased_event_type": event_type}
+            metadata: dict[str, Any] = {"target": "retention", "erased_event_type": event_type}
             metadata["retention_days"] = days
             entry = _entry(metadata, f"Retention of {event_type}: {days:g} days", requested_by)
             with contextlib.suppress(ErasureError):  # nothing is that old
