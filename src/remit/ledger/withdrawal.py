@@ -63,7 +63,7 @@ def calls_in_flight(tx: Transaction, erased: Mapping[str, Any]) -> str:
     if not session_id and erased["target"] != "subject":
         return ""
     ((calls,),) = tx.execute(_IN_FLIGHT, (session_id,))
-    said = f"Calls in flight: {calls}. They may record more content: erase again when they ended."
+    said = f"Calls in flight: {calls}. They may record more: repeat this when they have ended."
     return said if calls else ""
 
 
