@@ -149,11 +149,6 @@ class RouteChoice(_Routed):
         return sum((response.cost_incurred for response in self.responses), 0.0)
 
     @property
-    def tried(self) -> int:
-        """Number of models that were called."""
-        return models_of(self.made)
-
-    @property
     def entry_id(self) -> str:
         """The ledger entry of the decision; empty if it was not recorded."""
         return self.emitted.entry_id if isinstance(self.emitted, ThoughtRecord) else ""

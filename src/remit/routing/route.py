@@ -13,7 +13,7 @@ from remit.kernel.exchange import PromptResponse
 from remit.kernel.loops import blocking
 from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import Ranking, rank
-from remit.routing.choice import RouteChoice, circuits_of
+from remit.routing.choice import RouteChoice, circuits_of, models_of
 from remit.routing.ensemble import ensemble
 from remit.routing.errors import FallbackChainExhaustedError
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
@@ -78,7 +78,7 @@ async def route(asked: Asked, options: RouteOptions) -> tuple[RouteResult, Route
         model_id=chosen.model_id,
         response=replace(response, decision_entry_id=""),  # an emitter changes no result
         scores=choice.ranking.scores,
-        fallback_attempts=max(0, choice.tried - 1),
+        fallback_attempts=max(0, models_of(choice.made) - 1),
         latency_ms=round((time.perf_counter() - started) * 1000, 3),
         cost_usd=choice.cost_usd,
         decision_id=choice.id,
