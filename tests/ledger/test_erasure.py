@@ -56,6 +56,29 @@ def test_a_sentence_is_found_before_and_not_after(place: tuple[str, Path], how: 
     assert files_hold(directory, SECRET) == []
 
 
+@pytest.mark.parametrize("how", ["entry", "session", "other session", "subject"])
+def test_calls_in_flight_that_an_erasure_does_not_reach_are_stated(
+    place: tuple[str, Path], how: str
+) -> None:
+    in_flight = (
+        "INSERT INTO in_flight (dispatch_entry_id, owner, lease_until_ms, session_id, "
+        "work_order_id, agent_id, contract_id, reserved_tokens) VALUES (?, '', 0, ?, '', '', '', 0)"
+    )
+    with LedgerClient(place[0]) as client:
+        entry_id = _say(client, "SES-SECRET", SECRET)
+        other = "SES-OTHER" if how == "other session" else "SES-SECRET"
+        rows = [(f"LED-{number}", other) for number in range(2)]
+        client.transact(lambda tx: tx.execute_many(in_flight, rows))
+        report = client.erase(
+            entry_id if how == "entry" else None,
+            session_id="SES-SECRET" if "session" in how else None,
+            subject_id="person-7" if how == "subject" else None,
+            reason="request 4711",
+        )
+        stated = report.remainder.startswith("Calls in flight: 2.")
+        assert stated == (how in ("session", "subject"))
+
+
 def test_other_sessions_keep_their_own_copies(place: tuple[str, Path]) -> None:
     target, directory = place
     with LedgerClient(target) as client:

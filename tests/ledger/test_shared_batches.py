@@ -108,6 +108,48 @@ async def test_rows_that_a_stage_cannot_write_fail_their_own_step(ledger: Ledger
     assert ledger.verify().verified
 
 
+class _Counter:
+    """A stage that remembers its steps from one transaction to the next."""
+
+    def __init__(self, tx: Transaction, steps: Sequence[str]) -> None:
+        self._steps: list[str] = tx.cache.setdefault("steps", [])
+
+    def do(self, step: str) -> list[str]:
+        self._steps.append(step)
+        return [*self._steps]
+
+    def write(self) -> None:
+        pass
+
+
+async def test_a_stage_remembers_until_others_may_have_changed_its_rows(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger.db")
+
+    async def fails() -> None:
+        await client.step(_Refused, "two")
+        with pytest.raises(LedgerWriteError):
+            await client.step(_Refused, "two")
+
+    async def calls() -> None:
+        await client.submit(lambda tx: tx.execute("SELECT 1"))
+
+    async def others() -> None:
+        with LedgerClient(path) as other:
+            other.write(_entry(prompt="another client's"))
+
+    with LedgerClient(path) as client:
+        await client.step(_Counter, "before")
+        for change in (fails, calls, others):
+            assert len(await client.step(_Counter, "known")) > 1
+            await client.submit([_entry(prompt=change.__name__)])
+            assert len(await client.step(_Counter, "still known")) > 2
+            await change()
+            assert await client.step(_Counter, "anew") == ["anew"]
+        assert client.verify().verified
+        prompts = [one.metadata.get("prompt") for one in client.query()]
+        assert prompts == ["fails", "calls", "others", "another client's"]
+
+
 async def test_an_id_too_long_for_an_index_is_its_own_writers_error(ledger: LedgerClient) -> None:
     first, middle, last = await _between(ledger, [_entry(os.urandom(9_000).hex())])
     assert [first, last[0][:4]] == [["LED-00000000"], "LED-"]

@@ -203,7 +203,7 @@ def test_a_small_budget_leads_to_a_cheaper_model(ledger: LedgerClient, upstream:
 
 
 @pytest.mark.parametrize(("mode", "asked"), [("single", 1), ("ensemble", 2)])
-def test_a_caller_that_goes_away_leaves_whole_pairs_and_no_decision(
+def test_a_caller_that_goes_away_leaves_whole_pairs_and_their_decision(
     ledger: LedgerClient, upstream: Upstream, mode: Any, asked: int
 ) -> None:
     models = (candidate("a", 90, "delay=60"), candidate("b", 10, "delay=60"))
@@ -220,8 +220,14 @@ def test_a_caller_that_goes_away_leaves_whole_pairs_and_no_decision(
                 await provider.aclose()  # type: ignore[union-attr]
 
     asyncio.run(cut())
-    assert ledger.count_by_event() == {"DISPATCH": asked, "EXCHANGE": asked}
+    assert ledger.count_by_event() == {"DISPATCH": asked, "EXCHANGE": asked, "THOUGHT_RECORD": 1}
     assert ledger.orphans() == []
+    exchanges = ledger.read_by_event_type("EXCHANGE")
+    (decided,) = ledger.read_by_event_type("THOUGHT_RECORD")
+    assert {one.metadata["decision_id"] for one in exchanges} == {decided.metadata["decision_id"]}
+    attempts = decided.metadata["attempts"]
+    assert sorted(one["exchange_entry_id"] for one in attempts) == [one.id for one in exchanges]
+    assert {one["error_code"] for one in attempts} == {"CANCELLED"}
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", "\ud800 half", [], [{"role": "user"}], [7]])

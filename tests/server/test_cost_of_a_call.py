@@ -31,14 +31,14 @@ ROOM = 1.04
 # Two calls of each make the context that carries its session and person.
 # One row and two objects of each are the usage that is added up with its entry.
 LIMITS = {
-    "call": Counts(loop=197, ledger=141, objects=205, json=7, statements=22, rows=14, commits=2),
+    "call": Counts(loop=192, ledger=129, objects=203, json=7, statements=19, rows=14, commits=2),
     "call in a work order": Counts(
-        loop=200, ledger=158, objects=206, json=7, statements=23, rows=14, commits=2
+        loop=194, ledger=146, objects=204, json=7, statements=20, rows=14, commits=2
     ),
     "routed call": Counts(
-        loop=284, ledger=246, objects=269, json=19, statements=26, rows=26, commits=2
+        loop=282, ledger=232, objects=269, json=19, statements=23, rows=26, commits=2
     ),
-    "stream": Counts(loop=399, ledger=154, objects=370, json=17, statements=23, rows=16, commits=2),
+    "stream": Counts(loop=396, ledger=142, objects=366, json=17, statements=20, rows=16, commits=2),
     "chunk of a stream": Counts(
         loop=14, ledger=4, objects=12, json=1, statements=0, rows=0, commits=0
     ),

@@ -120,8 +120,7 @@ class CallPath:
         key of a call that fails is released, and the choice is closed. The observers get a report.
 
         Args:
-            call: the call. Its ``choice`` is set if the models were chosen before, as for a part of
-                a routed request; else they are chosen here.
+            call: the call. Its ``choice`` is made here unless it is set, as for part of a route.
 
         Returns:
             The response; of a call that failed or was refused, with an error code.
@@ -129,8 +128,7 @@ class CallPath:
         Raises:
             LedgerError: an entry could not be written; recovery settles a call that was begun.
             LeaseLostError: the answer came after the call was settled as an orphan.
-            CancelledError: the caller was cancelled; what was begun is recorded. The decision of a
-                routed call is then recorded only if it was committed with an answer.
+            CancelledError: the caller was cancelled; what was begun is recorded with its decision.
         """
         response: PromptResponse | None = None
         try:
@@ -147,7 +145,7 @@ class CallPath:
 
             # 3. Attempt: ask each model until one answers, or none may follow.
             refusals: tuple[Refusal, ...] = ()
-            tried = Tried(None)
+            tried = _UNTRIED
             for model in () if parts is not None else choice.models:
                 tried = await self._ask(call, choice, model)
                 if (refusal := tried.refusal) is None:
@@ -175,6 +173,10 @@ class CallPath:
         except NotYoursError as error:
             not_yours = Refusal("SESSION_NOT_YOURS", error.message)
             response = call.last or await self.refuse(call, not_yours)
+        except asyncio.CancelledError:
+            if call.choice is not None:
+                await call.choice.abandon()
+            raise
         finally:
             await self._close(call, response)
         if call.choice is not None and call.choice.is_routed:
@@ -262,8 +264,6 @@ class CallPath:
         """Record the refusal of a call that no model could be asked for, and return it.
 
         Args:
-            call: the call.
-            choice: its choice.
             refusals: the refusals of the models, in order.
             tried: the result of the model that was tried last.
 
@@ -490,6 +490,7 @@ class CallPath:
 
 
 _SUCCESS = RouteOutcome.SUCCESS
+_UNTRIED = Tried(None)
 
 
 async def _cancel(tasks: Iterable[asyncio.Future[PromptResponse]], *reason: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
@@ -163,7 +163,7 @@ class FinishCall(Struct):
     is_gone: bool = False
 
 
-class FinishedCall(NamedTuple):
+class FinishedCall(Struct, frozen=True):
     """The result of a :class:`FinishCall`.
 
     Attributes:
@@ -250,13 +250,15 @@ class Calls:
             elif isinstance(step, Ownership):
                 named.append(step)
         # All is asked before anything is looked at.
-        there = select_in(tx, _FIND, ends) if ends else ()
+        self._in_flight: set[str] = tx.cache.setdefault("in_flight", set())
+        unknown = [end for end in ends if end not in self._in_flight]
+        there = select_in(tx, _FIND, unknown) if unknown else ()
         claims = select_in(tx, _FIND_CLAIMS, list(self._claims)) if self._claims else ()
         self._known, self._sessions = known, Sessions(tx, known) if named else None
         note_sessions = self._sessions.ask(named) if self._sessions is not None else None
         if charging:
             accounts.load(scopes, bounds)
-        self._there = set(there)
+        self._in_flight.update(*there)
         if claims:
             self._note_claims(claims)
         if note_sessions is not None:
@@ -326,6 +328,7 @@ class Calls:
             raise
         until = self._tx.now_ms + step.lease_ms
         step.out = dispatch_id
+        self._in_flight.add(dispatch_id)
         self._renewal.began(dispatch_id, step.lease_ms)
         session_id, work_order_id, agent_id, contract_id, key_id = step.attribution
         self._begun.append(
@@ -349,7 +352,7 @@ class Calls:
     def _finish(self, step: FinishCall) -> FinishedCall:
         dispatch_id = step.dispatch_entry_id
         row = (dispatch_id,)
-        if row not in self._there and (
+        if dispatch_id not in self._in_flight and (
             row in self._ended or not list(select_in(self._tx, _FIND, row))
         ):
             raise LeaseLostError(
@@ -361,7 +364,7 @@ class Calls:
             step.is_gone = (step.cached.exchange_entry_id,) not in found
         exchange_id = self._tx.append(step.prepared[step.is_gone])
         timestamp = self._tx.last_timestamp
-        self._there.discard(row)
+        self._in_flight.discard(dispatch_id)
         self._ended.append(row)
         remaining = None
         if step.hold is not None and not step.keeps_hold:

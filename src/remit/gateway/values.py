@@ -270,6 +270,9 @@ class Choice:
         """Record the decision unless it was recorded with the answer; return the response."""
         return response
 
+    async def abandon(self) -> None:
+        """Record the decision of a cancelled request if one of its calls was recorded."""
+
     def close(self) -> None:
         """Release the held resources once all calls have ended."""
 
@@ -459,7 +462,7 @@ class Attempt(Struct):
     cached: CachedAnswer | None = None
 
 
-class Tried(NamedTuple):
+class Tried(Struct, frozen=True):
     """The result of asking one model.
 
     Attributes:

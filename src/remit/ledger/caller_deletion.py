@@ -8,7 +8,7 @@ calls share is erased together with the last of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -30,6 +30,7 @@ _ABOVE = """
     )
     SELECT DISTINCT s.content_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
     WHERE s.content_id IS NOT NULL"""
+_IN_FLIGHT = "SELECT count(*) FROM in_flight WHERE ? IN ('', session_id)"
 
 
 def session_of(tx: Transaction, seq: int) -> str:
@@ -44,6 +45,26 @@ def session_of(tx: Transaction, seq: int) -> str:
     """
     rows = tx.execute("SELECT session_id FROM entries WHERE seq = ?", (seq,))
     return str(rows[0][0] or "") if rows else ""
+
+
+def calls_in_flight(tx: Transaction, erased: Mapping[str, Any]) -> str:
+    """Return a sentence if calls in flight may record content of an erased session or person.
+
+    Empty without such calls. Each call may concern an erased person.
+
+    Args:
+        tx: the transaction.
+        erased: the metadata of the ``ERASURE``.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
+    """
+    session_id = erased.get("erased_session_id", "")
+    if not session_id and erased["target"] != "subject":
+        return ""
+    ((calls,),) = tx.execute(_IN_FLIGHT, (session_id,))
+    said = f"Calls in flight: {calls}. They may record more: repeat this when they have ended."
+    return said if calls else ""
 
 
 def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:

@@ -13,6 +13,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.archived_ranges import ARCHIVED
 from remit.ledger.caller_deletion import (
     WITHDRAWN,
+    calls_in_flight,
     erasable,
     feedback_on,
     session_of,
@@ -81,7 +82,8 @@ class ErasureReport:
         values: number of erased content values; 0 for a withdrawal that found none.
         entries: number of entries that showed one of them first.
         sessions: sessions of the values, sorted; values outside sessions add none.
-        remainder: reason why erased bytes are still in the database's files; empty if none are.
+        remainder: reason why erased bytes are still in the database's files, and the number of
+            calls in flight that may record more content; empty if neither applies.
     """
 
     erasure_id: str
@@ -306,11 +308,8 @@ class Eraser:
                 "(SELECT min(s.seq) FROM shown_contents AS s WHERE s.content_id = c.content_id) "
                 f"WHERE e.timestamp < ? AND {condition}"
             )
-            metadata = {
-                "target": "retention",
-                "erased_event_type": event_type,
-                "retention_days": days,
-            }
+            metadata: dict[str, Any] = {"target": "retention", "erased_event_type": event_type}
+            metadata["retention_days"] = days
             entry = _entry(metadata, f"Retention of {event_type}: {days:g} days", requested_by)
             with contextlib.suppress(ErasureError):  # nothing is that old
                 reports.append(
@@ -352,10 +351,12 @@ class Eraser:
                     "--event-type ERASURE` "
                     "lists all erasures.",
                 )
-            return self._erase_in(tx, sorted(ids[0]), None if dry_run else entry, found)
+            report = self._erase_in(tx, sorted(ids[0]), None if dry_run else entry, found)
+            return replace(report, remainder=calls_in_flight(tx, entry.metadata))
 
         report: ErasureReport = self._run(call)
-        return report if dry_run else replace(report, remainder=self._store.compact())
+        copies = "" if dry_run else self._store.compact()
+        return replace(report, remainder=f"{copies} {report.remainder}".strip())
 
     def _erase_in(
         self, tx: Any, ids: list[int], entry: LedgerEntry | None, segments: list[_Found]
@@ -368,10 +369,8 @@ class Eraser:
         entries = sum(one.entries for one in found)
         if entry is None:
             return ErasureReport("", len(commitments), entries, sessions)
-        entry.metadata |= {
-            "erased_count": len(commitments),
-            "erased_hash": erasure_digest(commitments),
-        }
+        entry.metadata["erased_count"] = len(commitments)
+        entry.metadata["erased_hash"] = erasure_digest(commitments)
         erasure_id = tx.append(entry)
         seq = parse_entry_id(erasure_id)
         tx.execute_many(

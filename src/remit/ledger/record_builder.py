@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import orjson
+from msgspec import Struct
 
 from remit.kernel.canonical import (
     MAX_SAFE_INTEGER,
@@ -75,8 +75,7 @@ class Sealed(NamedTuple):
     record: bytes
 
 
-@dataclass(slots=True)
-class Prepared:
+class Prepared(Struct):
     """A checked and encoded entry without its place in the chain, used for a single append.
 
     Attributes:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.entry_reader import GREATEST, EntryRow, Reader, as_bytes, info_number
@@ -52,7 +54,13 @@ class Transaction(Clock, Protocol):
     """An atomic change of the ledger's database: see :meth:`LedgerClient.transact`.
 
     All appended entries and executed statements commit together or not at all.
+
+    Attributes:
+        cache: rows that stages remember from the transaction before, by name. Empty if another
+            writer, a function of a transaction, or an error may have changed the rows since.
     """
+
+    cache: dict[str, Any]
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
         """Append an entry, prepared or not, and return the entry's id.
@@ -137,8 +145,7 @@ StageOpener = Callable[[Transaction, Sequence[Any]], Stage]
 one method of several objects, each stage writes before the next one reads."""
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(Struct):
     """A piece of work for the writer: entries, a ``call``, or a ``step``.
 
     Attributes:

@@ -34,8 +34,7 @@ _STEP = "SELECT step_id FROM message_steps WHERE content_id = ? AND step = ?"
 Known = tuple[int, str, bytes]
 """Content id, commitment and nonce of a stored value."""
 
-_Found = tuple[str, bytes, int, str, bytes]
-# Scope, digest, content id, commitment and nonce of a stored value.
+_Found = tuple[str, bytes, int, str, bytes]  # scope, digest, content id, commitment, nonce
 
 Rows = dict[str, list[tuple[Any, ...]]]
 """Collected rows, keyed by table."""
@@ -55,6 +54,7 @@ class Batch(ABC):
         ENGINE_ERRORS: exceptions of the database engine; each subclass names its own.
         RECORD_SQL: SQL expression that reads the column ``record``.
         is_segment: True if the database is a segment, to which no entry is added.
+        cache: see :class:`~remit.ledger.store.Transaction`.
         seq: sequence number of the last entry, appended ones included; -1 in an empty ledger.
         entry_hash: hash of that entry, or the empty string.
         last_timestamp: timestamp of that entry, or the empty string.
@@ -70,6 +70,7 @@ class Batch(ABC):
     def __init__(self, content_keys: frozenset[str], compress_above: int) -> None:
         self._content_keys = content_keys
         self.compress_above = compress_above
+        self.cache: dict[str, Any] = {}
         self._rows: Rows = defaultdict(list)
         # Stored values, and those stored by the next flush, by scope and digest.
         self._known: dict[Key, Known | None] = {}
@@ -455,6 +456,7 @@ class Batch(ABC):
     def _do_apart(self, unit: Unit) -> Any:
         self.flush()
         self._stages.clear()  # The call may change rows that they have read.
+        self.cache.clear()
         before = (self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id)
         self._savepoint("SAVEPOINT")
         try:
@@ -481,6 +483,7 @@ class Batch(ABC):
                 )
                 result.__cause__ = error
             self._savepoint("RELEASE")
+        self.cache.clear()
         return result
 
     def flush(self) -> None:

@@ -27,7 +27,7 @@ from remit.routing.decision import (
     new_decision_id,
 )
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, ThoughtRecordEmitter, emit
-from remit.routing.errors import FallbackChainExhaustedError, RouteAttempt, RoutingError
+from remit.routing.errors import RouteAttempt, RoutingError
 from remit.routing.exploration import Drawn
 from remit.routing.options import RouteOptions
 from remit.routing.request import Asked, as_it_came
@@ -147,16 +147,6 @@ class RouteChoice(_Routed):
     def cost_usd(self) -> float:
         """Cost of all calls in US dollars."""
         return sum((response.cost_incurred for response in self.responses), 0.0)
-
-    @property
-    def tried(self) -> int:
-        """Number of models that were called."""
-        return models_of(self.made)
-
-    @property
-    def failure(self) -> FallbackChainExhaustedError:
-        """The error of a request that no model answered."""
-        return FallbackChainExhaustedError(self.failed, decision_id=self.id)
 
     @property
     def entry_id(self) -> str:
@@ -298,6 +288,11 @@ class RouteChoice(_Routed):
             self.answer = self.answer[0], response
         response.decision_entry_id = self.entry_id
         return response
+
+    async def abandon(self) -> None:
+        """Emit the decision of a cancelled request if one of its calls was recorded."""
+        if self.responses:
+            await self.ended(self.responses[-1])
 
     def close(self) -> None:
         """Release the upper bound that the draw holds."""

@@ -13,8 +13,9 @@ from remit.kernel.exchange import PromptResponse
 from remit.kernel.loops import blocking
 from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import Ranking, rank
-from remit.routing.choice import RouteChoice, circuits_of
+from remit.routing.choice import RouteChoice, circuits_of, models_of
 from remit.routing.ensemble import ensemble
+from remit.routing.errors import FallbackChainExhaustedError
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
 from remit.routing.pipeline import pipeline
 from remit.routing.request import Asked, Prompt, asked_of
@@ -71,13 +72,13 @@ async def route(asked: Asked, options: RouteOptions) -> tuple[RouteResult, Route
         request, on_text=asked.on_text, sink=asked.sink, identity=asked.identity, choice=choice
     )
     if choice.answer is None:
-        raise choice.failure
+        raise FallbackChainExhaustedError(choice.failed, decision_id=choice.id)
     chosen, response = choice.answer
     result = RouteResult(
         model_id=chosen.model_id,
         response=replace(response, decision_entry_id=""),  # an emitter changes no result
         scores=choice.ranking.scores,
-        fallback_attempts=max(0, choice.tried - 1),
+        fallback_attempts=max(0, models_of(choice.made) - 1),
         latency_ms=round((time.perf_counter() - started) * 1000, 3),
         cost_usd=choice.cost_usd,
         decision_id=choice.id,

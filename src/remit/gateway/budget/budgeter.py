@@ -65,7 +65,10 @@ class TokenBudgeter:
         Args:
             tx: the transaction, in which the accounts are read and written.
         """
-        return Accounts(tx.ask, tx, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced)
+        return Accounts(
+            tx.ask, tx, tx.execute_many, tx.append,
+            allow_unpriced=self._allow_unpriced, cache=tx.cache,
+        )  # fmt: skip
 
     def allocate(
         self,

@@ -33,6 +33,7 @@ _FIND = (
 )
 _NO_BOUND = "", ""
 _MAX_ROWS = 256
+_MAX_LOADED = 4096  # accounts and bounds in a cache
 
 _Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 _ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], None]
@@ -58,6 +59,7 @@ class Accounts:
         execute_many: runs a statement for many rows; None for read-only accounts.
         append: appends an entry, for new windows; None to append none.
         allow_unpriced: let models without a price pass a limit in US dollars.
+        cache: the transaction's cache, in which accounts stay loaded; None for none.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Accounts:
         append: _Append | None = None,
         *,
         allow_unpriced: bool = False,
+        cache: dict[str, Any] | None = None,
     ) -> None:
         self._clock = clock
         self._now_s = 0
@@ -75,9 +78,14 @@ class Accounts:
         self._execute_many = execute_many
         self._append = append
         self._allow_unpriced = allow_unpriced
-        self._accounts: dict[str, Account | None] = {}
+        loaded = None if cache is None else cache.get("accounts")
+        if loaded is None or len(loaded[0]) + len(loaded[1]) > _MAX_LOADED:
+            loaded = {}, {}
+            if cache is not None:
+                cache["accounts"] = loaded
+        self._accounts: dict[str, Account | None] = loaded[0]
+        self._percents: dict[tuple[str, ...], int] = loaded[1]  # raised, as `bound_of` names them
         self._changed: dict[str, Account] = {}
-        self._percents: dict[tuple[str, ...], int] = {}  # raised bounds, as `bound_of` names them
         self._to_raise: list[tuple[str, str, int]] = []
 
     def load(self, scopes: Iterable[str], bounds: Iterable[tuple[str, ...]] = ()) -> None:
@@ -93,15 +101,11 @@ class Accounts:
             LedgerError: the query fails.
         """
         accounts, percents = self._accounts, self._percents
-        missing = dict.fromkeys(scopes)
-        for key in accounts.keys() & missing.keys():
-            del missing[key]
-        unread: dict[tuple[str, str], tuple[str, ...]] = {}
-        for bound in bounds:
-            if bound not in percents:
-                percents[bound] = 100
-                unread[row_of(bound)] = bound
-        accounts |= missing
+        missing: dict[str, Account | None] = {
+            scope: None for scope in scopes if scope not in accounts
+        }
+        unread = {row_of(bound): bound for bound in bounds if bound not in percents}
+        raised = dict.fromkeys(unread.values(), 100)
         wanted: list[tuple[str, ...]] = []
         for scope, name in zip_longest(missing, unread):
             wanted.append((scope or "", *(name or _NO_BOUND)))
@@ -115,9 +119,11 @@ class Accounts:
                 sql, [*chain.from_iterable(part)]
             ):
                 if row[0] is not None:
-                    accounts[row[0]] = Account(row)
+                    missing[row[0]] = Account(row)
                 if percent is not None:
-                    percents[unread[(provider_id, model_id)]] = percent
+                    raised[unread[(provider_id, model_id)]] = percent
+        accounts |= missing
+        percents |= raised
 
     def _percent(self, bound: tuple[str, ...] | None) -> int:
         """Return the percentage to which earlier bills raised a bound; 100 if none did."""

@@ -83,6 +83,7 @@ class SqliteStore(Store):
         self._compress_above = compress_above
         self._timeout = lock_timeout_s
         self._closed = False
+        self._cache: dict[str, Any] = {}
         try:
             if create:
                 create_if_absent(path)
@@ -154,8 +155,9 @@ class SqliteStore(Store):
                 self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
             batch = SqliteBatch(
-                writer, self._content_keys, self._compress_above, self._clock, self.seen[0]
-            )
+                writer, self._content_keys, self._compress_above, self._clock, self.seen[0],
+                self._cache,
+            )  # fmt: skip
             batch.is_segment = self.segment is not None
             if batch.layout != LAYOUT_VERSION:
                 raise LedgerLayoutError(str(self._path), batch.layout, LAYOUT_VERSION)
@@ -167,7 +169,10 @@ class SqliteStore(Store):
                 results.append(batch.do(unit))
             batch.flush()
             writer.execute("COMMIT")
+            if self._cache:  # No function of a transaction ran.
+                batch.note_head()
         except BaseException as error:
+            self._cache.clear()
             if isinstance(error, LedgerRollbackError):
                 self._miss()
             if isinstance(error, LedgerLayoutError):

@@ -69,8 +69,8 @@ def erase(
 
     Returns:
         ``erased`` (True if it was done), ``erasure_id`` (None without --yes), the numbers of
-        ``values`` and ``entries``, the ``sessions``, and ``remainder``: the reason why bytes
-        remain in the database files, or None.
+        ``values`` and ``entries``, the ``sessions``, and ``remainder``: the reason why bytes remain
+        in the database files, and the calls in flight that may record more content; or None.
 
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.
