@@ -184,14 +184,15 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
             say_list(lines, most)
     else:
         answer = found if isinstance(found, Answer) else Answer(
-            found, request.lines(found), request.has_failed(found)
+            found, has_failed=request.has_failed(found)
         )  # fmt: skip
         if as_json and isinstance(answer.value, Feed):
             items = (item for _, item in answer.value.read(None, None))
             print_json_list(member, items, answer.value.rest)
         elif as_json:
             emit(True, answer.value, ())
-        for line in () if as_json else answer.lines:
+        lines = request.lines(answer.value) if answer.lines is None else answer.lines
+        for line in () if as_json else lines:
             if isinstance(line, Table):
                 rows = table(line.heads, line.rows, indent=line.indent)
                 before = " " * line.indent

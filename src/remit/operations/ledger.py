@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
-from remit.kernel.words import count, cut
+from remit.kernel.words import cut
 from remit.operations.entry_tools import QUERY_LEDGER, QUERY_LEDGER_FULL
 from remit.operations.files import archives, io_errors
-from remit.operations.operation import Answer, Document, Feed, Note, field, limit, verb
+from remit.operations.operation import Document, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import facts
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient, LedgerEntry
@@ -179,19 +180,10 @@ def tail_ledger(
     return Feed(read, is_endless=follow)
 
 
-def _show_entry_lines(found: LedgerEntry) -> Iterator[str]:
-    """Yield each field, then the metadata."""
-    for key, value in found.to_dict().items():
-        if key != "metadata":
-            yield f"{key}: {value}"
-    for key, value in found.metadata.items():
-        yield f"  {key}: {value}"
-
-
 @verb(
     "ledger show", "GET /ledger/entries/{entry_id}", summary="One entry", result="EntryShape",
     endpoint="entry", instead_of_json=("record", "body", "answer"),
-    lines=_show_entry_lines,
+    lines=lambda found: facts(found.to_dict()),
 )  # fmt: skip
 def show_entry(
     root: RootPort, caller: Caller, *,
@@ -318,16 +310,11 @@ def write_receipt(
     return _as_json(made[numbers[name] - 1] if kind == "entry" else made)
 
 
-def _check_proof_lines(found: dict[str, Any], key: str | None) -> Iterator[str]:
-    """Yield the verdict, and a note on a key that was not given."""
-    yield (f"verified: the record is entry {found['entry_id']} of {found['origin']}, "
-           f"by a checkpoint of {found['size']} entries")  # fmt: skip
-    if key is None:
-        yield Note("The key is that of this root. Pass the key that you have from another "
-                   "source with --key.")  # fmt: skip
-
-
-@verb("ledger check-proof")
+@verb(
+    "ledger check-proof",
+    prints="verified: the record is entry {entry_id} of {origin}, by a checkpoint of {size} "
+    "entries",
+)  # fmt: skip
 def check_proof(
     root: RootPort, caller: Caller, *,
     proof: Path = field("File of the proof.", flag=""),
@@ -335,7 +322,7 @@ def check_proof(
     key: str | None = field(
         "Verifier key of the log (default: the key of this root).", None, metavar="VKEY"
     ),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Check a proof of `remit ledger prove` against the record of its entry.
 
     With --key, no root is needed. Get the key from a source that the operator cannot change.
@@ -356,7 +343,10 @@ def check_proof(
     checkpoint = stated.verify(_bytes_of(record), tlog.VerifierKey.parse(known))
     found = {"verified": True, "entry_id": f"LED-{stated.index:08x}", "index": stated.index,
              "origin": checkpoint.origin, "size": checkpoint.size, "key": known}  # fmt: skip
-    return Answer(found, _check_proof_lines(found, key))
+    if key is None:
+        root.note("The key is that of this root. Pass the key that you have from another source "
+                  "with --key.")  # fmt: skip
+    return found
 
 
 @verb(
@@ -453,18 +443,8 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
     return f"{key}\n"
 
 
-def _count_entries_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the number of all entries, then the event types, the most frequent first."""
-    yield f"{count(found['entries'], 'entry')} in {found['location']}"
-    if found["archived"]:
-        yield f"  {found['archived']:>8}  of them archived"
-    for name, number in sorted(found["events"].items(), key=lambda one: (-one[1], one[0])):
-        yield f"  {number:>8}  {name}"
-
-
 @verb(
     "ledger stats", "GET /ledger/stats", summary="Number of entries", result="Stats",
-    lines=_count_entries_lines,
 )  # fmt: skip
 def count_entries(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Count entries by event type."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError, nearest
 from remit.operations.files import io_errors
-from remit.operations.operation import Answer, Feed, Note, feed_of, field, verb
+from remit.operations.operation import Answer, Feed, feed_of, field, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.packages import RootPrices
@@ -129,14 +130,7 @@ def list_prices(
     )
 
 
-def _show_price_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield each value of the price."""
-    for key, value in found["price"].items():
-        if value not in (None, "", {}):
-            yield f"{key}: {_text(value)}"
-
-
-@verb("price show", lines=_show_price_lines)
+@verb("price show")
 def show_price(
     root: RootPort, caller: Caller, *,
     model: str = field("Name of the model.", flag=""),

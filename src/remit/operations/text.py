@@ -1,0 +1,106 @@
+"""Results as lines for people: facts, tables and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_NOTHING: tuple[Any, ...] = ("", None, [], (), {})
+_LISTED = 20  # items of a list within a line
+_INTERVAL = ("value", "low", "high")
+
+
+class Note(str):
+    """A line of a command's output for people only, which goes to standard error."""
+
+
+class Drawn(str):
+    """A line of a command's output with colours, and with control characters written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table among the lines of a command.
+
+    Attributes:
+        heads: heads of the columns.
+        rows: the cells of each row.
+        limit: largest number of lines to print; None for all.
+        indent: number of spaces before each line.
+    """
+
+    heads: Sequence[str]
+    rows: Iterable[Sequence[str]]
+    limit: int | None = None
+    indent: int = 0
+
+
+def facts(found: Mapping[str, Any], *omitted: str, indent: int = 0) -> Iterator[str | Table]:
+    """Yield the lines of a JSON object, under the names of its members.
+
+    A member without a value is left out. A list of objects becomes a table; an object and a text of
+    several lines follow their name, indented.
+
+    Args:
+        found: the JSON object.
+        omitted: members to leave out.
+        indent: number of spaces before each line.
+    """
+    before = " " * indent
+    for name, value in found.items():
+        if name in omitted or value in _NOTHING:
+            continue
+        if isinstance(value, list | tuple) and not isinstance(value[0], str | int):
+            yield f"{before}{name}:"
+            yield table_of(value, indent=indent + 2)
+        elif isinstance(value, Mapping) and not _is_interval(value):
+            yield f"{before}{name}:"
+            yield from facts(value, indent=indent + 2)
+        elif isinstance(value, str) and "\n" in value:
+            yield from (f"{before}{name}:", *(f"{before}  {one}" for one in value.splitlines()))
+        else:
+            yield f"{before}{name}: {shown(value)}"
+
+
+def table_of(items: Iterable[Any], *members: str, indent: int = 0) -> Table:
+    """Return a table of objects.
+
+    Args:
+        items: JSON objects, or dataclasses.
+        members: names of the columns; by default all members that have a value in some row.
+        indent: number of spaces before each line.
+    """
+    rows = [one if isinstance(one, Mapping) else asdict(one) for one in items]
+    names = members or dict.fromkeys(
+        name for row in rows for name, one in row.items() if one not in _NOTHING
+    )
+    cells = [[shown(row.get(name)) for name in names] for row in rows]
+    return Table([*names], cells, indent=indent)
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as people read it.
+
+    Nothing is ``-``, a truth value ``yes`` or ``no``, and an estimate its value with the interval.
+    The values of lists and objects are separated by commas.
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".")
+    if isinstance(value, list | tuple):
+        more = [f"and {len(value) - _LISTED} more"] if len(value) > _LISTED else []
+        return ", ".join([*map(shown, value[:_LISTED]), *more]) or "-"
+    if isinstance(value, Mapping):
+        rest = [f"{name} {shown(one)}" for name, one in value.items()
+                if not (_is_interval(value) and name in _INTERVAL)]  # fmt: skip
+        if _is_interval(value):
+            estimate, low, high = (value[name] for name in _INTERVAL)
+            rest.insert(0, f"{estimate:+.4f} [{low:+.4f}, {high:+.4f}]")
+        return ", ".join(rest) or "-"
+    return "-" if value in _NOTHING else str(value)
+
+
+def _is_interval(value: Mapping[str, Any]) -> bool:
+    return all(isinstance(value.get(name), int | float) for name in _INTERVAL)
