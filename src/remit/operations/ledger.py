@@ -17,7 +17,6 @@ from remit.operations.entry_tools import QUERY_LEDGER, QUERY_LEDGER_FULL
 from remit.operations.files import archives, io_errors
 from remit.operations.operation import Document, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import facts
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient, LedgerEntry
@@ -180,10 +179,19 @@ def tail_ledger(
     return Feed(read, is_endless=follow)
 
 
+def _show_entry_lines(found: LedgerEntry) -> Iterator[str]:
+    """Yield each field, then the metadata."""
+    for key, value in found.to_dict().items():
+        if key != "metadata":
+            yield f"{key}: {value}"
+    for key, value in found.metadata.items():
+        yield f"  {key}: {value}"
+
+
 @verb(
     "ledger show", "GET /ledger/entries/{entry_id}", summary="One entry", result="EntryShape",
     endpoint="entry", instead_of_json=("record", "body", "answer"),
-    lines=lambda found: facts(found.to_dict()),
+    lines=_show_entry_lines,
 )  # fmt: skip
 def show_entry(
     root: RootPort, caller: Caller, *,

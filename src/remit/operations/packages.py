@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from remit.kernel.extensions import INDEX, load_extension
 from remit.operations.agent_tools import AgentTool, ToolCall
 from remit.operations.operation import Answer, field, verb
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import table_of
+from remit.operations.text import Table, table_of
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -24,12 +25,17 @@ _OF_PACKAGE = (
 )  # fmt: skip
 
 
+def _lines(found: dict[str, Any]) -> Iterator[Table]:
+    """Yield the table of the changed packages."""
+    yield table_of(found["packages"], "package_id", "version", "operation", "entry_id")
+
+
 def _approve() -> Any:
     return field("Approve the requested permissions; the approval is recorded.", False)
 
 
 def _declare_install(name: str, doc: str, *, only_upgrade: bool) -> None:
-    @verb(f"package {name}", repairs=True, changes=True, doc=doc)
+    @verb(f"package {name}", repairs=True, changes=True, doc=doc, lines=_lines)
     def install(
         root: RootPort, caller: Caller, *,
         archives: list[str] = field(
@@ -93,7 +99,7 @@ def remove_package(
     return {"removed": _plain(root.packages(caller).remove(package_id))}
 
 
-@verb("package rollback", changes=True, repairs=True)
+@verb("package rollback", changes=True, repairs=True, lines=_lines)
 def rollback_package(
     root: RootPort, caller: Caller, *,
     package_id: str = field("Id of the package.", flag=""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 _NOTHING: tuple[Any, ...] = ("", None, [], (), {})
@@ -51,7 +51,7 @@ def facts(found: Mapping[str, Any], *omitted: str, indent: int = 0) -> Iterator[
     for name, value in found.items():
         if name in omitted or value in _NOTHING:
             continue
-        if isinstance(value, list | tuple) and not isinstance(value[0], str | int):
+        if isinstance(value, list | tuple) and all(map(_is_object, value)):
             yield f"{before}{name}:"
             yield table_of(value, indent=indent + 2)
         elif isinstance(value, Mapping) and not _is_interval(value):
@@ -100,6 +100,10 @@ def shown(value: Any) -> str:
             rest.insert(0, f"{estimate:+.4f} [{low:+.4f}, {high:+.4f}]")
         return ", ".join(rest) or "-"
     return "-" if value in _NOTHING else str(value)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping) or is_dataclass(value)
 
 
 def _is_interval(value: Mapping[str, Any]) -> bool:

@@ -163,6 +163,10 @@ def import_ledger(
     ledger, verifier = root.ledger, VerifierKey.parse(key) if key else None
     report = ledger.import_jsonl(source, key=verifier, progress=root.progress("importing"))
     rebuild_state(ledger)
+    if report.unsigned_subjects:
+        root.note(f"The persons of {report.unsigned_subjects} values are not covered by a record "
+                  "or by the checkpoint. Compare them with the source before you erase by "
+                  "--subject.")  # fmt: skip
     return {
         "entries": report.entries, "contents": report.contents, "erased": report.erased,
         "checkpoint": report.checkpoint, "unsigned_subjects": report.unsigned_subjects,

@@ -214,7 +214,11 @@ def show_conversation(
     }  # fmt: skip
 
 
-@verb("session cancel", changes=True)
+@verb(
+    "session cancel", changes=True,
+    lines=lambda found: ["cancelled" if found["cancelled"] else "This session has no unfinished "
+                         "turn."],
+)  # fmt: skip
 def cancel_conversation(
     root: RootPort, caller: Caller, *, session_id: str = field("Id of the session.", flag="")
 ) -> dict[str, Any]:
