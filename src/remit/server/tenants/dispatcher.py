@@ -23,7 +23,7 @@ from remit.runtime.tenants import (
     tenant_names,
 )
 from remit.server import request
-from remit.server.app import App, repeat
+from remit.server.app import App
 from remit.server.guard import replayed
 from remit.server.refusals import HttpError
 from remit.server.replies import (
@@ -41,6 +41,7 @@ from remit.server.replies import (
 from remit.server.shares import Shares
 from remit.server.sockets import Options
 from remit.server.tenants.open_tenants import OpenTenant, OpenTenants
+from remit.server.upkeep import repeat
 from remit.server.websocket import WebSocket
 
 _POLL_S = 1.0  # Pause between checks for idle, moved and changed tenants.
