@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from remit.learning.proposals import Proposal, Proposals
 
 _REASON_CHARS = 60
+_STATE = "{proposal_id} {state} {decision}"
 _DECIDED = (
     "`remit learn show {proposal_id}` shows the state. Restart programs that have this root open "
     "after a new policy epoch; servers reload it themselves."
@@ -102,7 +103,7 @@ def _reason() -> Any:
 @verb(
     "learn adopt", "POST /learn/proposals/{proposal_id}/adopt", summary="Adopt a proposal",
     tag="learning", needs="adopt", form="ProposalAdoption", result="ProposalShape", fails=(409,),
-    then=_DECIDED,
+    prints=_STATE, then=_DECIDED,
 )  # fmt: skip
 def adopt_proposal(
     root: RootPort, caller: Caller, *,
@@ -154,7 +155,7 @@ def _declare_decision(name: str, method: str, summary: str, doc: str) -> None:
     @verb(
         f"learn {name}", f"POST /learn/proposals/{{proposal_id}}/{name}", summary=summary,
         tag="learning", needs="adopt", form="ProposalDecision", result="ProposalShape",
-        fails=(409,), then=_DECIDED, doc=doc,
+        fails=(409,), prints=_STATE, then=_DECIDED, doc=doc,
     )  # fmt: skip
     def decide(
         root: RootPort, caller: Caller, *, reason: str = _reason(), by: str | None = by(),

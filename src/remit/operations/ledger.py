@@ -319,21 +319,24 @@ def write_receipt(
 
 
 @verb(
-    "ledger check-proof",
+    "ledger check-proof", changes=True,
     prints="verified: the record is entry {entry_id} of {origin}, by a checkpoint of {size} "
     "entries",
 )  # fmt: skip
 def check_proof(
     root: RootPort, caller: Caller, *,
-    proof: Path = field("File of the proof.", flag=""),
-    record: Path = field("File of the record, from `remit ledger show ID --record`."),
+    proof: str = field("File of the proof, or id of an entry of this root.", flag=""),
+    record: Path | None = field(
+        "File of the record, from `remit ledger show ID --record`; omit it for an id.", None
+    ),
     key: str | None = field(
         "Verifier key of the log (default: the key of this root).", None, metavar="VKEY"
     ),
 ) -> dict[str, Any]:  # fmt: skip
     """Check a proof of `remit ledger prove` against the record of its entry.
 
-    With --key, no root is needed. Get the key from a source that the operator cannot change.
+    PROOF is the file of a proof, or the id of an entry, which is then proved first. With a file and
+    --key, no root is needed. Get the key from a source that the operator cannot change.
 
     Returns:
         ``verified``, which is True, with the entry, its log and the key.
@@ -342,13 +345,18 @@ def check_proof(
         TlogError: the record is not the entry that the proof names, another key signed the
             checkpoint, or a file or the key is malformed.
         NotFoundError: no key is given, and the root has none.
+        EntryNotFoundError: no record is given, and the ledger has no such entry.
         RemitError: a file cannot be read.
     """
     from remit.ledger import tlog
 
-    stated = tlog.TlogProof.parse(_bytes_of(proof))
+    if record is None:
+        data, text = root.ledger.read_record(proof), root.ledger.prove(proof).encode()
+    else:
+        data, text = _bytes_of(record), _bytes_of(Path(proof))
+    stated = tlog.TlogProof.parse(text)
     known = read_verifier_key(root, caller).strip() if key is None else key
-    checkpoint = stated.verify(_bytes_of(record), tlog.VerifierKey.parse(known))
+    checkpoint = stated.verify(data, tlog.VerifierKey.parse(known))
     found = {"verified": True, "entry_id": f"LED-{stated.index:08x}", "index": stated.index,
              "origin": checkpoint.origin, "size": checkpoint.size, "key": known}  # fmt: skip
     if key is None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 _NOTHING: tuple[Any, ...] = ("", None, [], (), {})
-_LISTED = 20  # items of a list within a line
+_IN_CELL = 3  # items of a list
 _INTERVAL = ("value", "low", "high")
 
 
@@ -75,23 +75,27 @@ def table_of(items: Iterable[Any], *members: str, indent: int = 0) -> Table:
     names = members or dict.fromkeys(
         name for row in rows for name, one in row.items() if one not in _NOTHING
     )
-    cells = [[shown(row.get(name)) for name in names] for row in rows]
+    cells = [[shown(row.get(name), _IN_CELL) for name in names] for row in rows]
     return Table([*names], cells, indent=indent)
 
 
-def shown(value: Any) -> str:
+def shown(value: Any, most: int = 20) -> str:
     """Return a JSON value as people read it.
 
     Nothing is ``-``, a truth value ``yes`` or ``no``, and an estimate its value with the interval.
     The values of lists and objects are separated by commas.
+
+    Args:
+        value: the value.
+        most: largest number of items of a list; further items are counted.
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6f}".rstrip("0").rstrip(".")
     if isinstance(value, list | tuple):
-        more = [f"and {len(value) - _LISTED} more"] if len(value) > _LISTED else []
-        return ", ".join([*map(shown, value[:_LISTED]), *more]) or "-"
+        more = [f"and {len(value) - most} more"] if len(value) > most else []
+        return ", ".join([*map(shown, value[:most]), *more]) or "-"
     if isinstance(value, Mapping):
         rest = [f"{name} {shown(one)}" for name, one in value.items()
                 if not (_is_interval(value) and name in _INTERVAL)]  # fmt: skip

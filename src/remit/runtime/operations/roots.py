@@ -98,7 +98,7 @@ def _limits(root: RootPort) -> PackageSettings:
     return load_settings(find_root(root.path).config).settings.packages
 
 
-@verb("bootstrap build")
+@verb("bootstrap build", prints="{sha256}", then="{out}: Remit {remit_version}, {bytes} bytes.")
 def build_bootstrap(
     root: RootPort, caller: Caller, *, target: Path = field("Output file.", flag="--out")
 ) -> dict[str, Any]:
