@@ -39,8 +39,9 @@ class Table:
 def facts(found: Mapping[str, Any], *omitted: str, indent: int = 0) -> Iterator[str | Table]:
     """Yield the lines of a JSON object, under the names of its members.
 
-    A member without a value is left out. A list of objects becomes a table; an object and a text of
-    several lines follow their name, indented.
+    A member without a value is left out. A list of objects becomes a table, or, if they contain
+    objects, a numbered part for each. An object and a text of several lines follow their name,
+    indented.
 
     Args:
         found: the JSON object.
@@ -52,9 +53,15 @@ def facts(found: Mapping[str, Any], *omitted: str, indent: int = 0) -> Iterator[
         if name in omitted or value in _NOTHING:
             continue
         if isinstance(value, list | tuple) and all(map(_is_object, value)):
-            yield f"{before}{name}:"
-            yield table_of(value, indent=indent + 2)
-        elif isinstance(value, Mapping) and not _is_interval(value):
+            rows = [one if isinstance(one, Mapping) else asdict(one) for one in value]
+            if not any(_is_part(one) for row in rows for one in row.values()):
+                yield f"{before}{name}:"
+                yield table_of(rows, indent=indent + 2)
+                continue
+            for number, row in enumerate(rows, 1):
+                yield f"{before}{name} {number}:"
+                yield from facts(row, indent=indent + 2)
+        elif _is_part(value):
             yield f"{before}{name}:"
             yield from facts(value, indent=indent + 2)
         elif isinstance(value, str) and "\n" in value:
@@ -63,15 +70,15 @@ def facts(found: Mapping[str, Any], *omitted: str, indent: int = 0) -> Iterator[
             yield f"{before}{name}: {shown(value)}"
 
 
-def table_of(items: Iterable[Any], *members: str, indent: int = 0) -> Table:
+def table_of(items: Iterable[Mapping[str, Any]], *members: str, indent: int = 0) -> Table:
     """Return a table of objects.
 
     Args:
-        items: JSON objects, or dataclasses.
+        items: JSON objects.
         members: names of the columns; by default all members that have a value in some row.
         indent: number of spaces before each line.
     """
-    rows = [one if isinstance(one, Mapping) else asdict(one) for one in items]
+    rows = list(items)
     names = members or dict.fromkeys(
         name for row in rows for name, one in row.items() if one not in _NOTHING
     )
@@ -108,6 +115,10 @@ def shown(value: Any, most: int = 20) -> str:
 
 def _is_object(value: Any) -> bool:
     return isinstance(value, Mapping) or is_dataclass(value)
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value) and not _is_interval(value)
 
 
 def _is_interval(value: Mapping[str, Any]) -> bool:

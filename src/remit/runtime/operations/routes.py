@@ -97,9 +97,40 @@ _TOOL = AgentTool(
 )  # fmt: skip
 
 
-@verb(
-    "route explain", tools=("router_explain",), lines=_explain_route_lines, agent_tools=(_TOOL,)
+_NAMES = {
+    "decision_id": "of the decision",
+    "decision_entry_id": "the decision's entry in the ledger",
+    "exchange_entry_id": "the entry of the call, or any EXCHANGE, DISPATCH or PROMPT_REJECTED",
+    "decision": "any of these ids",
+}
+
+
+def _named(call: ToolCall) -> dict[str, Any]:
+    """Return the request for the first id that is named.
+
+    Raises:
+        InvalidInputError: no id is named.
+    """
+    if named := next(filter(None, map(call.given.__getitem__, _NAMES)), ""):
+        return {"decision": named}
+    raise InvalidInputError(
+        "No decision was named.", next_step="Pass the decision_id that router_route returned."
+    )
+
+
+_CLIENTS_TOOL = AgentTool(
+    name="router_explain", title="Why a model was chosen", has_status=False, request=_named,
+    about="Explain a routing decision, or any model call, that is on record: what was asked for, "
+    "which models were scored, skipped or failed and why, who answered, and of a call what was "
+    "changed of its body, what it could cost and did cost. Name one id, as router_route gave it. "
+    "Keys and passwords in it are hidden.",
+    arguments={name: argument(text, "", most=_MAX_NAME, examples=(
+        "DEC-0123456789abcdef0123456789abcdef", "LED-0000002a",
+    )) for name, text in _NAMES.items()},
 )  # fmt: skip
+
+
+@verb("route explain", lines=_explain_route_lines, agent_tools=(_TOOL, _CLIENTS_TOOL))
 def explain_route(
     root: RootPort, caller: Caller, *,
     decision: str = field("Id of the decision or entry.", flag="", metavar=_DECISION),
