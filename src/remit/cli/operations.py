@@ -191,8 +191,8 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
             print_json_list(member, items, answer.value.rest)
         elif as_json:
             emit(True, answer.value, ())
-        lines = request.lines(answer.value) if answer.lines is None else answer.lines
-        say_lines(() if as_json else lines)
+        else:
+            say_lines(request.lines(answer.value) if answer.lines is None else answer.lines)
         if answer.has_failed:
             sys.exit(1)
     if isinstance(found, Feed) and found.note and not as_json:

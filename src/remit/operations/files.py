@@ -104,7 +104,7 @@ def read_lines(file: Path | str) -> dict[str, str]:
                 f"Line {number} of {file} is not a reference answer.",
                 next_step='Write {"exchange_id": "LED-…", "reference": "42"} on each line.',
             )
-        if found.setdefault(exchange_id, reference) != reference:
+        if found.setdefault(exchange_id, str(reference)) != reference:
             raise InvalidInputError(
                 f"Line {number} of {file} contradicts an earlier line about {exchange_id[:40]}."
             )

@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from remit.providers import EVENT_STREAM
-from remit.providers.dialects import error_body
 from remit.providers.wire import BATCHES, CONVERSE, ENDPOINTS, FILES, Endpoint
+from remit.server.refusals import refusal_body
 
 _KEPT = {
     "openai": (
@@ -128,11 +128,10 @@ _REFUSALS = {
     "503": "The record cannot be written, or the circuit breaker of the model is open.",
 }
 _LEFT = "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may cost 0.009847"
-_REFUSAL: dict[str, dict[str, Any]] = {
-    name.partition(".")[0]: error_body(name, 402, "budget_exhausted", _LEFT)
+_REFUSAL = {
+    name.partition(".")[0]: refusal_body(name, 402, "budget_exhausted", _LEFT)
     for name in ("openai.chat", "anthropic.messages", "gemini.generate", "bedrock.converse")
 }
-_REFUSAL["anthropic"]["error"]["code"] = "budget_exhausted"
 
 
 def paths_beside_the_api() -> dict[str, dict[str, Any]]:
