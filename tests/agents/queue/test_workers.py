@@ -319,7 +319,7 @@ def test_the_commands(scripted: Scripted, tmp_path: Path) -> None:
             (worker,) = remit("worker", "list", "--json")["workers"]
             assert worker["queues"] == ["urgent", "default"]
             assert worker["pid"] == os.getpid()
-            assert "1 worker" in remit("worker", "drain", worker["worker"])
+            assert "asked: 1" in remit("worker", "drain", worker["worker"])
             until(lambda: remit("worker", "list", "--json")["workers"] == [])
         assert "Find it." in remit("order", "show", first)
         forked = remit("order", "fork", first).strip()

@@ -129,8 +129,9 @@ def move_to_segment(
         )  # fmt: skip
     for path in segments.interrupted_copies(folder):
         root.note(f"{path} is left over from an interrupted run. Keep a copy, then remove it.")
-    if done.archived_id:
-        root.note("Back up the segment like the ledger: it holds the only copy of these entries.")
+    root.note("Back up the segment like the ledger: it holds the only copy of these entries."
+              if done.archived_id
+              else f"Nothing to move: all entries before {done.end} are archived.")  # fmt: skip
     return asdict(done)
 
 
