@@ -193,6 +193,8 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
             emit(True, answer.value, ())
         else:
             say_lines(request.lines(answer.value) if answer.lines is None else answer.lines)
+            if request.then:
+                note(request.then.format_map(answer.value))
         if answer.has_failed:
             sys.exit(1)
     if isinstance(found, Feed) and found.note and not as_json:

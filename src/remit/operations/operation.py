@@ -19,7 +19,7 @@ from typing import (
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import Note, Table, facts
+from remit.operations.text import Table, facts
 
 _T = TypeVar("_T")
 
@@ -363,8 +363,6 @@ class Operation:
         """
         lines = [self.prints.format_map(found)] if self.prints else [*facts(found)]
         yield from lines or [self.nothing or "nothing"]
-        if self.then:
-            yield Note(self.then.format_map(found))
 
     def line(self, item: dict[str, Any]) -> str:
         """Return the line of an item of a list without columns.

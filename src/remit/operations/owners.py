@@ -37,6 +37,7 @@ def _declare_create(kind: _Kind) -> None:
         f"{kind} create", f"POST /{kind}s", summary=f"Declare {_A[kind]}", tag="owners",
         needs="manage_keys", form="OwnerRequest", result="OwnerShape", status=201, fails=(409,),
         doc=f"Declare {_A[kind]}, and set its budget if limits are given.", more=limits_.RATES,
+        lines=limits_.owner_lines,
         then=f"`remit key create --name … --{kind} {{id}}` creates a key for this {kind}.",
     )  # fmt: skip
     def create_owner(
@@ -107,6 +108,7 @@ def _declare_rename(kind: _Kind) -> None:
     @verb(
         f"{kind} rename", f"PUT /{kind}s/{{id:path}}", summary=f"Rename {_A[kind]}", tag="owners",
         needs="manage_keys", form="Rename", result="OwnerRenamed",
+        lines=limits_.owner_lines,
         doc=f"Rename {_A[kind]}; id, keys and budgets stay.",
     )  # fmt: skip
     def rename_owner(
