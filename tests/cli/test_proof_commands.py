@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -133,6 +134,8 @@ def test_the_files_for_operators_and_the_examples_are_written(remit: Run, tmp_pa
     standalone = out / "verify/verify_standalone.py"
     assert standalone.read_bytes() == (top / "docs/verify_standalone.py").read_bytes()
     assert not standalone.is_symlink()
+    for target in re.findall(r"\]\(([^)#]+)", (out / "README.md").read_text()):
+        assert target.startswith("https://") or (out / target).exists(), target
     again = remit("deploy", "write", out)
     assert again.returncode == 2
     assert "exists" in again.stderr
