@@ -84,4 +84,8 @@ def show_witness(
         }
         for origin in sorted({*seen, *(origin for origin, _ in evidence)})
     ]
+    for row in rows:
+        if row["forks"]:
+            root.note(f"FORKED: {row['origin']} signed contradictory checkpoints; {row['forks']} "
+                      "are kept as evidence.")  # fmt: skip
     return {"name": own.name, "key": str(own), "logs": rows}
