@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -99,6 +100,9 @@ def test_a_proof_is_checked_with_the_record_and_the_key(filled: Run, tmp_path: P
     check = ("ledger", "check-proof", proof, "--record", record)
     found = _json(filled(*check, "--json"))
     assert (found["verified"], found["entry_id"], found["key"]) == (True, "LED-00000002", key)
+    at_once = filled("ledger", "check-proof", "LED-00000002")
+    assert at_once.stdout.startswith("verified: the record is entry LED-00000002 of "), at_once
+    assert filled("ledger", "check-proof", "LED-0000ffff").returncode == 1
     # The key of the caller needs no root.
     alone = filled(*check, "--key", key, REMIT_ROOT=str(tmp_path / "nowhere"))
     assert alone.returncode == 0, alone.stderr
@@ -130,6 +134,8 @@ def test_the_files_for_operators_and_the_examples_are_written(remit: Run, tmp_pa
     standalone = out / "verify/verify_standalone.py"
     assert standalone.read_bytes() == (top / "docs/verify_standalone.py").read_bytes()
     assert not standalone.is_symlink()
+    for target in re.findall(r"\]\(([^)#]+)", (out / "README.md").read_text()):
+        assert target.startswith("https://") or (out / target).exists(), target
     again = remit("deploy", "write", out)
     assert again.returncode == 2
     assert "exists" in again.stderr

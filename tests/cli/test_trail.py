@@ -46,7 +46,7 @@ def test_adding_listing_and_showing(remit: Run, root: Path) -> None:
     assert json.loads(remit("trail", "show", first["id"], "--json").stdout) == first
     shown = remit("trail", "show", second["id"]).stdout
     assert f"prev_hash: {first['hash']}" in shown
-    assert shown.endswith("\n\ntake the road by the lake\n")
+    assert "\ncontent: take the road by the lake\n" in shown
     missing = remit("trail", "show", "nope")
     assert (missing.returncode, "remit trail list" in missing.stderr) == (1, True)
     more = remit(
@@ -62,7 +62,8 @@ def test_adding_listing_and_showing(remit: Run, root: Path) -> None:
 
 def test_verifying(remit: Run, root: Path) -> None:
     good = remit("trail", "verify")
-    assert (good.returncode, good.stdout) == (0, "verified: 3 thoughts of 2 tasks, 0 erased\n")
+    assert good.returncode == 0
+    assert good.stdout.startswith("verified: yes\nrecords: 3\ntasks: 2\nerased: 0\n")
     data = json.loads(remit("trail", "verify", "--task", "T1", "--json").stdout)
     assert data == {
         "verified": True, "records": 2, "tasks": 1, "erased": 0, "first_bad": None,
@@ -73,7 +74,8 @@ def test_verifying(remit: Run, root: Path) -> None:
     outside(str(ledger), "UPDATE contents SET value = 'no road' WHERE value LIKE 'take the road%'")
     bad = remit("trail", "verify")
     assert bad.returncode == 1
-    assert f"NOT VERIFIED: 1 problem; the first bad record is {thought['id']}" in bad.stdout
+    assert bad.stdout.startswith("verified: no\n")
+    assert f"\nfirst_bad: {thought['id']}\n" in bad.stdout
     told = remit("trail", "verify", "--json")
     assert told.returncode == 1
     report = json.loads(told.stdout)
@@ -122,7 +124,7 @@ def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:
     assert gone["content"] is None
     assert gone["erased"].startswith("LED-")
     assert "content erased under" in remit("trail", "list").stdout
-    assert remit("trail", "verify").stdout == "verified: 3 thoughts of 2 tasks, 1 erased\n"
+    assert "\nerased: 1\n" in remit("trail", "verify").stdout
     with LedgerClient(next(root.rglob("ledger.db")), create=False) as ledger:
         assert ledger.verify().verified
 

@@ -163,8 +163,7 @@ def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
     ] * 3
     world.runtime.close()
     said = run_remit("learn", "report", "--root", world.place).stdout
-    assert "too few samples of reward" in said
-    assert "Did the contracts ask the right question?" in said
+    assert {"effects:", "questions:", "  open: 1"} <= set(said.splitlines()), said
     value = json.loads(run_remit("learn", "report", "--root", world.place, "--json").stdout)
     assert value["calibration"]["open"] == 1
     file = world.place / "report.html"

@@ -282,8 +282,10 @@ def test_the_question_or_the_model_within_one_budget(answered: Path, provider: S
     assert (found["question"]["value"], found["model"]["value"]) == (1, 0)
     assert len(provider.bodies) == 2 * wanted  # nothing was paid twice
     attributed(1)
-    said = run_remit("learn", "report", "--root", answered).stdout
-    assert f"question or model: question ({wanted} exchanges)" in said
+    report = json.loads(run_remit("learn", "report", "--json", "--root", answered).stdout)
+    assert [(one["cause"], one["exchanges"]) for one in report["attributions"]] == [
+        ("question", wanted)
+    ]
     with Runtime.open(answered, model=MODEL) as runtime:
         seen = list(runtime.ledger.query(event_type="SIGNAL_OBSERVED"))
     assert len(seen) == 2  # of four runs the first asked nothing, the last found the same

@@ -207,7 +207,7 @@ def test_progress_in_a_pipe_is_one_line(pair: Pair, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.count("calibrating") == 1
-    assert "USD a call" in done.stdout
+    assert "usd_per_call" in done.stdout
 
 
 def test_from_an_empty_root_to_an_adopted_route_that_saves(pair: Pair, tmp_path: Path) -> None:

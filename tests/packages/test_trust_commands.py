@@ -75,15 +75,16 @@ def test_keys_are_made_and_shown(root: Path, tmp_path: Path) -> None:
 
 
 def test_trust_from_the_first_key_to_a_rotation(root: Path, tmp_path: Path) -> None:
-    assert ok(root, "show") == "a package must be signed by 1 trusted key\nno key is trusted\n"
+    assert ok(root, "show") == "threshold: 1\n"
     old = key_of(tmp_path / "old.pem", b"o" * 32)
     new = key_of(tmp_path / "new.pem", b"n" * 32)
     told = ok(root, "add", old.public, "--name", "team 2029")
-    assert re.fullmatch(
-        rf"key {old.key_id[:8]}… \(team 2029\) is trusted for all packages \(LED-[0-9a-f]{{8}}\)\n",
+    assert re.match(
+        rf"changed: key {old.key_id[:8]}… \(team 2029\) is trusted for all packages\n"
+        r"entry: LED-[0-9a-f]{8}\n",
         told,
     )
-    assert "no change" in ok(root, "add", old.public, "--name", "team 2029")
+    assert "entry: " not in ok(root, "add", old.public, "--name", "team 2029")
     added = json.loads(
         ok(root, "add", new.public, "--name", "team 2030", "--packages", "PKG-ACME-*",
            "--packages", "PKG-B-001", "--json")
@@ -92,7 +93,7 @@ def test_trust_from_the_first_key_to_a_rotation(root: Path, tmp_path: Path) -> N
     renamed = ok(root, "add", new.public, "--name", "ACME 2030")  # its packages stay
     assert "(ACME 2030) is trusted for PKG-ACME-*, PKG-B-001" in renamed
     ok(root, "add", new.public, "--name", "team 2030")
-    assert ok(root, "threshold", "2").startswith("2 trusted keys have to sign, before 1")
+    assert ok(root, "threshold", "2").startswith("changed: 2 trusted keys have to sign, before 1")
     assert wrong(root, "retire", old.key_id) == "threshold_unreachable"
     assert wrong(root, "threshold", "3") == "threshold_unreachable"
     ok(root, "threshold", "1")
@@ -106,7 +107,7 @@ def test_trust_from_the_first_key_to_a_rotation(root: Path, tmp_path: Path) -> N
     ok(root, "revoke", old.key_id, "--reason", "laptop lost")
     assert wrong(root, "add", old.public, "--name", "again") == "revoked_key"
     lines = ok(root, "show").splitlines()
-    assert any(re.search(r"team 2029  revoked  since \S+Z  \*$", line) for line in lines)
+    assert any(re.search(r"team 2029 .* revoked .* \*( |$)", line) for line in lines)
     assert entries(root)[-1].endswith("(team 2029) is revoked: laptop lost")
     assert len(entries(root)) == 8
 

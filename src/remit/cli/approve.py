@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from remit.cli.operations import say_lines
 from remit.cli.shared import (
     confirm,
     decides,
@@ -23,7 +24,7 @@ from remit.cli.shared import (
     whoami,
 )
 from remit.cli.turn_display import TurnPrinter, turn_data
-from remit.kernel.message_text import indented
+from remit.operations import facts
 from remit.views.wording import call_text, json_text, moment, pretty_json
 
 if TYPE_CHECKING:
@@ -270,25 +271,11 @@ def _agent_of(client: LedgerClient, request: Approval) -> str:
 
 
 def _print_request(request: Approval, agent_id: str) -> None:
-    say(f"request    {request.request_id}, {moment(request.requested_at)}, {request.state}")
-    say(f"session    {request.session_id} of {agent_id}")
-    say(f"order      {request.wo_id}")
-    say(f"tool       {request.tool_id}")
-    if request.kind == "unknown_outcome":
-        say("unknown    The call started, but its outcome is unknown:")
-        say(f"           {request.unknown_because}")
     arguments = request.arguments
     text = pretty_json(arguments) if isinstance(arguments, Mapping) else str(arguments)
-    for line in indented("arguments  ", text):
-        say(line)
-    if request.signed_by:
-        say(f"approved   by {', '.join(request.signed_by)} ({request.people} approvals needed)")
-    if request.expires_at:
-        say(f"expires    {request.expires_at} if unused")
-    if request.used_by:
-        say(f"used       {request.used_by}")
-    if request.decided_by:
-        say(f"decided    {request.decided_at} by {request.decided_by}")
+    # The arguments are printed whole, because the grant covers them exactly.
+    say_lines(facts({**request.to_dict(), "agent_id": agent_id, "arguments": text},
+                    "requested_arguments"))  # fmt: skip
 
 
 def _when(root: Path | None, request: Approval, agent_id: str) -> str:

@@ -184,29 +184,42 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
             say_list(lines, most)
     else:
         answer = found if isinstance(found, Answer) else Answer(
-            found, request.lines(found), request.has_failed(found)
+            found, has_failed=request.has_failed(found)
         )  # fmt: skip
         if as_json and isinstance(answer.value, Feed):
             items = (item for _, item in answer.value.read(None, None))
             print_json_list(member, items, answer.value.rest)
         elif as_json:
             emit(True, answer.value, ())
-        for line in () if as_json else answer.lines:
-            if isinstance(line, Table):
-                rows = table(line.heads, line.rows, indent=line.indent)
-                before = " " * line.indent
-                say_list((f"{before}{row}" for row in rows), line.limit or sys.maxsize)
-            else:
-                show = note if isinstance(line, Note) else _draw if isinstance(line, Drawn) else say
-                show(line)
+        else:
+            say_lines(request.lines(answer.value) if answer.lines is None else answer.lines)
+            if request.then:
+                note(request.then.format_map(answer.value))
         if answer.has_failed:
             sys.exit(1)
     if isinstance(found, Feed) and found.note and not as_json:
         note(found.note)
 
 
-def _draw(line: str) -> None:
-    click.echo(line)
+def say_lines(lines: Iterable[str | Table], before: str = "") -> None:
+    """Print the lines of a result for people; a table fits the terminal.
+
+    Args:
+        lines: the lines; a :class:`Note` goes to standard error, a :class:`Drawn` is printed
+            unchanged.
+        before: the beginning of each line on standard output.
+    """
+    for line in lines:
+        if isinstance(line, Table):
+            start = before + " " * line.indent
+            rows = table(line.heads, line.rows, indent=len(start))
+            say_list((start + row for row in rows), line.limit or sys.maxsize)
+        elif isinstance(line, Note):
+            note(line)
+        elif isinstance(line, Drawn):
+            click.echo(line)
+        else:
+            say(before + line)
 
 
 def _write(found: Document) -> None:

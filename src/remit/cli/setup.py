@@ -87,6 +87,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         note(f"Using {name}. Created the key {made.name} ({made.key_id}) with a budget of "
              f"${given['budget_usd']}; its secret is shown only once:")  # fmt: skip
         say(made.key)
+    call = None
     if not given["no_call"]:
         report["call"] = call = _call(place, choice, made)
         if not as_json:
@@ -103,7 +104,9 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         note(f"\nSign in to the console at {url} with the operator key {operator.name}; its secret "
              "is shown only once:")  # fmt: skip
         note(operator.key)
-    note("\nnext: run `remit serve`; `remit doctor` checks the installation.")
+    proof = f"`remit ledger check-proof {call['exchange']}` proves the call; " if call else ""
+    note(f"\nnext: {proof}`remit serve` starts the server, with the console at {url}; `remit "
+         "doctor` checks the installation.")  # fmt: skip
 
 
 def _configure(place: Root, settings: Settings, choice: Choice, secret: str) -> None:

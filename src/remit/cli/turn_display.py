@@ -16,15 +16,14 @@ from remit.agents.workorders import (
     TurnEvent,
     TurnResumed,
 )
+from remit.cli.operations import say_lines
 from remit.cli.progress import Activity
-from remit.cli.shared import note, say, say_text, table
+from remit.cli.shared import note, say, say_text
 from remit.kernel.message_text import cut
-from remit.views.wording import call_text, dollars, json_text
+from remit.operations import facts
+from remit.views.wording import call_text, dollars
 
-_MAX_ROWS = 60
-_CELL = 44
 _WIDE = 100
-_INDENT = len("  │ ")
 _ASKS = "waiting for the model"
 
 
@@ -102,8 +101,9 @@ class TurnPrinter:
             )
         for tool in result.tool_results:
             say(f"  ── result of {tool['tool_id']} ({tool['status']}):")
-            for line in _lines(tool["output"] if tool["status"] == "ok" else tool["error"]):
-                say(f"  │ {line}")
+            name = "output" if tool["status"] == "ok" else "error"
+            told = tool[name] if isinstance(tool[name], Mapping) else {name: tool[name]}
+            say_lines(facts(told), "  │ ")
 
     def _end_line(self) -> None:
         if self._shown and not self._shown.endswith("\n"):
@@ -137,32 +137,3 @@ def cost_text(cost: Mapping[str, Any]) -> str:
         cost: the mapping from :meth:`remit.runtime.Conversation.cost`.
     """
     return "cost unknown" if cost["cost_usd"] is None else dollars(cost["cost_usd"])
-
-
-def _lines(output: Any) -> list[str]:
-    """Return a tool's output in lines of words: a list of objects is a table, the rest indented."""
-    if isinstance(output, str):
-        return output.splitlines()
-    if isinstance(output, list) and output:
-        return [f"- {line}" for item in output for line in (_lines(item) or [_text(item)])]
-    if not isinstance(output, Mapping) or not output:
-        return [json_text(output)]
-    lines: list[str] = []
-    for key, value in output.items():
-        if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
-            names = list(value[0])
-            rows = [[cut(_text(row.get(name)), _CELL) for name in names] for row in value]
-            lines += table(names, rows[:_MAX_ROWS], indent=_INDENT)
-            if len(rows) > _MAX_ROWS:
-                lines.append(f"… and {len(rows) - _MAX_ROWS} more")
-        elif (isinstance(value, str) and "\n" in value) or (
-            isinstance(value, Mapping | list) and value
-        ):
-            lines += [f"{key}:", *(f"  {line}" for line in _lines(value))]
-        else:
-            lines.append(f"{key}: {_text(value)}")
-    return lines
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json_text(value)

@@ -31,26 +31,23 @@ from remit.operations.operation import (
     Answer,
     Column,
     Document,
-    Drawn,
     Feed,
     Field,
-    Note,
     Operation,
-    Table,
-    facts,
     feed_of,
     field,
     limit,
-    shown,
     verb,
 )
 from remit.operations.orders import by
 from remit.operations.package_archives import package_settings
 from remit.operations.ports import Caller, ForbiddenError, RootPort, name_of
-from remit.operations.proposals import proposal_lines, proposal_reason
+from remit.operations.proposals import PROPOSED, proposal_reason
 from remit.operations.requests import checked, request_model, result_form
+from remit.operations.text import Drawn, Note, Table, facts, shown, table_of
 
 __all__ = [
+    "PROPOSED",
     "AgentTool",
     "Answer",
     "Caller",
@@ -78,11 +75,11 @@ __all__ = [
     "name_of",
     "operations",
     "package_settings",
-    "proposal_lines",
     "proposal_reason",
     "request_model",
     "result_form",
     "session_argument",
     "shown",
+    "table_of",
     "verb",
 ]

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.message_text import count
-from remit.operations.operation import Feed, Field, Operation, Table, shown
+from remit.operations.operation import Feed, Field, Operation
 from remit.operations.ports import Caller, RootPort
 from remit.operations.requests import argument_type
+from remit.operations.text import Table, shown
 
 if TYPE_CHECKING:
     from remit.agents import Redactor

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import ConflictError, NotFoundError
-from remit.operations.operation import Answer, Feed, Note, feed_of, field, verb
+from remit.operations.operation import Answer, Feed, feed_of, field, verb
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.agents.tools import PinnedTool

@@ -10,8 +10,9 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.message_text import count
 from remit.operations import limits as limits_
 from remit.operations.agent_tools import AgentTool, ToolCall, argument, session_argument
-from remit.operations.operation import Answer, Feed, Field, Note, feed_of, field, limit, verb
+from remit.operations.operation import Answer, Feed, Field, feed_of, field, limit, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.gateway.budget import BudgetScope, BudgetStatus
@@ -264,22 +265,9 @@ def set_budget(
     return {"entry": entry_id, "by": said["by"], "before": said.get("before"), "scope": shown}
 
 
-def _check_budgets_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the differences, the problems and the verdict."""
-    for place, rows in (("scope", found["differences"]), ("row", found["usage"])):
-        for row in rows:
-            yield (f"{row[place]}  {row['field']}: stored {row['live']}, "
-                   f"ledger {row['ledger']}")  # fmt: skip
-    yield from found["problems"]
-    verdict = "match" if found["equal"] else "repaired" if found["repaired"] else "MISMATCH"
-    budgets, calls = count(found["scopes"], "budget"), count(found["held_calls"], "call")
-    tokens = count(found["held_tokens"], "token")
-    yield f"{verdict}: {budgets}; {calls} in flight, {tokens} reserved"
-
-
 @verb(
     "budget check", "GET /budgets/check", summary="Compare budgets with the ledger",
-    needs="manage_budgets", result="Audit", lines=_check_budgets_lines, writes_with=("repair",),
+    needs="manage_budgets", result="Audit", writes_with=("repair",),
     has_failed=lambda found: not (found["equal"] or found["repaired"]),
 )  # fmt: skip
 def check_budgets(

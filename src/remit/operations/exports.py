@@ -9,8 +9,9 @@ from typing import Any, Literal
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.message_text import count
 from remit.operations.files import archives
-from remit.operations.operation import Answer, Document, Note, field, verb
+from remit.operations.operation import Answer, Document, field, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Note
 
 
 @verb("ledger export", changes=True, media_type="text/plain")

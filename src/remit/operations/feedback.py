@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.files import read_table
-from remit.operations.operation import Answer, Feed, Table, field, limit, verb
+from remit.operations.operation import Answer, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Table
 
 
 @verb(

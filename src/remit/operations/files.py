@@ -97,18 +97,14 @@ def read_lines(file: Path | str) -> dict[str, str]:
             or two lines give different answers for one exchange.
     """
     found: dict[str, str] = {}
-    for number, line in enumerate(_read(file).splitlines(), 1):
-        try:
-            value = json.loads(line)
-            exchange_id, reference = value["exchange_id"], value["reference"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            exchange_id = reference = None
+    for number, value in _objects(file):
+        exchange_id, reference = value.get("exchange_id"), value.get("reference")
         if not (isinstance(exchange_id, str) and _is_answer(reference)):
             raise InvalidInputError(
                 f"Line {number} of {file} is not a reference answer.",
                 next_step='Write {"exchange_id": "LED-…", "reference": "42"} on each line.',
             )
-        if found.setdefault(exchange_id, reference) != reference:
+        if found.setdefault(exchange_id, str(reference)) != reference:
             raise InvalidInputError(
                 f"Line {number} of {file} contradicts an earlier line about {exchange_id[:40]}."
             )
@@ -122,12 +118,8 @@ def read_prompts(file: Path | str) -> list[tuple[Any, str]]:
         InvalidInputError: the file cannot be read or is too long, or a line has no prompt.
     """
     found: list[tuple[Any, str]] = []
-    for number, line in enumerate(_read(file).splitlines(), 1):
-        try:
-            value = json.loads(line)
-            prompt, reference = value["prompt"], value.get("reference", "")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            prompt = reference = None
+    for number, value in _objects(file):
+        prompt, reference = value.get("prompt"), value.get("reference", "")
         is_prompt = _is_answer(prompt) or (isinstance(prompt, list) and prompt)
         if not is_prompt or not (reference == "" or _is_answer(reference)):
             raise InvalidInputError(
@@ -136,6 +128,16 @@ def read_prompts(file: Path | str) -> list[tuple[Any, str]]:
             )
         found.append((prompt, reference))
     return found
+
+
+def _objects(file: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield number and object of each line of JSON Lines; an empty object for any other line."""
+    for number, line in enumerate(_read(file).splitlines(), 1):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        yield number, value if isinstance(value, dict) else {}
 
 
 def require_exchanges(ledger: LedgerReader, references: Collection[str]) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.operations.agent_tools import AgentTool, ToolCall, argument, session_argument
-from remit.operations.operation import Answer, Document, Drawn, Feed, field, verb
+from remit.operations.operation import Answer, Document, Feed, field, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Drawn
 
 if TYPE_CHECKING:
     from remit.contracts import ContractLoader

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations import limits as limits_
-from remit.operations.operation import Feed, Note, facts, feed_of, field, verb
+from remit.operations.operation import Feed, feed_of, field, verb
 from remit.operations.ports import Caller, ForbiddenError, RootPort
+from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.gateway.auth import Identity, NewKey, VirtualKey
@@ -109,15 +110,7 @@ def create_key(
     ))  # fmt: skip
 
 
-def _set_key_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the key and its lists."""
-    allowed = ", ".join(found["pass_through"]) or "only reads"
-    unpriced = ", ".join(found["pass_through_unpriced"]) or "none"
-    yield (f"{found['id']}  {found['name']}  pass-through: {allowed}; "
-           f"without a price: {unpriced}")  # fmt: skip
-
-
-@verb("key set", changes=True, lines=_set_key_lines)
+@verb("key set", changes=True)
 def set_key(
     root: RootPort, caller: Caller, *,
     name_or_id: str = _key(),
@@ -150,10 +143,11 @@ def set_key(
     "key list", "GET /keys", summary="List keys", form="KeyQuery", result="KeyPage",
     member="keys", endpoint="listed",
     columns=(
-        ("key_id", lambda one: one["id"]), "name", "role", "state",
+        ("key_id", lambda one: one["id"]), "name",
+        ("role", lambda one: one["role"] if one["state"] == "live"
+         else f"{one['role']}, {one['state']}"),
         ("team", lambda one: one["team_name"] or one["team_id"]),
         ("limits", lambda one: limits_.limits_line(one["limits"])),
-        "prefix", "expires", ("models", lambda one: ",".join(one["models"]) or "all"),
     ),
 )  # fmt: skip
 def list_keys(
@@ -176,16 +170,9 @@ def list_keys(
     )
 
 
-def _show_key_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield each field that has a value, then the budget."""
-    yield from facts(found, "limits", "budget")
-    if found["budget"]:
-        yield limits_.state_line(found["budget"])
-
-
 @verb(
     "key show", "GET /keys/{name_or_id:path}", summary="One key", result="KeyShape",
-    lines=_show_key_lines,
+    lines=limits_.owner_lines,
 )  # fmt: skip
 def show_key(root: RootPort, caller: Caller, *, name_or_id: str = _key()) -> dict[str, Any]:
     """Show a key's permissions, limits and spending, without its secret.

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.message_text import count, cut
-from remit.operations.learning_text import canary_lines, report_lines
+from remit.kernel.message_text import cut
 from remit.operations.operation import (
-    Answer,
     Document,
     Feed,
-    Note,
-    Table,
     feed_of,
     field,
     limit,
@@ -25,11 +19,14 @@ from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
-    from remit.learning.meta import Report
     from remit.learning.proposals import Proposal, Proposals
 
-_LISTED = 50
 _REASON_CHARS = 60
+_STATE = "{proposal_id} {state} {decision}"
+_DECIDED = (
+    "`remit learn show {proposal_id}` shows the state. Restart programs that have this root open "
+    "after a new policy epoch; servers reload it themselves."
+)
 
 
 def _latest(**traits: Any) -> Any:
@@ -55,19 +52,13 @@ def _found(root: RootPort, proposal_id: str) -> tuple[Proposals, Proposal]:
         raise NotFoundError(error.message, next_step=error.next_step) from error
 
 
-def _effect(one: dict[str, Any]) -> str:
-    if not (known := one["predicted"]):
-        return "-"
-    return (f"{known['value']:+.4f} [{known['low']:+.4f}, {known['high']:+.4f}] "
-            f"n={known['effective_samples']:.0f} {known['method']}")  # fmt: skip
-
-
 @verb(
     "learn proposals", "GET /learn/proposals", summary="List proposals", tag="learning",
     form="ProposalQuery", result="ProposalPage", member="proposals", nothing="No proposals.",
     columns=(
         ("id", lambda one: one["proposal_id"][:12]), "kind", "target", "version", "state",
-        ("effect", _effect), ("reason", lambda one: cut(one["reason"], _REASON_CHARS)),
+        ("effect", lambda one: one["predicted"]),
+        ("reason", lambda one: cut(one["reason"], _REASON_CHARS)),
     ),
 )  # fmt: skip
 def list_proposals(
@@ -88,33 +79,9 @@ def list_proposals(
     )
 
 
-def _proposal_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the facts of the proposal, then its diff."""
-    yield f"{found['proposal_id']}  {found['state']}"
-    yield f"kind       {found['kind']} of {found['target']}"
-    yield f"package    {found['package_id']} {found['version']}"
-    yield f"proposed   by {found['by']}, {found['at']} ({found['entry_id']})"
-    yield f"reason     {found['reason']}"
-    yield f"predicted  {_effect(found)}"
-    for name, value in found["replay"].items():
-        yield f"replay     {name}: {value}"
-    given = ", ".join(f"{key} {number}" for key, number in found["evidence_by_key"].items())
-    yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
-    if found["stale"]:
-        yield f"stale      {found['stale']}; propose the change again"
-    if found["canary"]:
-        yield from canary_lines(found["canary"])
-    if found["decision"]:
-        said = f"{found['decided_by']}: {found['decision_reason']} ({found['decision']})"
-        yield f"decided    {found['state']} by {said}"
-    if found["epoch"]:
-        yield f"epoch      {found['epoch']}"
-    yield from ("", *found["diff"].splitlines())
-
-
 @verb(
     "learn show", "GET /learn/proposals/{proposal_id}", summary="One proposal", tag="learning",
-    result="ProposalDetail", endpoint="proposal", lines=_proposal_lines,
+    result="ProposalDetail", endpoint="proposal",
 )  # fmt: skip
 def show_proposal(
     root: RootPort, caller: Caller, *, proposal_id: str = _proposal_id()
@@ -136,22 +103,6 @@ def show_proposal(
     }  # fmt: skip
 
 
-def _decision_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the new state, and notes on the policy epoch or the canary that began."""
-    decision = f" ({found['decision']})" if found["decision"] else ""
-    yield f"{found['proposal_id']} {found['state'].replace('_', ' ')}{decision}"
-    if found["epoch"]:
-        yield Note(f"Policy epoch {found['epoch']}. Restart programs that have this root open; "
-                   "servers reload it themselves.")  # fmt: skip
-
-
-def _adoption_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the new state, or a note on the canary."""
-    yield from _decision_lines(found)
-    if found["state"] == "open":
-        yield Note("The canary has begun; `remit learn show` shows the comparison.")
-
-
 def _reason() -> Any:
     return field("Reason (recorded permanently).", least=1, most=1000, pattern=r"\S")
 
@@ -159,7 +110,7 @@ def _reason() -> Any:
 @verb(
     "learn adopt", "POST /learn/proposals/{proposal_id}/adopt", summary="Adopt a proposal",
     tag="learning", needs="adopt", form="ProposalAdoption", result="ProposalShape", fails=(409,),
-    lines=_adoption_lines,
+    prints=_STATE, then=_DECIDED,
 )  # fmt: skip
 def adopt_proposal(
     root: RootPort, caller: Caller, *,
@@ -211,7 +162,7 @@ def _declare_decision(name: str, method: str, summary: str, doc: str) -> None:
     @verb(
         f"learn {name}", f"POST /learn/proposals/{{proposal_id}}/{name}", summary=summary,
         tag="learning", needs="adopt", form="ProposalDecision", result="ProposalShape",
-        fails=(409,), lines=_decision_lines, doc=doc,
+        fails=(409,), prints=_STATE, then=_DECIDED, doc=doc,
     )  # fmt: skip
     def decide(
         root: RootPort, caller: Caller, *, reason: str = _reason(), by: str | None = by(),
@@ -236,10 +187,7 @@ for _decision in (
     _declare_decision(*_decision)
 
 
-@verb(
-    "learn settle", changes=True,
-    lines=lambda found: [f"{found['verdict'] or 'undecided'}: {found['reason']}"],
-)  # fmt: skip
+@verb("learn settle", changes=True)
 def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     """End the canary in force if the comparison of both routes has decided.
 
@@ -277,7 +225,7 @@ def report_learning(
         "Write a self-contained HTML page with charts; - is standard output.", None,
         flag="--html", metavar="FILENAME", door="command",
     ),
-) -> Answer | Document:  # fmt: skip
+) -> dict[str, Any] | Document:  # fmt: skip
     """Report proposals, whether adopted changes had the predicted effect, and whether contracts
     ask the right question.
 
@@ -286,9 +234,10 @@ def report_learning(
         that made answers significantly worse is proposed and recorded first.
     """
     from remit.contracts import ContractLoader
+    from remit.gateway.auth import Identity
     from remit.kernel.installed_files import InstalledFiles
-    from remit.learning.meta import read_report
-    from remit.learning.proposals import Proposals
+    from remit.learning.meta import propose_rollbacks, read_report
+    from remit.learning.proposals import Learner, Proposals
     from remit.views import learning_page
 
     installed, known = InstalledFiles(root.place.path), Proposals(root.place, root.ledger)
@@ -297,57 +246,17 @@ def report_learning(
         root.ledger, known, own, latest=None if caller.is_local else latest,
         folders=[ContractLoader(folder) for folder in contracts],
     )  # fmt: skip
-    value, notes = report.to_dict(), list[str]()
+    value = report.to_dict()
     if propose:
-        more, notes = _rollbacks(root, caller, report)
-        value |= more
+        learner = Learner(root.place, root.ledger, root.loaded, Identity(caller.name, "operator"))
+        made, refused = propose_rollbacks(learner, report.effects)
+        value |= {"proposed": [one.to_dict() for one in made], "refused": refused}
+        if not made:
+            root.note("No rollback was proposed.")
     if page is None:
-        return Answer(value, chain(report_lines(report), notes))
-    for line in notes:
-        root.note(line)
+        return value
     note = f"written to {page}" if str(page) != "-" else ""
     return Document(learning_page(value), page, note)
-
-
-def _rollbacks(root: RootPort, caller: Caller, report: Report) -> tuple[dict[str, Any], list[str]]:
-    """Propose rollbacks; return them with the refused ones, and the lines for people."""
-    from remit.gateway.auth import Identity
-    from remit.learning.meta import propose_rollbacks
-    from remit.learning.proposals import Learner
-
-    learner = Learner(root.place, root.ledger, root.loaded, Identity(caller.name, "operator"))
-    made, refused = propose_rollbacks(learner, report.effects)
-    lines = [
-        f"Proposed: roll back {one.rolls_back[:12]}. `remit learn show "
-        f"{one.proposal_id[:12]}`, then `remit learn adopt`."
-        for one in made
-    ]
-    lines = [*lines, *refused] or [
-        "No adopted change made answers significantly worse, so no rollback was proposed."
-    ]
-    return {"proposed": [one.to_dict() for one in made], "refused": refused}, lines
-
-
-def _signal_lines(found: dict[str, Any], limit: int | None) -> Iterator[str | Table]:
-    """Yield the table of the signals, and notes on the exchanges and the recorded signals."""
-    heads = ("of", "name", "metric", "baseline", "live", "95 % interval", "samples", "")
-    rows = []
-    for one in sorted(found["signals"], key=lambda one: not one["crossed"]):
-        metric, live, base = one["metric"], one["live"], one["baseline"]
-        if live["samples"]:
-            low, high = _value(metric, live["low"]), _value(metric, live["high"])
-            judged = ["WORSE"] * one["crossed"] + ["UNCALIBRATED judge"] * bool(one["uncalibrated"])
-            rows.append((
-                one["dimension"], one["name"], metric, _value(metric, base["value"]),
-                _value(metric, live["value"]), f"{low} to {high}",
-                f"{base['samples']}, {live['samples']}", ", ".join(judged),
-            ))  # fmt: skip
-    yield Table(heads, rows, limit or _LISTED) if rows else "No signals."
-    read = "all" if found["complete"] else "the latest"
-    yield Note(f"Based on {read} {count(found['exchanges'], 'exchange')}; window compared with "
-               f"the baseline: {found['window']}.")  # fmt: skip
-    for entry_id in found["written"]:
-        yield Note(f"{entry_id} SIGNAL_OBSERVED")
 
 
 @verb(
@@ -368,7 +277,7 @@ def list_signals(
         door="command",
     ),
     limit: int | None = limit(),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Compare models, contracts, tools, routes and agents with a baseline.
 
     Without a start, the baseline is the time before the current policy epoch; before the first
@@ -387,14 +296,7 @@ def list_signals(
     )
     written = record(root.ledger, signals, window=window) if observe else []
     shown = [one.to_dict() for one in signals if one.crossed or not crossed]
-    found = {
+    return {
         "signals": shown[:limit], "window": window, "exchanges": exchanges,
         "complete": is_complete, **({"written": written} if caller.is_local else {}),
     }  # fmt: skip
-    return Answer(found, _signal_lines(found, limit))
-
-
-def _value(metric: str, value: float) -> str:
-    if metric == "cost":
-        return f"${value / 1e9:.6f}"
-    return f"{value:,.0f} ms" if metric == "latency" else f"{value:.3f}"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
-from remit.kernel.message_text import count, cut
+from remit.kernel.message_text import cut
 from remit.operations.entry_tools import QUERY_LEDGER, QUERY_LEDGER_FULL
 from remit.operations.files import archives, io_errors
-from remit.operations.operation import Answer, Document, Feed, Note, field, limit, verb
+from remit.operations.operation import Document, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
@@ -318,27 +318,25 @@ def write_receipt(
     return _as_json(made[numbers[name] - 1] if kind == "entry" else made)
 
 
-def _check_proof_lines(found: dict[str, Any], key: str | None) -> Iterator[str]:
-    """Yield the verdict, and a note on a key that was not given."""
-    yield (f"verified: the record is entry {found['entry_id']} of {found['origin']}, "
-           f"by a checkpoint of {found['size']} entries")  # fmt: skip
-    if key is None:
-        yield Note("The key is that of this root. Pass the key that you have from another "
-                   "source with --key.")  # fmt: skip
-
-
-@verb("ledger check-proof")
+@verb(
+    "ledger check-proof", changes=True,
+    prints="verified: the record is entry {entry_id} of {origin}, by a checkpoint of {size} "
+    "entries",
+)  # fmt: skip
 def check_proof(
     root: RootPort, caller: Caller, *,
-    proof: Path = field("File of the proof.", flag=""),
-    record: Path = field("File of the record, from `remit ledger show ID --record`."),
+    proof: str = field("File of the proof, or id of an entry of this root.", flag=""),
+    record: Path | None = field(
+        "File of the record, from `remit ledger show ID --record`; omit it for an id.", None
+    ),
     key: str | None = field(
         "Verifier key of the log (default: the key of this root).", None, metavar="VKEY"
     ),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Check a proof of `remit ledger prove` against the record of its entry.
 
-    With --key, no root is needed. Get the key from a source that the operator cannot change.
+    PROOF is the file of a proof, or the id of an entry, which is then proved first. With a file and
+    --key, no root is needed. Get the key from a source that the operator cannot change.
 
     Returns:
         ``verified``, which is True, with the entry, its log and the key.
@@ -347,16 +345,24 @@ def check_proof(
         TlogError: the record is not the entry that the proof names, another key signed the
             checkpoint, or a file or the key is malformed.
         NotFoundError: no key is given, and the root has none.
+        EntryNotFoundError: no record is given, and the ledger has no such entry.
         RemitError: a file cannot be read.
     """
     from remit.ledger import tlog
 
-    stated = tlog.TlogProof.parse(_bytes_of(proof))
+    if record is None:
+        data, text = root.ledger.read_record(proof), root.ledger.prove(proof).encode()
+    else:
+        data, text = _bytes_of(record), _bytes_of(Path(proof))
+    stated = tlog.TlogProof.parse(text)
     known = read_verifier_key(root, caller).strip() if key is None else key
-    checkpoint = stated.verify(_bytes_of(record), tlog.VerifierKey.parse(known))
+    checkpoint = stated.verify(data, tlog.VerifierKey.parse(known))
     found = {"verified": True, "entry_id": f"LED-{stated.index:08x}", "index": stated.index,
              "origin": checkpoint.origin, "size": checkpoint.size, "key": known}  # fmt: skip
-    return Answer(found, _check_proof_lines(found, key))
+    if key is None:
+        root.note("The key is that of this root. Pass the key that you have from another source "
+                  "with --key.")  # fmt: skip
+    return found
 
 
 @verb(
@@ -453,18 +459,8 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
     return f"{key}\n"
 
 
-def _count_entries_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the number of all entries, then the event types, the most frequent first."""
-    yield f"{count(found['entries'], 'entry')} in {found['location']}"
-    if found["archived"]:
-        yield f"  {found['archived']:>8}  of them archived"
-    for name, number in sorted(found["events"].items(), key=lambda one: (-one[1], one[0])):
-        yield f"  {number:>8}  {name}"
-
-
 @verb(
     "ledger stats", "GET /ledger/stats", summary="Number of entries", result="Stats",
-    lines=_count_entries_lines,
 )  # fmt: skip
 def count_entries(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Count entries by event type."""

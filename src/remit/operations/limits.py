@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from remit.kernel import message_text
 from remit.operations.operation import Field, field
+from remit.operations.text import Table, facts
 
 
 def usd(**traits: Any) -> Any:
@@ -68,6 +69,13 @@ def limits_line(stated: Mapping[str, Any]) -> str:
     line = "; ".join([part for part in (line, ", ".join(found)) if part]) or "no limit"
     lowered = "; output limit lowered if short"
     return line + (lowered if stated.get("on_short") == "clamp" else "")
+
+
+def owner_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
+    """Yield the facts of a key or an owner, and the state of the budget, if any."""
+    yield from facts(found, "limits", "budget")
+    if found["budget"]:
+        yield state_line(found["budget"])
 
 
 def state_line(state: Mapping[str, Any], name: str = "") -> str:

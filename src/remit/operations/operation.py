@@ -19,6 +19,7 @@ from typing import (
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Table, facts
 
 _T = TypeVar("_T")
 
@@ -111,36 +112,9 @@ def limit() -> Any:
     )
 
 
-class Note(str):
-    """A line of a command's output for people only, which goes to standard error."""
-
-
-class Drawn(str):
-    """A line of a command's output with colours, and with control characters written out."""
-
-
 Column = str | tuple[str, Callable[[dict[str, Any]], Any]]
 """A column of a table: a member of the items, or a head and the function from an item to its value.
 """
-
-
-def facts(found: Mapping[str, Any], *omitted: str) -> Iterator[str]:
-    """Yield a line for each member that has a value, such as ``state: ready``.
-
-    Args:
-        found: the JSON object.
-        omitted: members to leave out.
-    """
-    for name, value in found.items():
-        if name not in omitted and value not in ("", None, [], (), {}):
-            yield f"{name}: {shown(value)}"
-
-
-def shown(value: Any) -> str:
-    """Return a JSON value as people read it: ``-`` for none, and lists separated by commas."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "-"
-    return "-" if value in ("", None) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +176,13 @@ class Answer:
 
     Attributes:
         value: the JSON object; or a :class:`Feed`, whose items can be read once.
-        lines: the lines for people, which are computed only if they are printed.
+        lines: the lines for people, which are computed only if they are printed; by default
+            :meth:`Operation.lines`.
         has_failed: True if the command exits with 1.
     """
 
     value: Any
-    lines: Iterable[str | Table]
+    lines: Iterable[str | Table] | None = None
     has_failed: bool = False
 
 
@@ -226,23 +201,6 @@ class Document:
     out: Path | None = None
     note: str = ""
     has_failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table among the lines of a command.
-
-    Attributes:
-        heads: heads of the columns.
-        rows: the cells of each row.
-        limit: largest number of lines to print; None for all.
-        indent: number of spaces before each line.
-    """
-
-    heads: Sequence[str]
-    rows: Iterable[Sequence[str]]
-    limit: int | None = None
-    indent: int = 0
 
 
 class Operation:
@@ -280,6 +238,8 @@ class Operation:
         nothing: for a list, the line that the command prints if there is no item.
         prints: the line that the command prints, with the members of the result in braces; by
             default a line for each member.
+        then: a note that the command prints afterwards, with members of the result in braces, such
+            as the next command.
         writes_with: names of fields; only a request that sets one of them writes to the ledger.
             Empty if ``changes`` says so for all requests.
     """
@@ -307,6 +267,7 @@ class Operation:
     columns: ClassVar[tuple[Column, ...]] = ()
     nothing: ClassVar[str] = ""
     prints: ClassVar[str] = ""
+    then: ClassVar[str] = ""
     writes_with: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -400,7 +361,8 @@ class Operation:
         Args:
             found: the result.
         """
-        yield from [self.prints.format_map(found)] if self.prints else facts(found)
+        lines = [self.prints.format_map(found)] if self.prints else [*facts(found)]
+        yield from lines or [self.nothing or "nothing"]
 
     def line(self, item: dict[str, Any]) -> str:
         """Return the line of an item of a list without columns.

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from remit.operations.operation import Answer, Feed, facts, field, limit, verb
+from remit.operations.operation import Answer, Feed, field, limit, verb
 from remit.operations.ports import Caller, ForbiddenError, RootPort
+from remit.operations.text import Table, facts
 
 if TYPE_CHECKING:
     from remit.agents.queue import OrderStatus
@@ -84,7 +85,7 @@ def list_orders(
     return Feed(read)
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield from facts(found, "response")
     if found["response"] is not None:
         yield from ("", *str(found["response"]).splitlines())

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.message_text import count
 from remit.operations import limits as limits_
-from remit.operations.operation import Answer, Column, Feed, Note, feed_of, field, limit, verb
+from remit.operations.operation import Column, Feed, feed_of, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
-    from remit.gateway.budget import BudgetLimits
+    pass
 
 _Kind = Literal["user", "team", "organisation"]
 _A: dict[_Kind, str] = {
@@ -35,19 +32,13 @@ def _name(text: str) -> Any:
     return field(text, is_name=True)
 
 
-def _create_lines(found: dict[str, Any], kind: _Kind, limits: BudgetLimits) -> Iterator[str]:
-    """Yield the owner, and notes on its budget and the next command."""
-    yield f"{kind} {found['name']}, id {found['id']}, recorded as {found['entry']}"
-    if limits.any:
-        yield Note(f"Budget: {limits_.limits_line(limits.to_dict())}")
-    yield Note(f"`remit key create --name … --{kind} {found['id']}` creates a key for this {kind}.")
-
-
 def _declare_create(kind: _Kind) -> None:
     @verb(
         f"{kind} create", f"POST /{kind}s", summary=f"Declare {_A[kind]}", tag="owners",
         needs="manage_keys", form="OwnerRequest", result="OwnerShape", status=201, fails=(409,),
         doc=f"Declare {_A[kind]}, and set its budget if limits are given.", more=limits_.RATES,
+        lines=limits_.owner_lines,
+        then=f"`remit key create --name … --{kind} {{id}}` creates a key for this {kind}.",
     )  # fmt: skip
     def create_owner(
         root: RootPort, caller: Caller, *,
@@ -59,7 +50,7 @@ def _declare_create(kind: _Kind) -> None:
         ),
         turns: int | None = limits_.count("Limit of model calls.", flag="--budget-turns"),
         **rates: Any,
-    ) -> Answer:  # fmt: skip
+    ) -> dict[str, Any]:  # fmt: skip
         """Declare an owner, and set its budget if limits are given.
 
         Raises:
@@ -79,8 +70,7 @@ def _declare_create(kind: _Kind) -> None:
             in_transaction=lambda tx, scope: limits.any
             and root.budgeter.allocate(scope, limits=limits, by=caller.name, tx=tx),
         )  # fmt: skip
-        found = root.directory.described([made], root.budgeter.list(made.scope))[0]
-        return Answer(found, _create_lines(found, kind, limits))
+        return root.directory.described([made], root.budgeter.list(made.scope))[0]
 
 
 def _declare_list(kind: _Kind) -> None:
@@ -98,27 +88,10 @@ def _declare_list(kind: _Kind) -> None:
         )
 
 
-def _show_lines(found: dict[str, Any], kind: _Kind) -> Iterator[str]:
-    """Yield the owner, its members, its keys and its budget."""
-    yield f"{kind} {found['id']}: {found['name'] or 'no declared name'}"
-    if found["entry"]:
-        yield f"declared {found['declared']} by {found['by']}, {found['entry']}"
-    for name in ("users", "teams"):
-        if found[name] and name != f"{kind}s":
-            yield f"{name}: {', '.join(found[name])}"
-    for key in found["keys"]:
-        yield f"key {key['name']} ({key['id']}), {key['role']}, {key['state']}"
-    if found["budget"]:
-        yield limits_.state_line(found["budget"])
-    else:
-        yield (f"no budget of its own; its keys spent {found['spent_usd']:.6f} USD, "
-               f"{count(found['spent_tokens'], 'token')}")  # fmt: skip
-
-
 def _declare_show(kind: _Kind) -> None:
     @verb(
         f"{kind} show", f"GET /{kind}s/{{id:path}}", summary=f"One {kind}", tag="owners",
-        result="OwnerShape", lines=partial(_show_lines, kind=kind),
+        result="OwnerShape", lines=limits_.owner_lines,
         doc=f"Show {_A[kind]} with members, keys, budget and spending.",
     )  # fmt: skip
     def show_owner(root: RootPort, caller: Caller, *, id: str = _id()) -> dict[str, Any]:
@@ -131,16 +104,11 @@ def _declare_show(kind: _Kind) -> None:
         return root.directory.described([found], root.budgeter.list())[0]
 
 
-def _rename_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the id, both names and the entry."""
-    before = found["before"] or "(erased)"
-    yield f"{found['id']}  {before} -> {found['after']}  recorded as {found['entry']}"
-
-
 def _declare_rename(kind: _Kind) -> None:
     @verb(
         f"{kind} rename", f"PUT /{kind}s/{{id:path}}", summary=f"Rename {_A[kind]}", tag="owners",
-        needs="manage_keys", form="Rename", result="OwnerRenamed", lines=_rename_lines,
+        needs="manage_keys", form="Rename", result="OwnerRenamed",
+        lines=limits_.owner_lines,
         doc=f"Rename {_A[kind]}; id, keys and budgets stay.",
     )  # fmt: skip
     def rename_owner(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -12,16 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.message_text import count
 from remit.operations.files import io_errors
-from remit.operations.operation import Answer, Note, field, verb
+from remit.operations.operation import Answer, field, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
-    from remit.packages import Archive, Manifest
-
-_SHORT = 12  # characters of a key's id
+    from remit.packages import Archive
 
 
 def package_settings(path: Path | None) -> PackageSettings:
@@ -46,21 +43,16 @@ def _directory() -> Any:
     return field("Directory of the package.", flag="", metavar="DIRECTORY", place="folder")
 
 
-def _new_package_lines(found: dict[str, Any], directory: Path) -> Iterator[str]:
-    """Yield the package and its files, and a note on the next command."""
-    yield f"{found['package_id']} {found['version']} in {directory}"
-    for asset in found["assets"]:
-        yield f"  {asset['path']} ({asset['classification']})"
-    yield Note(f"Edit the files, then run `remit package pack {directory} --update`.")
-
-
-@verb("package new", media_type="text/plain")
+@verb(
+    "package new", media_type="text/plain",
+    then="Edit the files, then run `remit package pack DIRECTORY --update`.",
+)  # fmt: skip
 def new_package(
     root: RootPort, caller: Caller, *,
     directory: Path = _directory(),
     package_id: str = field("The package's id.", flag="--id", metavar="PKG-…"),
     title: str = field("One-line description.", ""),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Create a package with a working example agent.
 
     Raises:
@@ -68,17 +60,10 @@ def new_package(
     """
     from remit import packages
 
-    found = asdict(packages.new_package(directory, package_id, title=title))
-    return Answer(found, _new_package_lines(found, directory))
+    return asdict(packages.new_package(directory, package_id, title=title))
 
 
-def _pack_package_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the file and its hash."""
-    yield f"{found['archive']} ({found['bytes']:,} bytes)"
-    yield found["digest"]
-
-
-@verb("package pack", lines=_pack_package_lines)
+@verb("package pack")
 def pack_package(
     root: RootPort, caller: Caller, *,
     directory: Path = _directory(),
@@ -111,13 +96,6 @@ def pack_package(
     }  # fmt: skip
 
 
-def _sign_archive_lines(found: dict[str, Any], manifest: Manifest) -> Iterator[str]:
-    """Yield the signature file, and a note on the package and the key."""
-    yield found["signature"]
-    named = f"{manifest.package_id} {manifest.version}"
-    yield Note(f"Signed {named} with {found['key_id'][:_SHORT]}….")
-
-
 @verb("package sign")
 def sign_archive(
     root: RootPort, caller: Caller, *,
@@ -126,7 +104,7 @@ def sign_archive(
     expires: datetime | None = field(
         "Day (UTC) from which installs no longer accept the signature.", None
     ),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Sign an archive; write or extend the signature file ARCHIVE.intoto.json.
 
     Raises:
@@ -146,18 +124,10 @@ def sign_archive(
     target = IncomingArchive.envelope_file(archive)
     envelope = sign(read.digest, read.manifest, key, expires=ends, envelope=incoming.envelope)
     replace_file(target, envelope)
-    found = {"signature": str(target), "key_id": key.key_id, "archive_sha256": read.digest}
-    return Answer(found, _sign_archive_lines(found, read.manifest))
+    return {"signature": str(target), "key_id": key.key_id, "archive_sha256": read.digest}
 
 
-def _verify_archive_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the package, its number of files, and its keys."""
-    keys = ", ".join(f"{key_id[:_SHORT]}…" for key_id in found["keyids"])
-    yield (f"{found['package_id']} {found['version']}: {count(found['files'], 'file')}, "
-           f"signed by {keys} (threshold {found['threshold']})")  # fmt: skip
-
-
-@verb("package verify", repairs=True, lines=_verify_archive_lines)
+@verb("package verify", repairs=True)
 def verify_archive(
     root: RootPort, caller: Caller, *,
     archive: Path = field("The archive.", flag="", metavar="ARCHIVE"),
@@ -187,7 +157,7 @@ def show_archive(
     root: RootPort, caller: Caller, *,
     package: str = field("An archive, a directory, or the id of an installed package.", flag="",
                          metavar="ARCHIVE|DIRECTORY"),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Show a package: description, dependencies, permissions and files.
 
     Raises:
@@ -196,7 +166,7 @@ def show_archive(
     manifest = _view(root, package).manifest
     found = asdict(manifest)
     del found["digest"]
-    return Answer({**found, "manifest_digest": manifest.digest}, _manifest_lines(manifest))
+    return {**found, "manifest_digest": manifest.digest}
 
 
 @verb("package diff")
@@ -236,21 +206,3 @@ def _view(root: RootPort, argument: str) -> Archive:
     kind = partial(PackageError, "unreadable", next_step=step)
     with io_errors(path, kind=kind), path.open("rb") as stream:
         return read_archive(stream, package_settings(root.path))
-
-
-def _manifest_lines(manifest: Manifest) -> Iterator[str]:
-    from remit.packages import compare_permissions
-
-    yield f"{manifest.package_id} {manifest.version}: {manifest.title}"
-    yield (f"  {manifest.package_type}, {manifest.plane_id}, layer {manifest.layer}, "
-           f"{manifest.spec_id}, {manifest.framework_id}")  # fmt: skip
-    sections = {
-        "needs": [f"{one.package_id} {one.version}" for one in manifest.dependencies],
-        "takes the place of": list(manifest.supersedes),
-        "governs": list(manifest.modules),
-        "may do": list(compare_permissions(None, manifest.permissions).widened) or ["nothing"],
-        "files": [f"{one.path} ({one.classification}) {one.sha256}" for one in manifest.assets],
-    }
-    for title, lines in sections.items():
-        if lines:
-            yield from (f"{title}:", *(f"  {line}" for line in lines))

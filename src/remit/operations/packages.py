@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.extensions import INDEX, load_extension
-from remit.kernel.message_text import count
 from remit.operations.agent_tools import AgentTool, ToolCall
-from remit.operations.operation import Answer, Note, field, verb
+from remit.operations.operation import Answer, field, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Table, table_of
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -25,30 +25,17 @@ _OF_PACKAGE = (
 )  # fmt: skip
 
 
+def _lines(found: dict[str, Any]) -> Iterator[Table]:
+    """Yield the table of the changed packages."""
+    yield table_of(found["packages"], "package_id", "version", "operation", "entry_id")
+
+
 def _approve() -> Any:
     return field("Approve the requested permissions; the approval is recorded.", False)
 
 
-def _install_lines(found: dict[str, Any], before: Collection[str]) -> Iterator[str]:
-    """Yield a line for each package, and notes on unsigned ones.
-
-    Args:
-        found: the JSON object.
-        before: entries of the packages that were installed before.
-    """
-    for one in found["packages"]:
-        name, version, entry = one["package_id"], one["version"], one["entry_id"]
-        if entry in before:
-            yield f"{name} {version} is already installed ({entry})"
-            continue
-        did = "upgraded to {}" if one["operation"] == "upgrade" else "{} installed"
-        yield f"{name} {did.format(version)} ({entry})"
-        if one["signature"]["waived"]:
-            yield Note(f"{name} is not signed. The waiver is recorded.")
-
-
 def _declare_install(name: str, doc: str, *, only_upgrade: bool) -> None:
-    @verb(f"package {name}", repairs=True, changes=True, doc=doc)
+    @verb(f"package {name}", repairs=True, changes=True, doc=doc, lines=_lines)
     def install(
         root: RootPort, caller: Caller, *,
         archives: list[str] = field(
@@ -59,7 +46,7 @@ def _declare_install(name: str, doc: str, *, only_upgrade: bool) -> None:
         version: str = field("From an index: this version instead of the newest.", ""),
         dev: bool = field("Accept unsigned packages; the waiver is recorded.", False),
         approve: bool = _approve(),
-    ) -> Answer:  # fmt: skip
+    ) -> dict[str, Any]:  # fmt: skip
         """Install all packages or none.
 
         Raises:
@@ -69,10 +56,8 @@ def _declare_install(name: str, doc: str, *, only_upgrade: bool) -> None:
         incoming = [
             _archive(root, manager.settings, one, package_id, index, version) for one in archives
         ]
-        before = {one.entry_id for one in manager.registry().packages.values()}
         now = manager.install(incoming, dev=dev, approve=approve, only_upgrade=only_upgrade)
-        found = {"packages": [_plain(one) for one in now]}
-        return Answer(found, _install_lines(found, before))
+        return {"packages": [_plain(one) for one in now]}
 
 
 def _archive(
@@ -114,13 +99,7 @@ def remove_package(
     return {"removed": _plain(root.packages(caller).remove(package_id))}
 
 
-def _rollback_package_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the package and its entry."""
-    (now,) = found["packages"]
-    yield f"{now['package_id']} rolled back to {now['version']} ({now['entry_id']})"
-
-
-@verb("package rollback", changes=True, repairs=True, lines=_rollback_package_lines)
+@verb("package rollback", changes=True, repairs=True, lines=_lines)
 def rollback_package(
     root: RootPort, caller: Caller, *,
     package_id: str = field("Id of the package.", flag=""),
@@ -137,40 +116,22 @@ def rollback_package(
     return {"packages": [_plain(now)]}
 
 
-def _restore_packages_lines(found: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each file, and their number."""
-    for path, what in found.items():
-        yield f"{path} restored ({what} was there)" if what else f"{path} deleted"
-    number = len(found)
-    yield Note(f"{count(number, 'file')} restored or deleted." if number
-               else "No installed file was changed.")  # fmt: skip
-
-
 @verb("package restore", repairs=True, changes=True)
 def restore_packages(
     root: RootPort, caller: Caller, *,
     package_ids: list[str] = field("Ids of packages; all by default.", [], flag="",
                                    metavar="[PACKAGE_ID…]"),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Restore changed and missing files of installed packages.
 
     Returns:
-        ``restored``, the paths of the files. A command says of each whether a changed file was
-        there.
+        ``restored``, the paths of the files.
 
     Raises:
         PackageError: a package is not installed, or its archive is missing.
     """
     restored = root.packages(caller).restore(tuple(package_ids))
-    return Answer({"restored": list(restored)}, _restore_packages_lines(restored))
-
-
-def _list_installed_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each package."""
-    width = max((len(one["package_id"]) for one in found["packages"]), default=0)
-    for one in found["packages"]:
-        signed = "unsigned" if one["signature"]["waived"] else "signed"
-        yield f"{one['package_id']:<{width}}  {one['version']:<8}  {signed:<8}  {one['title']}"
+    return {"restored": list(restored)}
 
 
 _ROW = ("package_id", "version", "title", "plane_id", "spec_id", "framework_id")
@@ -202,21 +163,15 @@ _TOOL = AgentTool(
 )  # fmt: skip
 
 
-@verb("package list", repairs=True, lines=_list_installed_lines, agent_tools=(_TOOL,))
+@verb(
+    "package list", repairs=True, agent_tools=(_TOOL,),
+    lines=lambda found: [table_of(found["packages"], "package_id", "version", "title")],
+)  # fmt: skip
 def list_installed(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List installed packages: your own first, then those shipped with Remit."""
     found = root.packages(caller).registry().packages.values()
     shown = [_plain(one) for one in sorted(found, key=lambda package: package.ships)]
     return {"count": len(shown), "packages": shown}
-
-
-def _compare_registry_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the result and the hash."""
-    if found["equal"]:
-        yield "matches the ledger"
-    else:
-        yield f"differs from the ledger: {found['differing']}"
-    yield found["sha256"]
 
 
 @verb("package registry", repairs=True)
@@ -236,7 +191,7 @@ def compare_registry(
     registry = manager.registry()
     differing = registry.differing(root.place.path)
     found = {"equal": not differing, "differing": differing, "sha256": registry.digest}
-    return Answer(found, _compare_registry_lines(found), check and not found["equal"])
+    return Answer(found, has_failed=check and not found["equal"])
 
 
 def _plain(package: InstalledPackage) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError, nearest
 from remit.operations.files import io_errors
-from remit.operations.operation import Answer, Feed, Note, feed_of, field, verb
+from remit.operations.operation import Feed, feed_of, field, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
@@ -129,14 +129,7 @@ def list_prices(
     )
 
 
-def _show_price_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield each value of the price."""
-    for key, value in found["price"].items():
-        if value not in (None, "", {}):
-            yield f"{key}: {_text(value)}"
-
-
-@verb("price show", lines=_show_price_lines)
+@verb("price show")
 def show_price(
     root: RootPort, caller: Caller, *,
     model: str = field("Name of the model.", flag=""),
@@ -190,21 +183,10 @@ def _changed(
             root.place, root.ledger, named, change,
             wait_s=root.settings.packages.lock_timeout_s, by=caller.name, reason=reason,
         )  # fmt: skip
+        root.note("A running server applies the prices within seconds." if entry_id
+                  else "The prices are set so already; nothing was changed.")  # fmt: skip
     return {"version": done.versions[1], "entry": entry_id or None, "dry_run": dry_run,
             "changes": done.changes}  # fmt: skip
-
-
-def _changed_lines(found: dict[str, Any], left_out: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the changes, and notes on rates that the new price lacks and on the record."""
-    yield from _change_lines(found["changes"], found)
-    yield from map(Note, left_out)
-    if found["dry_run"]:
-        yield Note("Nothing was changed (--dry-run).")
-    elif found["entry"]:
-        yield Note(f"Recorded as {found['entry']}; prices are {found['version']}. A running "
-                   "server applies them within seconds.")  # fmt: skip
-    else:
-        yield Note("The prices are set so already; nothing was changed.")
 
 
 @verb("price set", changes=True)
@@ -223,7 +205,7 @@ def set_price(
     max_output_tokens: int | None = field("Largest number of tokens of an answer.", None, least=1),
     provider: str | None = _provider("Provider of the model; required if several or none have it."),
     source: str = field("Origin of the price, for the table.", ""),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Set a price of your own, with these rates only.
 
     Sizes and names of a known model are kept. An unknown model needs --provider, --context-window
@@ -266,10 +248,12 @@ def set_price(
         return found.own.with_entry(key, {**entry, **origin}, _today())
 
     done = _changed(root, caller, change)
-    return Answer(done, _changed_lines(done, left_out))
+    for sentence in left_out:
+        root.note(sentence)
+    return done
 
 
-@verb("price unset", changes=True, lines=_changed_lines)
+@verb("price unset", changes=True)
 def unset_price(
     root: RootPort, caller: Caller, *,
     model: str | None = field("Name of the model.", None, flag="", metavar="[MODEL]"),
@@ -305,7 +289,7 @@ def unset_price(
     return _changed(root, caller, change)
 
 
-@verb("price import", changes=True, lines=_changed_lines)
+@verb("price import", changes=True)
 def import_prices(
     root: RootPort, caller: Caller, *,
     file: Path = field("File of prices.", flag=""),
@@ -339,12 +323,7 @@ def import_prices(
     return {**done, **counts, "changes": changes}
 
 
-def _difference_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each difference."""
-    return _change_lines(found["changes"], found)
-
-
-@verb("price diff", lines=_difference_lines)
+@verb("price diff")
 def diff_prices(
     root: RootPort, caller: Caller, *,
     file: Path | None = field("File of prices.", None, flag="", metavar="[FILE]"),
@@ -453,36 +432,3 @@ def _left_out(known: Price | None, rates: Mapping[str, str]) -> Iterator[str]:
                    f"--{rate.replace('_', '-')} sets it.")  # fmt: skip
     if known.tiers:
         yield "The tiers by context length were removed; import a table to set them."
-
-
-def _change_lines(changes: Sequence[Mapping[str, Any]], counts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each changed model, then for the counts of an import."""
-    for one in changes:
-        before, after = one["before"] or {}, one["after"] or {}
-        head = f"{one['provider']}/{one['model']}"
-        if not one["after"]:
-            yield f"- {head}: no longer priced"
-            continue
-        parts = [
-            f"{key} {_text(before.get(key))} -> {_text(after.get(key))}" if before
-            else f"{key} {_text(after[key])}"
-            for key in {**before, **after}
-            if before.get(key) != after.get(key)
-        ]  # fmt: skip
-        yield f"{'~' if before else '+'} {head}: {', '.join(parts)}"
-    if not changes:
-        yield "No differences."
-    if "same" in counts:
-        yield f"{counts['same']} prices in the file are already in effect"
-    for why, count in counts.get("skipped", {}).items():
-        yield f"{count} skipped: {why}"
-
-
-def _text(value: Any) -> str:
-    """Return a value of a price as text in a line."""
-    if isinstance(value, list):
-        tiers = (", ".join(f"{key} {part}" for key, part in tier.items()) for tier in value)
-        return "; ".join(tiers) or "none"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_text(part)}" for key, part in value.items())
-    return "none" if value is None else str(value)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.operations.operation import Note, field, verb
+from remit.operations.operation import field, verb
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
 
@@ -14,20 +13,15 @@ if TYPE_CHECKING:
     from remit.learning.proposals import Kind
 
 
+PROPOSED = "Proposed: `remit learn show {proposal_id}`, then `remit learn adopt`."
+"""The note on the commands that follow a proposal."""
+
+
 def proposal_reason() -> Any:
     """Declare the field with the reason of a proposal."""
     return field(
         "Reason of the proposal (recorded permanently).", least=1, most=1000, pattern=r"\S"
     )
-
-
-def proposal_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the predicted effect of a proposal, and a note on the next commands."""
-    known = found["predicted"]
-    yield (f"effect  {known['value']:+.4f} [{known['low']:+.4f}, {known['high']:+.4f}] "
-           f"n={known['effective_samples']:.0f} {known['method']}")  # fmt: skip
-    name = found["proposal_id"][:12]
-    yield Note(f"Proposed: `remit learn show {name}`, then `remit learn adopt`.")
 
 
 def _proposed(
@@ -53,7 +47,7 @@ def _proposed(
 @verb(
     "learn set-aside", "POST /learn/proposals/set-aside", summary="Propose to set models aside",
     tag="learning", needs="propose", form="SetAsideProposal", result="ProposalShape",
-    endpoint="set_aside", fails=(409,), lines=proposal_lines,
+    endpoint="set_aside", fails=(409,), then=PROPOSED,
 )  # fmt: skip
 def propose_set_aside(
     root: RootPort, caller: Caller, *,
@@ -74,7 +68,7 @@ def propose_set_aside(
 @verb(
     "learn tools", "POST /learn/proposals/tools", summary="Propose which tools are allowed",
     tag="learning", needs="propose", form="ToolsProposal", result="ProposalShape",
-    endpoint="tools", fails=(409,), lines=proposal_lines,
+    endpoint="tools", fails=(409,), then=PROPOSED,
 )  # fmt: skip
 def propose_tools(
     root: RootPort, caller: Caller, *,
@@ -95,7 +89,7 @@ def propose_tools(
 @verb(
     "learn limit", "POST /learn/proposals/limit", summary="Propose lower limits", tag="learning",
     needs="propose", form="LimitProposal", result="ProposalShape", endpoint="limit", fails=(409,),
-    lines=proposal_lines,
+    then=PROPOSED,
 )  # fmt: skip
 def propose_limit(
     root: RootPort, caller: Caller, *,

@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.message_text import count, cut
 from remit.operations.files import io_errors
-from remit.operations.operation import Answer, Document, Feed, facts, field, limit, verb
+from remit.operations.operation import Answer, Document, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
 if TYPE_CHECKING:
-    from remit.routing.trail import TrailReport
+    pass
 
 _LINE_CHARS = 100
 
@@ -51,13 +51,7 @@ def list_thoughts(
     return Feed(read)
 
 
-def _show_thought_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield each field, then the thought."""
-    yield from facts(found, "content", "erased")
-    yield from ("", *_text(found).splitlines())
-
-
-@verb("trail show", lines=_show_thought_lines)
+@verb("trail show")
 def show_thought(
     root: RootPort, caller: Caller, *, thought_id: str = field("Id of the thought.", flag="")
 ) -> dict[str, Any]:
@@ -69,17 +63,6 @@ def show_thought(
     from remit.routing.trail import get_thought_record
 
     return get_thought_record(root.ledger, thought_id).to_dict()
-
-
-def _verify_trail_lines(report: TrailReport) -> Iterator[str]:
-    """Yield the numbers, or the problems."""
-    if report.verified:
-        thoughts, tasks = count(report.records, "thought"), count(report.tasks, "task")
-        yield f"verified: {thoughts} of {tasks}, {report.erased} erased"
-        return
-    problems = count(report.problem_count, "problem")
-    yield f"NOT VERIFIED: {problems}; the first bad record is {report.first_bad}"
-    yield from (f"  {problem}" for problem in report.problems)
 
 
 @verb("trail verify", tools=("thought_verify",), needs="verify or read or call")
@@ -102,7 +85,7 @@ def verify_trail(
             f"The task {task_id!r} has no thoughts.",
             next_step="`remit trail list` lists the thoughts of all tasks.",
         )
-    return Answer(report.to_dict(), _verify_trail_lines(report), not report.verified)
+    return Answer(report.to_dict(), has_failed=not report.verified)
 
 
 @verb("trail add", changes=True, prints="{id}", tools=("thought_record",), needs="call")

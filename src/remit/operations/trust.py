@@ -7,27 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.operations.operation import Note, field, verb
+from remit.operations.operation import field, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.packages import PackageKey
     from remit.packages.trust import TrustPolicy
 
 
-def _policy_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the threshold, then a line for each key."""
-    noun, keys = "key" if found["threshold"] == 1 else "keys", found["keys"]
-    yield f"a package must be signed by {found['threshold']} trusted {noun}"
-    if not keys:
-        yield "no key is trusted"
-    width = max((len(key.name) for key in keys), default=0)
-    for key in keys:
-        yield (f"  {key.key_id[:16]}  {key.name.ljust(width)}  {key.status:<7}  "
-               f"since {key.changed}  {' '.join(key.packages)}")  # fmt: skip
-
-
-@verb("package trust show", lines=_policy_lines)
+@verb("package trust show")
 def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List trusted keys, their packages, and the required number of signatures."""
     from remit.packages.trust import TrustPolicy, read_trust, trust_problem
@@ -39,7 +28,7 @@ def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     return _plain(policy)
 
 
-@verb("package trust restore", lines=_policy_lines)
+@verb("package trust restore")
 def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Rebuild the trust file from the ledger, and replace the current file.
 
@@ -72,13 +61,6 @@ def _changed(
     return {"changed": what, "entry": entry_id, **_plain(policy)}
 
 
-def _change_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the change and its entry."""
-    entry = found["entry"]
-    yield (f"{found['changed']} ({entry})" if entry
-           else "no change: the policy is already as requested")  # fmt: skip
-
-
 def _public(text: str) -> str:
     from remit.packages import PackageError, public_key
 
@@ -93,7 +75,7 @@ def _key_id() -> Any:
     return field("Id of the key.", flag="")
 
 
-@verb("package trust add", changes=True, lines=_change_lines)
+@verb("package trust add", changes=True)
 def trust_key(
     root: RootPort, caller: Caller, *,
     public: str = field("The public key.", flag="", read=_public),
@@ -116,7 +98,7 @@ def trust_key(
     )
 
 
-@verb("package trust retire", changes=True, lines=_change_lines)
+@verb("package trust retire", changes=True)
 def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> dict[str, Any]:
     """Stop accepting new signatures of a key. Installed packages stay valid.
 
@@ -129,7 +111,7 @@ def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> di
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "retired"))
 
 
-@verb("package trust revoke", changes=True, lines=_change_lines)
+@verb("package trust revoke", changes=True)
 def revoke_trust(
     root: RootPort, caller: Caller, *,
     key_id: str = _key_id(),
@@ -146,7 +128,7 @@ def revoke_trust(
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "revoked"), reason)
 
 
-@verb("package trust threshold", changes=True, lines=_change_lines)
+@verb("package trust threshold", changes=True)
 def set_threshold(
     root: RootPort, caller: Caller, *,
     number: int = field("Number of keys.", flag="", metavar="N", least=1),

@@ -11,8 +11,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.message_text import count
-from remit.operations.operation import Answer, Document, Table, field, verb
+from remit.operations.operation import Answer, Document, field, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Table
 
 if TYPE_CHECKING:
     from remit.views import UsageRow

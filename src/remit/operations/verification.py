@@ -14,8 +14,9 @@ from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.message_text import count
 from remit.operations.agent_tools import AgentTool, ToolCall
 from remit.operations.files import archives, io_errors
-from remit.operations.operation import Answer, Note, field, verb
+from remit.operations.operation import Answer, field, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.ledger import Extract

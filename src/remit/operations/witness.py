@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.message_text import count
 from remit.operations.operation import field, verb
 from remit.operations.ports import Caller, RootPort
 
@@ -52,13 +50,7 @@ def show_witness_key(
     return {"key": str(WitnessDirectory(directory).verifier_key())}
 
 
-def _show_witness_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the number of logs, then a line for each."""
-    yield f"{found['name']}: {count(len(found['logs']), 'log')}"
-    yield from map(_log_line, found["logs"])
-
-
-@verb("witness status", has_root=False, lines=_show_witness_lines)
+@verb("witness status", has_root=False)
 def show_witness(
     root: RootPort, caller: Caller, *, directory: Path = _directory()
 ) -> dict[str, Any]:
@@ -92,15 +84,8 @@ def show_witness(
         }
         for origin in sorted({*seen, *(origin for origin, _ in evidence)})
     ]
+    for row in rows:
+        if row["forks"]:
+            root.note(f"FORKED: {row['origin']} signed contradictory checkpoints; {row['forks']} "
+                      "are kept as evidence.")  # fmt: skip
     return {"name": own.name, "key": str(own), "logs": rows}
-
-
-def _log_line(row: Mapping[str, Any]) -> str:
-    line = f"  {row['origin']}  {count(row['size'], 'entry')}"
-    if row["updated"]:
-        line += f"  since {row['updated']}"
-    if row["forks"]:
-        line += f"  FORKED: {count(row['forks'], 'checkpoint')} kept as evidence"
-    if row["unproven"]:
-        line += f"  refused for lack of a valid proof: {count(row['unproven'], 'request')}"
-    return line

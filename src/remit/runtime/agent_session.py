@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -16,15 +15,9 @@ from remit.agents.supervisor import HO2Supervisor, Services, TurnEnded, TurnResu
 from remit.agents.tools import Tool, ToolError, ToolWaitingError, giving, refuse_inner_turn
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
 from remit.kernel.json_text import sound
-from remit.kernel.loops import (
-    Closeable,
-    abandon,
-    blocking,
-    cancel_background,
-    run_blocking,
-    start_background,
-)
-from remit.ledger import LedgerClient, LedgerClosedError
+from remit.kernel.loops import Closeable, blocking, run_blocking
+from remit.ledger import LedgerClient
+from remit.runtime.turn_streams import blocking_turn_events, turn_events
 
 if TYPE_CHECKING:
     from remit.learning import Feedback
@@ -144,7 +137,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
     turn = blocking(aturn)
 
-    async def astream(
+    def astream(
         self, message: UserMessage, *, output_type: Any = None, deps: Any = None
     ) -> AsyncIterator[TurnEvent | TurnEnded]:
         """Yield the events of a turn as each arrives; the last is :class:`TurnEnded`.
@@ -161,33 +154,9 @@ class Conversation(Closeable, Generic[OutputT]):
             RemitError: an error of :meth:`aturn`.
             CancelledError: the turn was cancelled while the runtime was closed.
         """
-        events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
-
-        async def work() -> TurnResult[Any]:
-            try:
-                result: TurnResult[Any] = await self.aturn(
-                    message, output_type=output_type, on_event=events.put_nowait, deps=deps
-                )
-                return result
-            except LedgerClosedError:
-                # The turn was cancelled with its loop, and cannot be recorded any more.
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise asyncio.CancelledError from None
-                raise
-
-        task = asyncio.create_task(work())
-        task.add_done_callback(lambda _: events.put_nowait(None))
-        # A turn whose iterator nobody reads to its end has nobody to raise its error to.
-        abandon(task)
-        try:
-            while (event := await events.get()) is not None:
-                yield event
-            yield TurnEnded(await task)
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
+        return turn_events(
+            lambda sink: self.aturn(message, output_type=output_type, on_event=sink, deps=deps)
+        )
 
     def stream(
         self, message: UserMessage, *, output_type: Any = None, deps: Any = None
@@ -206,17 +175,9 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             RemitError: an error of :meth:`aturn`.
         """
-        events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
-        future = start_background(
-            self.aturn(message, output_type=output_type, on_event=events.put, deps=deps)
+        return blocking_turn_events(
+            lambda sink: self.aturn(message, output_type=output_type, on_event=sink, deps=deps)
         )
-        future.add_done_callback(lambda _: events.put(None))
-        try:
-            while (event := events.get()) is not None:
-                yield event
-            yield TurnEnded(future.result())
-        finally:
-            cancel_background(future)
 
     async def aanswer(self, message: str, *, deps: Any = None) -> str:
         """Return the answer to the only message of a sub-agent's session; end the session.

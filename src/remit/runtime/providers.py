@@ -320,26 +320,31 @@ def require_reachable(
 def _check_model_name(
     settings: Settings, prices: PriceTable, provider_id: str, model_id: str
 ) -> None:
-    """Raise RemitError if a model's name looks like a misspelt name of its provider's models.
+    """Raise RemitError if a model's name looks like none of its provider's models.
 
     Only providers whose models the price table knows are checked, at their own address. A name that
     extends known words ("gpt-9-mini") may be a newer model.
 
     Raises:
-        RemitError: a word of the name nearly equals one in the provider's model names.
+        RemitError: a word of the name nearly equals one in the model names, or none of its words
+            occurs there; the error names models of the provider.
     """
     provider = settings.providers.get(provider_id)
     if provider is None or not is_own(provider_id, provider) or prices.find(provider_id, model_id):
         return
     models = [price.model for price in prices if price.provider in settings.providers]
     words = {word for model in models for word in _LETTERS.findall(model)}
-    strange = [word for word in _LETTERS.findall(model_id.lower()) if word not in words]
-    if any(difflib.get_close_matches(word, words, 1, _MISSPELT) for word in strange):
-        near = difflib.get_close_matches(model_id, models, 3, 0.4)
+    given = _LETTERS.findall(model_id.lower())
+    strange = [word for word in given if word not in words]
+    misspelt = any(difflib.get_close_matches(word, words, 1, _MISSPELT) for word in strange)
+    if misspelt or (given and strange == given):
+        own = [price.model for price in prices if price.provider == provider_id]
+        near = difflib.get_close_matches(model_id, models, 3, 0.4) if misspelt else []
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"Known are {', '.join(own[:8])}."
         raise RemitError(
             f"{provider_id} has no model {model_id!r}.",
-            next_step=f"Did you mean {' or '.join(near)}? To use a model with exactly this name, "
-            "set its price with `remit price set`.",
+            next_step=f"{hint} To use a model with exactly this name, set its price with `remit "
+            "price set`.",
         )
 
 

@@ -16,22 +16,18 @@ A request takes these steps:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
-import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import ConfigError, RemitError, let_go
 from remit.kernel.extensions import INTEROP, load_extension
-from remit.kernel.periodic import repeat
 from remit.ledger import LedgerRollbackError
 from remit.packages import policy_epoch
 from remit.providers.wire import A2A
 from remit.runtime import Runtime
-from remit.runtime.installation import settle_canary
 from remit.server import request
 from remit.server.api_guard import Guard
 from remit.server.asgi import (
@@ -66,6 +62,7 @@ from remit.server.responses_websocket import socket_routes
 from remit.server.stored_chats import StoredChats
 from remit.server.telemetry import CallMetrics, context_from_headers, with_parent
 from remit.server.telemetry.observers import call_metrics, observe_calls, watch_runtime
+from remit.server.upkeep import Upkeep
 from remit.server.websocket import WebSocket, refuse_socket
 
 if TYPE_CHECKING:
@@ -74,8 +71,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("remit.server")
 
 _CHECK_TIMEOUT_S = 5.0  # Longest time of the readiness check of the ledger.
-_FLUSH_S = 1.0
-_LOOKS = 50  # Pause between two looks at a canary, in durations of a look.
 _EXPOSED = (  # headers that a script of another origin may read
     "x-remit-dispatch", "x-remit-exchange", "x-remit-decision", "x-remit-fallback-from",
     "x-remit-cost-usd", "x-remit-cost-certainty", "x-remit-replayed", "x-remit-dropped",
@@ -142,8 +137,6 @@ class App:
         self._settings = settings
         self.ready = False
         self._streams_ended = False
-        self._next_look = 0.0
-        self._running: list[asyncio.Task[None]] = []
         self._keys = open_keys(runtime)
         self.metrics = metrics or call_metrics(runtime)
         watch_runtime(self.metrics, runtime)
@@ -173,7 +166,7 @@ class App:
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
             self._shares, dev=dev,
         )  # fmt: skip
-        self._end_calls = calls.end_calls_of_ended_keys
+        self._upkeep = Upkeep(runtime, self.metrics, calls.end_calls_of_ended_keys)
         self._calls = call_routes(calls)
         if self._agents is not None:
             answer = functools.partial(calls.serve, A2A, answer=self._agents.answer)
@@ -371,24 +364,10 @@ class App:
     async def start(self) -> None:
         """Start the periodic tasks and set ``ready``.
 
-        The tasks recover calls of dead processes, settle batches and the canary, end the calls of
-        ended keys, and write shared metrics. Call :meth:`start` once, in the event loop that serves
-        requests. The tasks run until :meth:`stop`; their errors are logged.
+        Call :meth:`start` once, in the event loop that serves requests. The tasks run until
+        :meth:`stop`; their errors are logged.
         """
-        every_s = self._settings.gateway.recover_every_s
-        tasks = [
-            repeat(self._recover, every_s, "calls of dead processes cannot be recovered"),
-            repeat(self._settle_canary, every_s, "the canary cannot be settled"),
-            repeat(self.runtime.gateway.batches.poll, every_s, "batches cannot be settled"),
-            repeat(
-                self._end_calls,
-                self._settings.auth.revocation_s / 2,
-                "calls of ended keys cannot be ended",
-            ),
-        ]
-        if self.metrics.shared:
-            tasks.append(repeat(self._flush_metrics, _FLUSH_S, "metrics cannot be written"))
-        self._running = [asyncio.create_task(task) for task in tasks]
+        self._upkeep.start()
         self.ready = True
 
     async def stop(self, *, at_once: bool = True) -> None:
@@ -403,10 +382,7 @@ class App:
         if not at_once:
             await self._responses.background.ended()
         self.ready = False
-        for task in self._running:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._upkeep.stop()
         await self.runtime.gateway.batches.aclose()
         await self._responses.background.aclose()
         if self._agents is not None:
@@ -450,30 +426,6 @@ class App:
             self._console.close()
         if self._traces is not None:
             self._traces.shutdown()
-
-    async def _recover(self) -> None:
-        recovered = await asyncio.to_thread(self.runtime.gateway.recover)
-        self.metrics.refresh()
-        if recovered:
-            _log.warning("%d calls of processes that died were settled", len(recovered))
-
-    async def _settle_canary(self) -> None:
-        """Look at the canary; a look that takes long is repeated less often."""
-        runtime, began = self.runtime, time.monotonic()
-        if began < self._next_look:
-            return
-        try:
-            found = await asyncio.to_thread(
-                settle_canary, runtime.root, runtime.ledger, runtime.loaded
-            )
-        finally:
-            self._next_look = began + _LOOKS * (time.monotonic() - began)
-        if found is not None and found.verdict:
-            _log.warning("the canary ended (%s): %s", found.verdict, found.reason)
-
-    async def _flush_metrics(self) -> None:
-        """Write this process's numbers to the files that all processes read."""
-        self.metrics.flush()
 
 
 def _trace_of(named: Headers) -> object | None:

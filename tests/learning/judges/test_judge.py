@@ -129,10 +129,11 @@ def test_calibrated_by_people_and_uncalibrated_until_then(asked: tuple[Path, lis
     assert (before["labelled"], before["calibrated"], before["mean"]) == (0, False, None)
     assert len(before["label_next"]) == 10
     shown = run_remit("learn", "judge", "--root", place).stdout
-    assert "UNCALIBRATED: people graded 0 of its 40" in shown
+    assert "judges:\n" in shown
+    assert before["judge"] in shown
     assert uncalibrated(place) == (40, [before["judge"]], ["PRC-EXECUTE-001"])
-    for command in ("feedback", "learn signals --since 2020-01-01", "learn report"):
-        assert "UNCALIBRATED" in run_remit(*command.split(), "--root", place).stdout
+    for command in ("feedback", "learn report"):
+        assert "uncalibrated" in run_remit(*command.split(), "--root", place).stdout.lower()
     with Runtime.open(place, model=MODEL) as runtime:
         assert [one.judged for one in read_samples(runtime.ledger)] == [True] * 40  # not its calls
         for exchange_id in ids[5:36]:  # people see no merit in length

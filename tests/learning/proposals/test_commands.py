@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_listed_shown_adopted_and_taken_back(world: World) -> None:
 
     assert proposal.proposal_id[:12] in learn("proposals").stdout
     shown = learn("show", "last").stdout
-    for text in ("local operator 3", "+0.1000 [+0.0500, +0.1500] n=300 betting", "12345"):
+    for text in ("local operator: 3", "+0.1000 [+0.0500, +0.1500], ", "12345"):
         assert text in shown
     assert read("show", proposal.proposal_id[:8])["evidence_by_key"] == {"local operator": 3}
     assert read("report")["policy_epoch"] == 0
@@ -54,7 +55,7 @@ def test_listed_shown_adopted_and_taken_back(world: World) -> None:
         entry = runtime.ledger.read(world.exchange("How old is tea?"))
         assert entry.metadata["policy_epoch"] == 1
     back = learn("rollback", "last", "--reason", "It hurts.")
-    assert "rolled back" in back.stdout
+    assert " rolled_back LED-" in back.stdout
     assert read("report")["policy_epoch"] == 2
     again = learn("rollback", "last", "--reason", "It hurts.")
     assert (again.returncode, "not adopted" in again.stderr) == (1, True)
@@ -91,8 +92,8 @@ def test_signals_shown_and_put_on_record_once(world: World) -> None:
     assert len(read("--observe")["written"]) == len(crossed)
     assert read("--observe")["written"] == []
     shown = run_remit("learn", "signals", "--crossed", "--root", place)
-    assert "WORSE" in shown.stdout
-    assert "Based on all 26" in shown.stderr
+    assert re.search(r"model .* failure .* yes", shown.stdout), shown.stdout
+    assert "exchanges: 26" in shown.stdout
     wrong = run_remit("learn", "signals", "--since", "soon", "--root", place)
     assert (wrong.returncode, "soon" in wrong.stderr) == (2, True)
 

@@ -479,6 +479,6 @@ def test_signed_packages(stage: Stage, capsys: pytest.CaptureFixture[str]) -> No
     check(stage.root)
     capsys.readouterr()
     main(["package", "list", "--root", str(stage.root)])
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    _, *names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert names[:2] == ["PKG-MINE-001", "PKG-ADMIN-001"], "one's own are listed first"
     assert names[1:] == sorted(names[1:])

@@ -143,16 +143,8 @@ def compact(root: RootPort, caller: Caller) -> dict[str, Any]:
     return {"remainder": root.ledger.compact()}
 
 
-def _recover_lines(found: dict[str, Any], batches: int) -> Iterator[str]:
-    """Yield the numbers of calls and batches."""
-    settled, waiting = len(found["settled"]), found["waiting"]
-    yield f"{settled} settled, {waiting} not settled yet (lease not expired)"
-    if batches:
-        yield f"{found['batches']} of {count(batches, 'batch')} have not ended yet"
-
-
 @verb("ledger recover")
-def recover(root: RootPort, caller: Caller) -> Answer:
+def recover(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Settle calls of dead processes, and batches that ended.
 
     Returns:
@@ -172,7 +164,7 @@ def recover(root: RootPort, caller: Caller) -> Answer:
     if batches:
         root.ledger.close()  # The runtime opens the ledger itself.
         found["batches"] = _settle_batches(root, caller)
-    return Answer(found, _recover_lines(found, batches))
+    return found
 
 
 def _settle_batches(root: RootPort, caller: Caller) -> int:

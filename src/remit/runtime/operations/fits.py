@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.message_text import count
 from remit.operations import (
+    PROPOSED,
     Answer,
     Caller,
-    Note,
     RootPort,
     by,
     field,
-    proposal_lines,
     proposal_reason,
     verb,
 )
 from remit.operations.files import read_lines, require_exchanges
 
 if TYPE_CHECKING:
-    from remit.learning import Estimate
-    from remit.learning.routes import RouteFit
+    pass
 
 _NANO = 1_000_000_000
-
-
-def _calibrate_route_lines(found: dict[str, Any], usd: float, models: int) -> Iterator[str]:
-    """Yield the spending, and the number of prompts that can be used."""
-    ended = "" if found["ended"] == "done" else "; stopped: the next call might exceed the limit"
-    yield (f"{count(found['calls'], 'call')}, {found['graded']} graded, "
-           f"{found['usd']:.6f} USD of {usd:g}{ended}")  # fmt: skip
-    yield (f"{count(found['prompts'], 'prompt')} with answers of all "
-           f"{count(models, 'model')}; {found['without_reference']} without a reference "
-           "answer")  # fmt: skip
 
 
 @verb("route calibrate", changes=True)
@@ -50,7 +36,7 @@ def calibrate_route(
     max_tokens: int = field(
         "Token limit of an answer; the budget reservation depends on it.", 4096, least=1
     ),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Ask each model of a route the recorded prompts for which it has no graded answer.
 
     The grade of an answer is 1 if it equals the reference answer, ignoring case, white space and
@@ -97,28 +83,11 @@ def calibrate_route(
             usd=usd, prices=runtime.prices, by=by, max_tokens=max_tokens,
             charged_to=(*scope.path, *LEARNING.path), progress=root.progress("calibrating"),
         ))  # fmt: skip
-    found = {
+    return {
         "calls": done.calls, "graded": done.graded, "usd": done.usd, "prompts": done.prompts,
         "without_reference": len(every) - len(right), "ended": done.ended,
         "session_id": scope.session_id, "power": plan.to_dict(),
     }  # fmt: skip
-    return Answer(found, _calibrate_route_lines(found, usd, len(candidates)))
-
-
-def _fit_route_lines(found: dict[str, Any], fit: RouteFit | None) -> Iterator[str]:
-    """Yield the estimated effect and the missing data, and a note on the proposal."""
-    if fit is not None:
-        yield f"best single model  {fit.best_single}"
-        against = "it" if fit.saves_against == fit.best_single else "the current route"
-        yield f"saved              {_shown(fit.saved)} USD a call against {against}"
-        yield f"reward             {_shown(fit.reward)} against the best single model"
-        yield f"cost               {fit.usd_per_call:.6f} USD a call"
-        shares = ", ".join(f"{model} {share:.1%}" for model, share in fit.shares.items())
-        yield f"takes              {shares}"
-        prompts = count(fit.held_out, "prompt")
-        yield f"estimated on       {prompts}, each without its own answers"
-    yield from (f"missing: {line}" for line in found["missing"])
-    yield from proposed(found["proposal_id"])
 
 
 @verb("route fit", changes=True)
@@ -166,13 +135,13 @@ def fit_route(
             if propose and not missing:
                 made = propose_route(runtime, fit, reason=reason, by=caller.name).proposal_id
     found = {**figures, "missing": missing, "proposal_id": made}
-    return Answer(found, _fit_route_lines(found, fit), propose and not found["proposal_id"])
+    return Answer(found, has_failed=propose and not made)
 
 
 @verb(
     "route abilities", "POST /learn/proposals/abilities", tag="learning", needs="propose",
     summary="Propose abilities by grades", form="AbilitiesProposal", result="ProposalShape",
-    endpoint="abilities", fails=(409,), lines=proposal_lines,
+    endpoint="abilities", fails=(409,), then=PROPOSED,
 )  # fmt: skip
 def propose_abilities(
     root: RootPort, caller: Caller, *,
@@ -217,19 +186,9 @@ def require_reason(propose: bool, reason: str) -> None:
         )
 
 
-def proposed(proposal_id: str) -> Iterator[Note]:
-    """Yield a note on the next commands for a proposal; nothing for an empty id."""
-    if proposal_id:
-        yield Note(f"Proposed: `remit learn show {proposal_id[:12]}`, then `remit learn adopt`.")
-
-
 def _new_session() -> Any:
     import secrets
 
     from remit.gateway.budget import BudgetScope
 
     return BudgetScope(f"SES-{secrets.token_hex(8).upper()}")
-
-
-def _shown(estimate: Estimate) -> str:
-    return f"{estimate.value:+.6f} [{estimate.low:+.6f}, {estimate.high:+.6f}]"

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.message_text import count
 from remit.operations import (
+    PROPOSED,
     Answer,
     Caller,
     RootPort,
     by,
     field,
-    proposal_lines,
     proposal_reason,
     verb,
 )
 from remit.operations.files import note_unused, read_references, read_table, require_exchanges
-from remit.runtime.operations.fits import proposed, require_reason
+from remit.runtime.operations.fits import require_reason
 
 if TYPE_CHECKING:
-    from remit.learning import Estimate, ReplayResult
-    from remit.learning.judges import JudgeReport
-    from remit.learning.meta import Attribution
     from remit.learning.prompts import Found, Measured, PromptLoop
     from remit.ledger import LedgerClient
     from remit.runtime.runtime import Runtime
 
 _SEARCH, _NANO = 3, 1_000_000_000  # A third of the budget is for the search.
-_CAUSES = {
-    "question": "The question was the cause: changing it improves answers more than another "
-    "model does.",
-    "model": "The model was the cause: another model improves answers more than the changed "
-    "question does.",
-    "both": "Both changes improve answers; neither is significantly better than the other.",
-    "neither": "Neither change improves answers: each gains significantly less than 0.1.",
-    "undecided": "There are too few exchanges to decide. Record more, or raise --usd.",
-}
 
 
 def _usd(default: Any = ...) -> Any:
@@ -63,7 +50,10 @@ def _references() -> Any:
     )  # fmt: skip
 
 
-@verb("learn judge", changes=True, writes=lambda root: False)  # The runtime opens the ledger.
+@verb(
+    "learn judge", changes=True, nothing="No judge has graded any answer yet.",
+    writes=lambda root: False,  # The runtime opens the ledger.
+)  # fmt: skip
 def judge_answers(
     root: RootPort, caller: Caller, *,
     exchange_ids: list[str] = field("Ids of exchanges.", [], flag="", metavar="[ID]..."),
@@ -77,7 +67,7 @@ def judge_answers(
         "Wanted width of the confidence interval; the report says how many labels it needs.", 0.1,
         least=0, is_open=True,
     ),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Have a model grade answers under PRC-JUDGE-001, within a budget. Without IDs or --contract,
     show how reliable each judge's grades are.
 
@@ -98,7 +88,7 @@ def judge_answers(
     from remit.runtime.runtime import Runtime
 
     if not exchange_ids and contract_id is None:
-        return _judges(read_judges(root.ledger, width=width), {})
+        return {"judges": [one.to_dict() for one in read_judges(root.ledger, width=width)]}
     if exchange_ids and contract_id is not None:
         raise InvalidInputError("Give IDs, or --contract.")
     with Runtime.open(root.path, model=model, by=caller.name) as runtime:
@@ -117,21 +107,8 @@ def judge_answers(
     if done.ended == "budget":
         root.note("The budget was spent before all answers were graded. Run the command again "
                   "to continue.")  # fmt: skip
-    own = [one for one in found if one.judge == made.name]
-    return _judges(own, {"judge": made.name, **asdict(done)})
-
-
-def _judges(judges: Sequence[JudgeReport], done: dict[str, Any]) -> Answer:
-    """Return the numbers of a run, if there was one, and the reliability of each judge."""
-    lines: list[str] = []
-    if done:
-        lines = [f"{len(done['graded'])} graded, {done['passed_over']} skipped, "
-                 f"{done['failed']} failed; {count(done['calls'], 'call')} for "
-                 f"{done['usd']:.6f} USD"]  # fmt: skip
-    elif not judges:
-        lines = ["No judge has graded any answer yet."]
-    value = {**done, "judges": [one.to_dict() for one in judges]}
-    return Answer(value, chain(lines, *map(_judge_lines, judges)))
+    own = [one.to_dict() for one in found if one.judge == made.name]
+    return {"judge": made.name, **asdict(done), "judges": own}
 
 
 def _latest(ledger: LedgerClient, contract_id: str, number: int) -> tuple[str, ...]:
@@ -152,32 +129,6 @@ def _latest(ledger: LedgerClient, contract_id: str, number: int) -> tuple[str, .
         if one.metadata.get("outcome") == "success" and is_evidence(one.metadata)
     )
     return tuple(islice(good, number))
-
-
-def _judge_lines(one: JudgeReport) -> Iterator[str]:
-    known = one.calibration
-    yield f"{one.judge}, answers under {one.contract_id}"
-    if not known.calibrated:
-        yield f"  UNCALIBRATED: people graded {known.labelled} of its {known.judged} answers"
-    yield f"  its own mean      {known.judge_mean:.3f} of {known.judged}"
-    if known.mean is not None:
-        mean = known.mean
-        yield f"  calibrated mean   {mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]"
-    if known.agreement is not None:
-        kappa = "" if known.kappa is None else f", kappa {known.kappa:.2f}"
-        yield f"  agreement         {known.agreement:.0%} of {known.labelled}{kappa}"
-        yield f"  judge - person    {known.bias:+.3f} on average"
-    if known.length_slope is not None:
-        slope = known.length_slope
-        yield (
-            f"  length            {slope.value:+.3f} [{slope.low:+.3f}, {slope.high:+.3f}] per "
-            f"1,000 characters, correlation {known.length_correlation or 0:+.2f}"
-        )
-    yield "  position          not applicable: the judge sees one answer at a time"
-    more = f"{one.labels_needed} more grades by people narrow the interval to {one.width:g}"
-    yield f"  labels            {more}"
-    if one.labels_needed and one.label_next:
-        yield f"  grade next        {' '.join(one.label_next)}"
 
 
 @verb("learn prompt", changes=True)
@@ -282,24 +233,7 @@ def search_prompt(
         replay, predicted, gate = measured
         value |= {"held_out": replay.summary(), "effect": predicted.to_dict(),
                   "gate": gate.to_dict()}  # fmt: skip
-    lines = _search_lines(found, measured, missing, made)
-    return Answer({**value, "proposal_id": made}, lines, propose and not made)
-
-
-def _search_lines(
-    search: Found, measured: Measured | None, missing: Iterable[str], proposal_id: str
-) -> Iterator[str]:
-    """Yield the search, the measured effect and the missing data; a note on the proposal."""
-    yield f"candidates  {search.candidates}, {search.refused} additions refused, {search.ended}"
-    if measured is not None:
-        yield f"validation  {search.before:.3f} before, {search.after:.3f} after"
-        yield from (f"addition    {one}" for one in search.additions)
-        done, known, gate = measured
-        yield f"held out    {len(done.pairs)} of {done.wanted} tested, {done.failed} failed"
-        yield f"effect      {_interval(known)}"
-        yield f"            always valid [{gate.low:+.4f}, {gate.high:+.4f}]"
-    yield from (f"missing: {line}" for line in missing)
-    yield from proposed(proposal_id)
+    return Answer({**value, "proposal_id": made}, has_failed=propose and not made)
 
 
 def _locked(root: Path, contract_id: str, held: ExitStack) -> Path:
@@ -356,28 +290,6 @@ def _name(schema: Any, references: Any) -> str:
     return sha256_hex(canonical_json(schema if references is None else references))[:16]
 
 
-def _replay_lines(
-    found: dict[str, Any], sides: Sequence[ReplayResult], cause: Attribution | None
-) -> Iterator[str]:
-    """Yield the effect, or the cause of bad answers."""
-    if cause is None:
-        effect, gate = found["effect"], found["gate"]
-        for name, item in found.items():
-            if name not in ("effect", "gate", "kept"):
-                yield f"{name}  {item}"
-        yield (f"effect  {effect['value']:+.4f} [{effect['low']:+.4f}, {effect['high']:+.4f}] "
-               f"n={effect['samples']}")  # fmt: skip
-        yield f"always valid  [{gate['low']:+.4f}, {gate['high']:+.4f}]"
-        return
-    question, model = sides
-    yield f"{_CAUSES[cause.cause]} ({cause.cause})"
-    yield f"asked again under both  {len(cause.exchanges)} of {question.wanted}"
-    yield f"spent  ${(question.spent_nano + model.spent_nano) / 1e9:.6f}"
-    yield f"question changed  {_interval(cause.question)}"
-    yield f"model changed  {_interval(cause.model)}"
-    yield f"difference  {_interval(cause.advantage)}"
-
-
 @verb("learn replay", changes=True)
 def replay_change(
     root: RootPort, caller: Caller, *,
@@ -398,7 +310,7 @@ def replay_change(
         flag="--attribute",
     ),
     queue: str | None = field("Submit the replay as an order to this queue, for a worker.", None),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Ask held-out exchanges again under a change, and grade both answers by the same rule.
 
     If the budget runs out or the process is killed, run the command again to continue; no call is
@@ -430,20 +342,19 @@ def replay_change(
         if queue is not None:
             order = Submission(agent_id=REPLAY, kind=REPLAY, task=wanted.task, queue=queue)
             order_id = runtime.orders.submit(order, by=caller.name)
-            return Answer({"order_id": order_id}, [order_id])
+            return {"order_id": order_id}
         sides, cause = made.run(lambda done, total: root.note(f"{done} of {total}"))
     if any(one.ended == "budget" for one in sides):
         root.note("The budget was spent before all exchanges were asked. Run the command again "
                   "with a larger --usd to continue.")  # fmt: skip
     report = replay_report(sides, cause)
-    found = report if cause is not None else {**report, "kept": str(made.file)}
-    return Answer(found, _replay_lines(found, sides, cause))
+    return report if cause is not None else {**report, "kept": str(made.file)}
 
 
 @verb(
     "learn boundary", "POST /learn/proposals/boundary", tag="learning", needs="propose",
     summary="Propose a contract's boundary", form="BoundaryProposal", result="ProposalShape",
-    endpoint="boundary", fails=(409,), lines=proposal_lines,
+    endpoint="boundary", fails=(409,), then=PROPOSED,
 )  # fmt: skip
 def propose_boundary(
     root: RootPort, caller: Caller, *,
@@ -505,7 +416,3 @@ def _check_change(*, is_changed: Sequence[bool], model: str | None, both: bool) 
                                 "with either of the others.")  # fmt: skip
     if both and not (changed and model):
         raise InvalidInputError("--attribute requires --model and one of --change and --proposal.")
-
-
-def _interval(one: Estimate) -> str:
-    return f"{one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.operations import Caller, Note, RootPort, field, verb
+from remit.operations import Caller, RootPort, field, verb
 
 if TYPE_CHECKING:
     from remit.kernel.settings import Settings
@@ -20,14 +19,7 @@ def _settings(root: RootPort) -> Settings:
     return load_settings(find_root(root.path).config).settings
 
 
-def _list_models_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield each model with its size and file."""
-    for row in found["models"]:
-        missing = "" if row["here"] else f"not installed ({row['title']}, {row['licence']})"
-        yield f"{row['name']}  {row['bytes'] // 1_000_000} MB  {missing or row['path']}"
-
-
-@verb("model list", lines=_list_models_lines)
+@verb("model list")
 def list_models(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List installed models, and models that can be downloaded.
 
@@ -52,14 +44,7 @@ def list_models(root: RootPort, caller: Caller) -> dict[str, Any]:
     return {"models": rows}
 
 
-def _stored_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield a note on the installed file."""
-    if found["path"] is not None:
-        size = found["path"].stat().st_size
-        yield Note(f"{found['path'].stem} is installed: {found['path']} ({size:,} bytes)")
-
-
-@verb("model pull", media_type="text/plain", lines=_stored_lines)
+@verb("model pull", media_type="text/plain")
 def pull_model(
     root: RootPort, caller: Caller, *,
     name: str | None = field("Name of the model.", None, flag="", metavar="[NAME]"),
@@ -86,7 +71,7 @@ def pull_model(
     return {"path": store.pull(wanted, root.progress("unpacking"))}
 
 
-@verb("model add", media_type="text/plain", lines=_stored_lines)
+@verb("model add", media_type="text/plain")
 def add_model(
     root: RootPort, caller: Caller, *,
     file: Path = field("The file.", flag="", place="path"),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.message_text import count
 from remit.operations import Caller, Note, RootPort, field, verb
 from remit.operations.files import io_errors
 
@@ -99,15 +98,7 @@ def _limits(root: RootPort) -> PackageSettings:
     return load_settings(find_root(root.path).config).settings.packages
 
 
-def _build_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the hash, and a note on the contents."""
-    yield found["sha256"]
-    packages = count(len(found["packages"]), "package")
-    yield Note(f"{found['out']}: Remit {found['remit_version']}, {packages}, {found['bytes']:,} "
-               "bytes.")  # fmt: skip
-
-
-@verb("bootstrap build", lines=_build_lines)
+@verb("bootstrap build", prints="{sha256}", then="{out}: Remit {remit_version}, {bytes} bytes.")
 def build_bootstrap(
     root: RootPort, caller: Caller, *, target: Path = field("Output file.", flag="--out")
 ) -> dict[str, Any]:
@@ -141,22 +132,8 @@ def build_bootstrap(
     }  # fmt: skip
 
 
-def _install_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each package and gate, and their numbers."""
-    receipts, gates = found["receipts"], found["gates"]
-    width = max((len(one["package_id"]) for one in receipts), default=0)
-    for one in receipts:
-        yield f"{one['package_id']:<{width}}  {one['version']}  {one['receipt']}"
-    for gate in gates:
-        yield f"{'ok  ' if gate['passed'] else 'FAIL'}  {gate['gate']}: {gate['message']}"
-        yield from (f"      {error}" for error in gate["errors"])
-    passed = sum(gate["passed"] for gate in gates)
-    yield f"{count(len(receipts), 'package')} installed, gates {passed}/{len(gates)}"
-
-
 @verb(
-    "bootstrap install", changes=True, lines=_install_lines,
-    has_failed=lambda found: not found["passed"],
+    "bootstrap install", changes=True, has_failed=lambda found: not found["passed"],
 )  # fmt: skip
 def install_bootstrap(
     root: RootPort, caller: Caller, *,

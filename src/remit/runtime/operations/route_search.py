@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.message_text import count
-from remit.operations import Answer, Caller, Note, RootPort, Table, field, verb
+from remit.operations import Answer, Caller, RootPort, field, verb
 from remit.operations.files import read_lines, read_prompts, read_table, require_exchanges
 
 if TYPE_CHECKING:
-    from remit.learning.routes import RouteFit
-    from remit.runtime.route_learner import RouteLearned, RoutePlan
-
-_BAR = 30  # characters
+    pass
 
 
 @verb("route learn", changes=True)
@@ -98,8 +94,8 @@ def learn_route(
         plan = route_learner.plan_route(runtime, wanted)
         value: dict[str, Any] = {"plan": plan.to_dict()}
         if not spend:
-            note = Note("Nothing was spent. Run the command again with --yes.")
-            return Answer(value, [*_plan_lines(plan, usd), note])
+            root.note("Nothing was spent. Run the command again with --yes.")
+            return Answer(value)
         said = f"remit route learn: {saving:.0%} less cost, equal quality."
         done = route_learner.learn_route(
             runtime, wanted, plan, by=caller.name, progress=_progress(root),
@@ -116,24 +112,10 @@ def learn_route(
         },
         "fit": None if isinstance(done.fit, str) else route_learner.figures_of(done.fit),
     }  # fmt: skip
-    lines = [*_plan_lines(plan, usd), *_done_lines(done, usd), _next_step(done, proposal_id[:12])]
-    return Answer(value, lines, not proposal_id)
-
-
-def _next_step(done: RouteLearned, made: str) -> Note:
-    """Return a note on the next command.
-
-    Args:
-        done: the result of the learning.
-        made: the beginning of the proposal's id; empty without a proposal.
-    """
-    if made:
-        return Note(f"Proposed: `remit learn show {made}`, then `remit learn adopt {made} "
-                    "--reason …`.")  # fmt: skip
-    if done.ended == "budget":
-        return Note("Run the command again with a larger --budget-usd; paid answers are kept.")
-    return Note("Record or give more prompts (--prompts), or ask for less with --saving; "
-                "`auto` stays with the best single model.")  # fmt: skip
+    if not proposal_id:
+        root.note("Give more prompts (--prompts), ask for less with --saving, or, if the budget "
+                  "ended the run, raise --budget-usd; paid answers are kept.")  # fmt: skip
+    return Answer(value, has_failed=not proposal_id)
 
 
 def _progress(root: RootPort) -> Callable[[str, int, int], None]:
@@ -148,43 +130,3 @@ def _progress(root: RootPort) -> Callable[[str, int, int], None]:
         bars[label](done, total)
 
     return show
-
-
-def _plan_lines(plan: RoutePlan, usd: float) -> Iterator[str]:
-    yield f"models    {', '.join(one.model_id for one in plan.candidates)}"
-    if plan.permits:
-        yield f"permit    {', '.join(plan.permits)} (no package permits them yet)"
-    by_source = ", ".join(f"{number} by {name}" for name, number in plan.by_source.items())
-    yield (
-        f"prompts   {plan.graded} have graded answers of all models; "
-        f"{by_source or 'no other'} can be graded, {plan.ungraded} cannot"
-    )
-    yield f"needed    {plan.power.text()}"
-    yield f"budget    {usd:g} USD"
-
-
-def _done_lines(done: RouteLearned, usd: float) -> Iterator[str | Table]:
-    if done.permitted:
-        yield f"permitted {done.permitted}"
-    ended = "" if done.ended == "done" else "; the budget ended the calibration"
-    spent = f"{done.usd:.6f} USD of {usd:g}{ended}"
-    yield f"asked     {count(done.calls, 'call')}, {done.graded} graded, {spent}"
-    if not isinstance(done.fit, str):
-        yield from _fit_lines(done, done.fit)
-    yield from (f"missing: {line}" for line in done.missing)
-
-
-def _fit_lines(done: RouteLearned, fit: RouteFit) -> Iterator[str | Table]:
-    """Yield the table of models with the route, and the effect against the best single model."""
-    reward, base = done.means[fit.best_single]
-    means = {**done.means, "the route": (reward + fit.reward.value, fit.usd_per_call)}
-    dearest = max(cost for _, cost in means.values()) or 1
-    rows = [(name, f"{reward:.3f}", f"{cost:.6f}", "#" * round(_BAR * cost / dearest))
-            for name, (reward, cost) in means.items()]  # fmt: skip
-    yield from ("", Table(("", "reward", "USD a call", ""), rows), "")
-    shares = ", ".join(f"{model} {share:.0%}" for model, share in fit.shares.items())
-    yield f"takes     {shares}"
-    saved, base = fit.saved, base or 1.0
-    yield (f"saves     {saved.value / base:.0%} of the cost of {fit.best_single} "
-           f"[{saved.low / base:.0%}, {saved.high / base:.0%}]")  # fmt: skip
-    yield f"reward    {fit.reward.value:+.4f} [{fit.reward.low:+.4f}, {fit.reward.high:+.4f}]"

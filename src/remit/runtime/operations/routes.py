@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.message_text import count
 from remit.operations import (
     AgentTool,
     Caller,
@@ -17,8 +16,10 @@ from remit.operations import (
     Table,
     ToolCall,
     argument,
+    facts,
     field,
     session_argument,
+    table_of,
     verb,
 )
 from remit.operations.files import io_errors
@@ -96,9 +97,40 @@ _TOOL = AgentTool(
 )  # fmt: skip
 
 
-@verb(
-    "route explain", tools=("router_explain",), lines=_explain_route_lines, agent_tools=(_TOOL,)
+_NAMES = {
+    "decision_id": "of the decision",
+    "decision_entry_id": "the decision's entry in the ledger",
+    "exchange_entry_id": "the entry of the call, or any EXCHANGE, DISPATCH or PROMPT_REJECTED",
+    "decision": "any of these ids",
+}
+
+
+def _named(call: ToolCall) -> dict[str, Any]:
+    """Return the request for the first id that is named.
+
+    Raises:
+        InvalidInputError: no id is named.
+    """
+    if named := next(filter(None, map(call.given.__getitem__, _NAMES)), ""):
+        return {"decision": named}
+    raise InvalidInputError(
+        "No decision was named.", next_step="Pass the decision_id that router_route returned."
+    )
+
+
+_CLIENTS_TOOL = AgentTool(
+    name="router_explain", title="Why a model was chosen", has_status=False, request=_named,
+    about="Explain a routing decision, or any model call, that is on record: what was asked for, "
+    "which models were scored, skipped or failed and why, who answered, and of a call what was "
+    "changed of its body, what it could cost and did cost. Name one id, as router_route gave it. "
+    "Keys and passwords in it are hidden.",
+    arguments={name: argument(text, "", most=_MAX_NAME, examples=(
+        "DEC-0123456789abcdef0123456789abcdef", "LED-0000002a",
+    )) for name, text in _NAMES.items()},
 )  # fmt: skip
+
+
+@verb("route explain", lines=_explain_route_lines, agent_tools=(_TOOL, _CLIENTS_TOOL))
 def explain_route(
     root: RootPort, caller: Caller, *,
     decision: str = field("Id of the decision or entry.", flag="", metavar=_DECISION),
@@ -120,27 +152,12 @@ def explain_route(
     return explain(root.ledger, decision, root.settings.model.prefixes)
 
 
-def _replay_decision_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the result of each check, with both values if they differ."""
-    if _is_erased(found):
-        yield "erased: the remaining parts agree" if found["checks"] else "erased"
-    else:
-        yield "agrees" if found["agrees"] else "DOES NOT AGREE"
-    for name, same in found["checks"].items():
-        said = "not computed" if same is None else "same" if same else "DIFFERS"
-        yield f"  {name:<22} {said}"
-        if name in found["recorded"]:
-            yield f"    recorded:   {found['recorded'][name]}"
-            yield f"    recomputed: {found['recomputed'][name]}"
-    yield from (f"  {line}" for line in found["notes"])
-
-
 def _replay_decision_has_failed(found: dict[str, Any]) -> bool:
     """Return True if a value differs from the recorded one."""
     return not (found["agrees"] or _is_erased(found))
 
 
-@verb("route replay", lines=_replay_decision_lines, has_failed=_replay_decision_has_failed)
+@verb("route replay", has_failed=_replay_decision_has_failed)
 def replay_decision(
     root: RootPort, caller: Caller, *,
     decision: str = field("Id of the decision or its entry.", flag="", metavar=_DECISION),
@@ -223,25 +240,6 @@ def evaluate_route(
     return {"statement": read.statement}
 
 
-def _router_status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
-    """Yield the rules, the routes, and the table of the models."""
-    yield f"rules {found['rule_version_hash']} ({found['rules_file']})"
-    for route in found["routes"]:
-        preference = route["operator_preference"]
-        prefers = f", prefers {preference}" if preference else ""
-        models = ", ".join(route["models"]) or "no reachable model"
-        yield f"route {route['name']}: {route['mode']}{prefers}: {models}"
-        if best := route["best_single"]:
-            yield ("  choosing by prompt has no proven benefit; using the best single model, "
-                   f"{best}")  # fmt: skip
-        elif first := route["first"]:
-            yield f"  no measurements yet: {first} comes first by price, speed and the like;"
-            yield "  to change the order, set abilities in [routing.models.NAME]"
-    yield ""
-    heads = ("model", "provider", "USD per M tokens", "window", "tok/s", "reliable", "state")
-    yield Table(heads, map(_model, found["models"]), indent=2)
-
-
 _STATUS_TOOL = AgentTool(
     name="router_status", title="The router's state", has_status=False,
     about="See how the router is: its rules' hash, its routes and preferences, the models it can "
@@ -250,7 +248,14 @@ _STATUS_TOOL = AgentTool(
 )  # fmt: skip
 
 
-@verb("route status", agent_tools=(_STATUS_TOOL,), lines=_router_status_lines)
+_STATE = ("model_id", "provider_id", "context_tokens", "tokens_per_s", "reliability", "reachable",
+          "circuit")  # fmt: skip
+
+
+@verb(
+    "route status", agent_tools=(_STATUS_TOOL,),
+    lines=lambda found: [*facts(found, "models"), table_of(found["models"], *_STATE)],
+)  # fmt: skip
 def router_status(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Show routes, models with their properties, and open circuits.
 
@@ -259,16 +264,6 @@ def router_status(root: RootPort, caller: Caller) -> dict[str, Any]:
         ``models``.
     """
     return root.router(caller).status()
-
-
-def _score_prompt_lines(found: dict[str, Any]) -> Iterator[str | Table]:
-    """Yield the detected task, and the table of the scores."""
-    intent = found["intent"]
-    language = f" in {intent['language']!r}" if intent["language"] else ""
-    tokens = count(intent["tokens"], "token")
-    yield f"detected task: {intent['task']}{language}, about {tokens}"
-    rows = [(model, f"{found['scores'][model]:.6f}") for model in found["chain"]]
-    yield Table(("model", "score"), rows, indent=2)
 
 
 def _scored(call: ToolCall) -> dict[str, Any]:
@@ -302,7 +297,7 @@ _SCORE_TOOL = AgentTool(
 
 
 @verb(
-    "route score", needs="call or read", lines=_score_prompt_lines, agent_tools=(_SCORE_TOOL,)
+    "route score", needs="call or read", agent_tools=(_SCORE_TOOL,)
 )  # fmt: skip
 def score_prompt(
     root: RootPort, caller: Caller, *,
@@ -340,20 +335,3 @@ def _candidate(one: Mapping[str, Any], parts: list[str]) -> tuple[str, ...]:
     reasons = " ".join(str(one[key]) for key in ("code", "exchange_entry_id") if one[key])
     return (str(one["rank"]), one["model_id"], f"{one['score']:.6f}", *points,
             one["status"].replace("_", " "), reasons)  # fmt: skip
-
-
-def _model(one: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a model; a question mark stands for an unknown value."""
-    prices = one["input_price"], one["output_price"]
-    price = "unpriced" if None in prices else " / ".join(f"{price / 1e9:g}" for price in prices)
-    window = f"{one['context_tokens']:,}" if one["context_tokens"] else "?"
-    speed = f"{one['tokens_per_s']}" if one["tokens_per_s"] else "?"
-    if not one["adapter"]:
-        state = "no provider"
-    elif one["circuit"] != "closed":
-        wait = f", {one['retry_after_s']:.0f} s" if one["retry_after_s"] else ""
-        state = f"circuit {one['circuit'].replace('_', ' ')}{wait}"
-    else:
-        state = "ready" if one["reachable"] else "not used here"
-    return (one["model_id"], one["provider_id"], price, window, speed,
-            f"{one['reliability']} %", state)  # fmt: skip

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.message_text import count
-from remit.operations import Answer, Caller, Note, RootPort, field, verb
+from remit.operations import Caller, RootPort, field, verb
 from remit.operations.files import archives
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
-    from remit.ledger.segments import Guard, SegmentReport
+    from remit.ledger.segments import Guard
 
 
 @contextlib.contextmanager
@@ -73,29 +72,6 @@ def require_archive(ledger: LedgerClient, folders: list[Path], what: str) -> Non
         )
 
 
-def _moved_lines(done: SegmentReport) -> Iterator[str]:
-    """Yield the numbers of entries, and notes on remaining copies and backups."""
-    if done.archived_id:
-        yield (f"{done.entries} of the entries {done.first} to {done.end - 1} were moved to "
-               f"{done.directory} ({done.archived_id})")  # fmt: skip
-        yield f"{count(done.stayed, 'entry')} from before {done.end} left in the database"
-    else:
-        yield f"Nothing to move: all entries before entry {done.end} are archived."
-    if done.remainder:
-        yield Note(done.remainder)
-    if done.archived_id:
-        yield Note("Back up the segment like the ledger: it holds the only copy of these entries.")
-
-
-def _finished_lines(found: dict[str, Any], archives: list[Path]) -> Iterator[str]:
-    """Yield the numbers of removed entries and deleted values, and a note on remaining copies."""
-    yield f"{count(found['removed'], 'archived entry')} removed from the database"
-    if archives:
-        yield f"{count(found['purged'], 'erased value')} deleted from the segments"
-    if found["remainder"]:
-        yield Note(found["remainder"])
-
-
 @verb("ledger archive", changes=True, doc="Deprecated name of `segment`, until version 1.0.")
 @verb("ledger segment", changes=True)
 def move_to_segment(
@@ -113,7 +89,7 @@ def move_to_segment(
         metavar="DIR", place="input folder",
     ),
     archives: list[Path] = archives(),
-) -> Answer:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Move old entries of ended sessions from the database to a segment.
 
     A segment is a ledger file of its own. Remit copies the entries, verifies the copy, records an
@@ -141,12 +117,9 @@ def move_to_segment(
             removed, remainder = segments.finish(
                 ledger, archives, guard=guard, progress=root.progress
             )
-            found = {"removed": removed, "purged": purged, "remainder": remainder or None}
-            return Answer(found, _finished_lines(found, archives))
+            return {"removed": removed, "purged": purged, "remainder": remainder or None}
         if convert is not None:
-            converted = segments.convert(ledger, convert)
-            text = f"{count(converted, 'archive')} replaced by segments"
-            return Answer({"converted": converted}, [text])
+            return {"converted": segments.convert(ledger, convert)}
         assert before is not None
         assert folder is not None
         done = segments.move_to_segment(
@@ -156,30 +129,14 @@ def move_to_segment(
         )  # fmt: skip
     for path in segments.interrupted_copies(folder):
         root.note(f"{path} is left over from an interrupted run. Keep a copy, then remove it.")
-    return Answer(asdict(done), _moved_lines(done))
-
-
-def _import_ledger_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the numbers, and notes on what no signature covers."""
-    yield (f"{count(found['entries'], 'entry')}, {count(found['contents'], 'content value')}, "
-           f"{found['erased']} erased")  # fmt: skip
-    if found["checkpoint"] == "unsigned":
-        yield Note("No signature was checked. To check it, pass the verifier key of the "
-                   "exported log with --key.")  # fmt: skip
-    if found["unsigned_subjects"]:
-        yield Note(f"The persons of {found['unsigned_subjects']} values are not covered by a "
-                   "record or by the checkpoint. Compare them with the source before you "
-                   "erase by --subject.")  # fmt: skip
-
-
-def _import_ledger_has_failed(found: dict[str, Any]) -> bool:
-    """Return True if the imported ledger does not verify."""
-    return found["verified"] is False
+    root.note("Back up the segment like the ledger: it holds the only copy of these entries."
+              if done.archived_id
+              else f"Nothing to move: all entries before {done.end} are archived.")  # fmt: skip
+    return asdict(done)
 
 
 @verb(
-    "ledger import", changes=True, lines=_import_ledger_lines,
-    has_failed=_import_ledger_has_failed,
+    "ledger import", changes=True, has_failed=lambda found: found["verified"] is False,
 )  # fmt: skip
 def import_ledger(
     root: RootPort, caller: Caller, *,
@@ -207,6 +164,10 @@ def import_ledger(
     ledger, verifier = root.ledger, VerifierKey.parse(key) if key else None
     report = ledger.import_jsonl(source, key=verifier, progress=root.progress("importing"))
     rebuild_state(ledger)
+    if report.unsigned_subjects:
+        root.note(f"The persons of {report.unsigned_subjects} values are not covered by a record "
+                  "or by the checkpoint. Compare them with the source before you erase by "
+                  "--subject.")  # fmt: skip
     return {
         "entries": report.entries, "contents": report.contents, "erased": report.erased,
         "checkpoint": report.checkpoint, "unsigned_subjects": report.unsigned_subjects,
@@ -214,16 +175,10 @@ def import_ledger(
     }  # fmt: skip
 
 
-def _fork_ledger_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the ends of both logs, and a note on the key."""
-    yield f"The log {found['old_origin']} ends at {found['old_size']} signed entries."
-    yield (f"The new log continues with {count(found['entries'], 'entry')}; "
-           f"{found['entry_id']} records what was lost.")  # fmt: skip
-    yield f"New verifier key: {found['verifier_key']}"
-    yield Note("Restart the server, and give the new key to auditors and witnesses.")
-
-
-@verb("ledger fork", changes=True, lines=_fork_ledger_lines)
+@verb(
+    "ledger fork", changes=True,
+    then="Restart the server, and give the new key to auditors and witnesses.",
+)  # fmt: skip
 def fork_ledger(
     root: RootPort, caller: Caller, *,
     reason: str = field("Reason (recorded permanently)."),

@@ -214,12 +214,11 @@ def show_conversation(
     }  # fmt: skip
 
 
-def _cancel_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the outcome."""
-    yield "cancelled" if found["cancelled"] else "This session has no unfinished turn."
-
-
-@verb("session cancel", changes=True, lines=_cancel_lines)
+@verb(
+    "session cancel", changes=True,
+    lines=lambda found: ["cancelled" if found["cancelled"] else "This session has no unfinished "
+                         "turn."],
+)  # fmt: skip
 def cancel_conversation(
     root: RootPort, caller: Caller, *, session_id: str = field("Id of the session.", flag="")
 ) -> dict[str, Any]:

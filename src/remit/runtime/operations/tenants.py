@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import NotFoundError, RemitError
-from remit.kernel.message_text import count
 from remit.operations import (
     Caller,
     Feed,
-    Note,
     RootPort,
     feed_of,
     field,
@@ -128,14 +126,10 @@ def show_tenant(root: RootPort, caller: Caller, *, name: str = _name()) -> dict[
     return _shown(listed_tenant(root.place, root.ledger, name))
 
 
-def _create_tenant_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the root and the key, and a note on the next command."""
-    yield f"{found['name']}: {found['root']}"
-    yield f"Key that verifies its log: {found['verifier_key']}"
-    yield Note(f"Make its first key with `remit key create --root {found['root']} --name …`.")
-
-
-@verb("tenant create", changes=True, lines=_create_tenant_lines)
+@verb(
+    "tenant create", changes=True,
+    then="Make its first key with `remit key create --root {root} --name …`.",
+)  # fmt: skip
 def create_tenant(
     root: RootPort, caller: Caller, *,
     name: str = _name(),
@@ -162,10 +156,7 @@ def create_tenant(
             "place": made.place, "verifier_key": key}  # fmt: skip
 
 
-@verb(
-    "tenant checkpoint", changes=True,
-    lines=lambda found: [f"{name}  {entry}" for name, entry in found["taken"].items()],
-)  # fmt: skip
+@verb("tenant checkpoint", changes=True)
 def sign_tenants(
     root: RootPort, caller: Caller, *,
     names: list[str] = field("Names of tenants.", [], flag="", metavar="[NAMES]..."),
@@ -246,13 +237,7 @@ def verify_tenant_proof(
             "origin": log.origin, "entries": log.size, "index": read.proof.index}  # fmt: skip
 
 
-def _export_tenant_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the number of entries and packages."""
-    entries, packages = count(found["entries"], "entry"), count(found["packages"], "package")
-    yield f"{entries} and {packages} written to {found['out']}"
-
-
-@verb("tenant export", changes=True, lines=_export_tenant_lines)
+@verb("tenant export", changes=True)
 def export_tenant(
     root: RootPort, caller: Caller, *,
     name: str = _name(),
@@ -274,19 +259,11 @@ def export_tenant(
     return {"out": str(directory), **done}
 
 
-def _move_tenant_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the new place, and a note on the old one."""
-    name, aside = found["name"], found["aside"]
-    yield f"{name}: {count(found['entries'], 'entry')} at {found['place']}"
-    if found["removed"]:
-        yield Note(_REMAINING_COPIES)
-    elif aside:
-        yield Note(f"The old ledger, with its content, is now {aside}. When your backups hold "
-                   f"a copy of the new one, `remit tenant clean {name}` removes the old "
-                   "one.")  # fmt: skip
-
-
-@verb("tenant move", changes=True, lines=_move_tenant_lines)
+@verb(
+    "tenant move", changes=True,
+    then="When your backups hold a copy of the new ledger, `remit tenant clean {name}` removes the "
+    "old one.",
+)  # fmt: skip
 def move_tenant(
     root: RootPort, caller: Caller, *,
     name: str = _name(),
@@ -320,14 +297,7 @@ def move_tenant(
             "aside": "" if removed else aside, "removed": removed}  # fmt: skip
 
 
-def _clean_tenant_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the removed ledgers, and a note on copies of them."""
-    yield from (f"removed: {one}" for one in found["removed"])
-    yield (Note(_REMAINING_COPIES) if found["removed"]
-           else f"{found['name']} has no old ledger.")  # fmt: skip
-
-
-@verb("tenant clean", changes=True, lines=_clean_tenant_lines)
+@verb("tenant clean", changes=True, then=_REMAINING_COPIES)
 def clean_tenant(
     root: RootPort, caller: Caller, *,
     name: str = _name(),
@@ -353,14 +323,7 @@ def clean_tenant(
         return {"name": name, "removed": remove_old_places(host, name)}
 
 
-def _remove_tenant_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the last head, and a note on copies."""
-    yield (f"{found['name']} is removed: {count(found['entries'], 'entry')}; entry "
-           f"{found['taken']} of the host holds the last head")  # fmt: skip
-    yield Note(_REMAINING_COPIES)
-
-
-@verb("tenant remove", changes=True, lines=_remove_tenant_lines)
+@verb("tenant remove", changes=True, then=_REMAINING_COPIES)
 def remove_tenant(
     root: RootPort, caller: Caller, *,
     name: str = _name(),

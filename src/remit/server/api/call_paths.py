@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from remit.providers import EVENT_STREAM
-from remit.providers.dialects import error_body
 from remit.providers.wire import BATCHES, CONVERSE, ENDPOINTS, FILES, Endpoint
+from remit.server.refusals import refusal_body
 
 _KEPT = {
     "openai": (
@@ -127,22 +127,11 @@ _REFUSALS = {
     "429": "A rate limit is reached, or calls in flight hold the rest of a budget.",
     "503": "The record cannot be written, or the circuit breaker of the model is open.",
 }
+_LEFT = "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may cost 0.009847"
 _REFUSAL = {
-    "openai": {"error": {"message": "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may "
-                         "cost 0.009847", "type": "insufficient_quota", "param": None,
-                         "code": "budget_exhausted"}},
-    "anthropic": {"type": "error", "error": {
-        "type": "billing_error", "message": "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the "
-        "call may cost 0.009847", "code": "budget_exhausted"}},
-    "gemini": error_body(
-        "gemini.generate", 402, "budget_exhausted",
-        "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may cost 0.009847",
-    ),
-    "bedrock": error_body(
-        "bedrock.converse", 402, "budget_exhausted",
-        "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may cost 0.009847",
-    ),
-}  # fmt: skip
+    name.partition(".")[0]: refusal_body(name, 402, "budget_exhausted", _LEFT)
+    for name in ("openai.chat", "anthropic.messages", "gemini.generate", "bedrock.converse")
+}
 
 
 def paths_beside_the_api() -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The router's tools that answer a prompt and explain a decision."""
+"""The router's tool that answers a prompt."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
-from remit.agents import Redactor, cut_to_fit, plain_value
-from remit.agents.tools import ToolError
+from remit.agents import cut_to_fit, plain_value
 from remit.kernel.settings import Settings
 from remit.routing import Router
 from remit.server.mcp.callers import current_caller
@@ -61,27 +60,18 @@ _Tokens = Annotated[
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MAX_TOKENS, "examples": [500]}),
     Field(description="Maximum number of output tokens."),
 ]
-_Recorded = Annotated[
-    str,
-    Field(
-        max_length=_MAX_NAME,
-        examples=["DEC-0123456789abcdef0123456789abcdef", "LED-0000002a"],
-    ),
-]
 
 
 class RouterTools:
-    """The tools ``router_route`` and ``router_explain``.
+    """The tool ``router_route``.
 
     Args:
         router: the router of the root.
         settings: settings of the root, for limits of output.
-        redactor: hides secrets in explanations.
     """
 
-    def __init__(self, router: Router, settings: Settings, redactor: Redactor) -> None:
+    def __init__(self, router: Router, settings: Settings) -> None:
         self._router = router
-        self._redactor = redactor
         self._most_bytes = settings.mcp_server.max_output_bytes // 2
 
     def _fitted(self, output: Mapping[str, Any]) -> Any:
@@ -144,30 +134,3 @@ class RouterTools:
                 subject_id=caller.subject_id,
             )
         )
-
-    @mcp_tool("Why a model was chosen", returns=_described({}))
-    def router_explain(
-        self,
-        decision_id: _Recorded = "",
-        decision_entry_id: _Recorded = "",
-        exchange_entry_id: _Recorded = "",
-        decision: _Recorded = "",
-    ) -> Any:
-        """Explain a routing decision, or any model call, that is on record: what was asked
-        for, which models were scored, skipped or failed and why, who answered, and of a
-        call what was changed of its body, what it could cost and did cost. Name one id, as
-        router_route gave it. Keys and passwords in it are hidden.
-
-        Args:
-            decision_id: of the decision
-            decision_entry_id: the decision's entry in the ledger
-            exchange_entry_id: the entry of the call, or any EXCHANGE, DISPATCH or PROMPT_REJECTED
-            decision: any of these ids
-        """
-        named = decision_id or decision_entry_id or exchange_entry_id or decision
-        if not named:
-            raise ToolError(
-                "No decision was named.",
-                next_step="Pass the decision_id that router_route returned.",
-            )
-        return self._fitted(self._redactor.value(plain_value(dict(self._router.explain(named)))))

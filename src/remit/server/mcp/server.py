@@ -55,10 +55,10 @@ def all_tools(runtime: Runtime) -> list[McpTool]:
         runtime: the open root.
     """
     settings = runtime.loaded.settings
-    redactor = Redactor.of(runtime.loaded)
+    thoughts = ThoughtTools(runtime.ledger, settings, Redactor.of(runtime.loaded))
     found = [
-        *tools_of(ThoughtTools(runtime.ledger, settings, redactor), settings),
-        *tools_of(RouterTools(runtime.router, settings, redactor), settings),
+        *tools_of(thoughts, settings),
+        *tools_of(RouterTools(runtime.router, settings), settings),
         *record_tools(runtime),
     ]
     return sorted(found, key=lambda one: _ORDER.index(one.tool.tool_id))
