@@ -330,7 +330,7 @@ async def test_a_slow_consumer_slows_the_server_down_and_is_no_timeout() -> None
             await connection.send(b"data: " + b"x" * 99_992 + b"\n\n")
             sent += 100_000
 
-    async with connected(script) as (server, upstream):
+    async with connected(script) as (_, upstream):
         reply = await posted(upstream, timeouts=Timeouts(20, 20, 0.3))
         events = reply.events()
         count = len(await anext(events))
