@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +16,17 @@ from remit.kernel.loops import run_blocking
 from remit.learning import ChangedRequests, held_out_sides, is_held_out
 from remit.learning.proposals import Change, Learner
 from tests.agents.queue.test_workers import working
-from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another, record
+from tests.learning.conftest import (
+    CONTRACT,
+    MODEL,
+    RULE,
+    answer,
+    becomes_another,
+    killed_at,
+    record,
+)
 from tests.learning.proposals.conftest import gain
-from tests.support.commands import run_remit
-from tests.support.processes import Program
+from tests.support.commands import remit_json, run_remit
 from tests.support.scripted import Scripted
 
 
@@ -35,10 +38,7 @@ def arguments(root: Path, usd: float) -> list[str]:
 
 
 def replayed(root: Path, usd: float) -> dict[str, Any]:
-    done = run_remit(*arguments(root, usd), "--json")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return remit_json(*arguments(root, usd))
 
 
 def held_out(root: Path) -> int:
@@ -54,20 +54,7 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     provider.bodies.clear()
     none = replayed(answered, 0.000001)
     assert (none["replayed"], none["ended"], provider.bodies) == (0, "budget", [])
-
-    command = [sys.executable, "-m", "remit", *arguments(answered, 1)]
-    killed: list[subprocess.Popen[bytes]] = []
-
-    def kill_at_the_third(body: dict[str, Any]) -> str:
-        if len(provider.bodies) == 3:
-            killed[0].send_signal(signal.SIGKILL)
-            killed[0].wait()
-        return answer(body)
-
-    provider.reply = kill_at_the_third
-    killed.append(subprocess.Popen(command, env={**os.environ}, stderr=subprocess.DEVNULL))
-    assert killed[0].wait(120) == -signal.SIGKILL
-    provider.reply = answer
+    killed_at(3, provider, *arguments(answered, 1))
     done = replayed(answered, 1)
     assert (done["replayed"], done["ended"], done["failed"]) == (wanted, "complete", 0)
     assert (done["mean_before"], done["mean_after"]) == (0, 1)
@@ -86,25 +73,11 @@ def test_workers_replay_over_kills_within_its_budget(answered: Path, provider: S
     one = (100 * 0.15 + 10 * 0.6) / 1e6
 
     def submitted(usd: float) -> str:
-        done = run_remit(*arguments(answered, usd), "--queue", "default", "--json")
-        assert done.returncode == 0, done.stderr
-        return str(json.loads(done.stdout)["order_id"])
+        return str(remit_json(*arguments(answered, usd), "--queue", "default")["order_id"])
 
     first = submitted(1)
     provider.bodies.clear()
-    worker = ("-m", "remit", "worker", "--root", str(answered))
-    killed: list[Program] = []
-
-    def kill_at_the_third(body: dict[str, Any]) -> str:
-        if len(provider.bodies) == 3:
-            killed[0].kill()
-        return answer(body)
-
-    provider.reply = kill_at_the_third
-    with Program(*worker, environment=dict(os.environ)) as program:
-        killed.append(program)
-        assert program.wait(120) == -signal.SIGKILL
-    provider.reply = answer
+    killed_at(3, provider, "worker", "--root", str(answered))
     verified = run_remit("ledger", "verify", "--root", answered)
     assert verified.returncode == 0, verified.stdout  # with a call of learning's account still out
     with Runtime.open(answered, model=MODEL) as runtime:
