@@ -7,9 +7,11 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
-from remit.gateway.billing import Billing
+from remit.gateway.billing import Billing, estimated_output
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
@@ -309,3 +311,16 @@ output = "4"
         assert bill is not None
         assert bill.usage.cost_nano == 9_000 + 8_000 + nano
         assert bill.certainty == certainty
+
+
+# -- The charge of a stream that broke off -----------------------------------------------------
+
+
+@given(st.integers(0, 100_000), st.integers(0, 1_000), st.integers(1, 5_000))
+def test_an_estimate_is_within_the_reserved_bound(text_bytes: int, pieces: int, most: int) -> None:
+    tokens = estimated_output(RouterConfig(), text_bytes, pieces, most)
+    assert min(pieces, most) <= tokens <= most
+
+
+def test_without_an_output_bound_all_that_came_is_charged() -> None:
+    assert estimated_output(RouterConfig(), 4_000, 10, 0) >= 1_000

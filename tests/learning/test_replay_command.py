@@ -11,10 +11,13 @@ import pytest
 from remit import Runtime
 from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.installation import InstalledFiles
 from remit.kernel.loops import run_blocking
 from remit.learning import ChangedRequests, held_out_sides, is_held_out
 from remit.learning.proposals import Change, Learner
+from remit.learning.routes import calibrate
+from remit.providers.prices import PriceTable
 from tests.agents.queue.test_workers import working
 from tests.learning.conftest import (
     CONTRACT,
@@ -302,3 +305,35 @@ def test_a_boundary_is_proposed_only_if_the_replay_shows_that_it_helps(
     asked = len(provider.bodies)
     assert "Give a larger budget" in said("--max-tokens", 950, "--usd", 0.0000001)
     assert len(provider.bodies) == asked
+
+
+# -- A budget that is no number would hold against nothing -------------------------------------
+
+
+@pytest.mark.parametrize("usd", ["nan", "inf", "-inf", "-1", "1e400"])
+def test_over_the_command_line(answered: Path, provider: Scripted, usd: str) -> None:
+    provider.bodies.clear()
+    at = ("--root", answered)
+    for command in (
+        ("learn", "prompt", CONTRACT, "--usd", usd, *at),
+        ("learn", "replay", "--contract", CONTRACT, "--model", "gpt-4o", "--usd", usd, *at),
+        ("learn", "judge", "--contract", CONTRACT, "--usd", usd, *at),
+        ("learn", "judge", "--width", usd, *at),
+        ("route", "calibrate", "--usd", usd, *at),
+        ("route", "fit", "--usd-per-call", usd, *at),
+        ("route", "fit", "--usd-per-call", 1, "--quality-floor", usd, *at),
+    ):
+        done = run_remit(*command)
+        assert (done.returncode, "the range" in done.stderr) == (2, True), (command, done.stderr)
+    assert provider.bodies == []
+
+
+@pytest.mark.parametrize("usd", [float("nan"), float("inf"), -1.0])
+def test_in_python(usd: float) -> None:
+    with pytest.raises(InvalidInputError, match="not a budget"):
+        run_blocking(
+            calibrate(
+                None, None, [], [], lambda *_: 0.0,  # type: ignore[arg-type]
+                usd=usd, prices=PriceTable.shipped(), by="test",
+            )
+        )  # fmt: skip
