@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
-from remit.gateway.billing import Billing, estimated_output
+from remit.gateway.billing import IMAGE_TOKENS, Billing, estimated_output
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
@@ -36,16 +36,27 @@ def _gateway(ledger: LedgerClient, provider: Any) -> LLMGateway:
     return gateway
 
 
+def _holding(*blocks: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": list(blocks)}]}
+
+
+def _told(block: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": "t", "content": [block]}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"tools": [{"type": "web_search_20250305", "name": "t", "input_schema": {}}]},
         {"tools": [{"type": "bespoke_20250124", "name": "t", "input_schema": {}}]},
-        {"messages": [{"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "t",
-             "content": [{"type": "document", "source": {}}]}]}]},
+        _holding({"type": "document", "source": {"type": "url", "url": "https://example.org/a"}}),
+        _holding({"type": "document", "source": {"type": "base64", "data": "AAAA"}}),
+        _holding({"type": "image", "source": {"type": "file", "file_id": "f"}}),
+        _holding({"type": "file", "file": {"file_id": "f"}}),
+        _holding({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}),
+        _holding(_told({"type": "document", "source": {}})),
     ],
-)  # fmt: skip
+)
 def test_what_nobody_can_bound_is_refused_under_a_limit(
     ledger: LedgerClient, changes: dict[str, Any]
 ) -> None:
@@ -53,6 +64,20 @@ def test_what_nobody_can_bound_is_refused_under_a_limit(
     response = _gateway(ledger, provider).route(prompt_request(**changes))
     assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "UNBOUNDED")
     assert provider.call_count == 0
+
+
+@pytest.mark.parametrize("place", [
+    {"type": "url", "url": "https://example.org/a.png"},
+    {"type": "base64", "media_type": "image/png", "data": "A" * 40_000},
+])  # fmt: skip
+@pytest.mark.parametrize("inside", [False, True])
+def test_every_image_counts_for_the_most_that_one_can(
+    ledger: LedgerClient, place: dict[str, Any], inside: bool
+) -> None:
+    image = {"type": "image", "source": place}
+    request = prompt_request(**_holding(_told(image) if inside else image))
+    bound = _gateway(ledger, MockProvider()).input_bound(request)
+    assert 48_169 <= IMAGE_TOKENS < bound < IMAGE_TOKENS + 1_000  # its bytes say nothing
 
 
 async def test_one_callers_bad_id_harms_nobody_else(ledger: LedgerClient) -> None:
