@@ -201,17 +201,19 @@ async def test_every_way_to_frame_a_body(answer: bytes) -> None:
     [
         (b"HTTP/1.1 204 No Content\r\n\r\n", 204, "", b""),
         (plain(b""), 200, "application/json", b""),
-        (plain(b"<html>", kind="Text/HTML; charset=x"), 200, "text/html", b"<html>"),
+        (plain(b"<html>", kind="Text/HTML; charset=x", more="X-A: 1\r\nx-a: 2\r\n"), 200,
+         "text/html", b"<html>"),
         (plain(b'{"error":1}', "529 "), 529, "application/json", b'{"error":1}'),
         (plain(b"no", "404 Not Found", "text/plain"), 404, "text/plain", b"no"),
     ],
-)
+)  # fmt: skip
 async def test_any_status_and_body_is_a_reply(
     answer: bytes, status: int, kind: str, body: bytes
 ) -> None:
     async with connected(answering(answer)) as (_, upstream):
         reply = await posted(upstream, BODY)
         assert (reply.status, reply.content_type) == (status, kind)
+        assert reply.headers.getall("x-A", []) == (["1", "2"] if b"x-a" in answer else [])
         assert await reply.read() == body
 
 

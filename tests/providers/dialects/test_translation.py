@@ -455,6 +455,15 @@ def test_stop_texts_and_sampling() -> None:
     assert _to("openai.chat", "anthropic.messages", body)["stop"] == ["a", "b"]
 
 
+@pytest.mark.parametrize("source", ENDPOINTS)
+def test_style_alone_is_left_out(source: str) -> None:
+    body = MINIMAL[source](seed=1, presence_penalty=1, store=True, speed="fast")
+    for target in ENDPOINTS:
+        if target != source:
+            written = _to(target, source, body)
+            assert not {"seed", "presence_penalty", "speed"} & set(written)
+
+
 def test_a_tool_has_no_alternatives_at_its_top_for_the_messages_api() -> None:
     parameters = {
         "type": "object",

@@ -189,6 +189,7 @@ def test_streamed_is_whole(endpoint: str, whole: Any, cut: Any, width: int) -> N
     assert total.text == answer_facts(endpoint, whole).text
     assert total.usage == answer_facts(endpoint, whole).usage
     assert total.usage is not None
+    assert total.pieces or (endpoint, bool(width)) != ("openai.responses", True)
 
 
 @pytest.mark.parametrize(
