@@ -64,27 +64,37 @@ def patch(killer: Killer) -> None:
     Breakers._is_old = lambda self: False  # type: ignore[method-assign]
 
 
-def note_effect(effects: str) -> None:
-    """Append the idempotency key of the present tool call to a file."""
+def note_effect(effects: str, name: str, killer: Killer | None = None) -> None:
+    """Append a tool's name and the idempotency key of its present call to a file: a step."""
     call = current_call()
     assert call is not None
+    ended = killer.step() if killer else None
     with Path(effects).open("a") as file:
-        file.write(f"{call.idempotency_key}\n")
+        file.write(f"{name} {call.idempotency_key}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    if ended:
+        ended()
 
 
 def run_turn(runtime: Runtime, agent: Agent, session_id: str, text: str, killer: Killer) -> None:
-    """Start a turn, or resume one; print the session's id, then the response and the steps."""
+    """Start a turn, or resume one; print the session's id, then what came of it and the steps."""
     session = agent.session(None if session_id == "new" else session_id)
     print(session.session_id, flush=True)
     runtime.ledger.flush()
     patch(killer)
     result: Any = session.turn(text) if session_id == "new" else session.resume()
-    print(json.dumps({"response": result and result.response, "steps": killer._count}))
+    told = {"response": None, "steps": killer._count}
+    if result:
+        told |= {"response": result.response, "error_code": result.error_code,
+                 "waiting": [one.request_id for one in result.waiting_for]}  # fmt: skip
+    print(json.dumps(told))
 
 
 def run_process(
-    main: Callable[..., None], directory: Path, url: str, at: int, session: str, database: str = ""
-) -> tuple[str, Any]:
+    main: Callable[..., None], directory: Path, url: str, at: int, session: str,
+    database: str = "", more: tuple[str, ...] = (),
+) -> tuple[str, Any]:  # fmt: skip
     """Run ``main`` in a process; return the session's id and the result, None if it was killed."""
     root = directory / "root"
     environment = {**os.environ, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-secret"}
@@ -92,9 +102,8 @@ def run_process(
         environment["REMIT_DATABASE_URL"] = database
     if not root.exists():
         new_root(root, database=database)
-    done = run_forked(
-        main, str(root), str(directory / "effects"), at, session, environment=environment
-    )
+    effects = str(directory / "effects")
+    done = run_forked(main, str(root), effects, at, session, *more, environment=environment)
     lines = done.stdout.splitlines()
     if done.returncode == -signal.SIGKILL:
         return lines[0], None
@@ -102,51 +111,21 @@ def run_process(
     return lines[0], json.loads(lines[-1])
 
 
-def pay_and_look(root: str, effects: str, at: int, when: str, policy: str, session_id: str) -> None:
+def pay_and_look(root: str, effects: str, at: int, session_id: str, when: str, policy: Any) -> None:
     """Start a turn, or go on with one, and print what came of it."""
     killer = Killer(at, when)
 
     def effect(name: str, text: str) -> dict[str, Any]:
-        call = current_call()
-        assert call is not None
-        ended = killer.step()
-        with Path(effects).open("a") as file:
-            file.write(json.dumps({"tool": name, "key": call.idempotency_key}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        ended()
+        note_effect(effects, name, killer)
         return {"done": text}
 
     tools = [
         Tool("look", "Look.", TEXT, lambda text: effect("look", text), on_unknown="retry"),
-        Tool("pay", "Pay.", TEXT, lambda text: effect("pay", text), on_unknown=policy),  # type: ignore[arg-type]
+        Tool("pay", "Pay.", TEXT, lambda text: effect("pay", text), on_unknown=policy),
     ]
     with Runtime.open(root, flags={"gateway.retry_base_ms": 1}) as runtime:
         agent = runtime.agent("payer", instructions="Pay.", tools=tools, max_retries=0)
-        if session_id == "new":
-            session = agent.session()
-            print(session.session_id, flush=True)
-            patch(killer)
-            result = session.turn("pay and look")
-        else:
-            session = agent.session(session_id)
-            patch(killer)
-            resumed = session.resume()
-            if resumed is None:
-                print("NOTHING")
-                return
-            result = resumed
-        print(
-            json.dumps(
-                {
-                    "response": result.response,
-                    "error_code": result.error_code,
-                    "passed": result.quality_gate_passed,
-                    "waiting": [one.request_id for one in result.waiting_for],
-                    "steps": killer._count,
-                }
-            )
-        )
+        run_turn(runtime, agent, session_id, "pay and look", killer)
 
 
 # -- A program whose agent has another one as a tool, and that is killed at a chosen step --------
@@ -157,7 +136,7 @@ def call_another(root: str, effects: str, at: int, session_id: str) -> None:
     killer = Killer(at, "after")
 
     def look(text: str) -> str:
-        note_effect(effects)
+        note_effect(effects, "look")
         return text
 
     with Runtime.open(root, flags={"gateway.retry_base_ms": 1}) as runtime:
@@ -184,7 +163,7 @@ def hand_over(root: str, effects: str, at: int, session_id: str) -> None:
     killer = Killer(at, "after")
 
     def pay(text: str) -> str:
-        note_effect(effects)
+        note_effect(effects, "pay")
         return f"{text} paid"
 
     with Runtime.open(root, flags={"gateway.retry_base_ms": 1}) as runtime:

@@ -10,13 +10,14 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from remit import Runtime, tool
-from remit.ledger import group_commit
 from remit.runtime import Agent, OrderHandle, OrderWorker
 from remit.testing import ScriptedModel, ToolUse
+from tests.agents import killed
 
 __all__ = ["main"]
 
@@ -27,43 +28,20 @@ ENDED = ("completed", "failed", "cancelled", "dead", "waiting")
 UNKNOWN = "I cannot say whether the refund was made."
 
 
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Killer:
+class Killer(killed.Killer):
     """Ends the process at the nth write to the ledger after the tool's effect; 0: in the tool."""
 
-    def __init__(self, at: int, when: str) -> None:
-        self._at, self._when = at, when
-        self.writes = -1  # no effect yet
+    counts = False
 
     def effect(self) -> None:
         """The tool has taken effect."""
-        self.writes = 0
+        self.counts = True
         if self._at == 0:
-            _kill()
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    def patch(self) -> None:
-        """Count what is submitted to the ledger's writer."""
-        kind = group_commit.GroupCommitter
-        submit = kind.submit
-
-        def submitted(committed: Any, unit: Any, *waiter: Any) -> asyncio.Future[Any]:
-            if waiter:  # a thread without a loop
-                return submit(committed, unit, *waiter)
-            mine = False
-            if self.writes >= 0:
-                self.writes += 1
-                mine = self.writes == self._at
-            if mine and self._when == "before":
-                _kill()
-            future = submit(committed, unit)
-            if mine:
-                future.add_done_callback(lambda _: _kill())
-            return future
-
-        kind.submit = submitted  # type: ignore[method-assign]
+    def step(self) -> Callable[[], None]:
+        """Count a write if the tool has taken effect."""
+        return super().step() if self.counts else lambda: None
 
 
 async def _worked(runtime: Runtime, agent: Agent[Any], order: OrderHandle[Any]) -> dict[str, Any]:
@@ -135,14 +113,14 @@ def main(
         if how == "order":
             order = agent.submit("Refund order 12", key="one")
             print(order.status().session_id, flush=True)
-            killer.patch()
-            killer.writes = 0 if session_id else -1
+            killed.patch(killer)
+            killer.counts = bool(session_id)
             print(json.dumps(asyncio.run(_worked(runtime, agent, order))))
             return
         session = agent.session(session_id or None)
         print(session.session_id, flush=True)
-        killer.patch()
-        killer.writes = 0 if session_id else -1
+        killed.patch(killer)
+        killer.counts = bool(session_id)
         result: Any
         if how == "resume":
             result = session.resume()

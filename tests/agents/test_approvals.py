@@ -8,8 +8,7 @@ import hmac
 import logging
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
 from tests.support.agents import Scripted
-from tests.support.waiting import at_once
-from tests.support.wire import Raw, WireServer, message, serve, tool_use
+from tests.support.waiting import at_once, until
+from tests.support.wire import Raw, message, serve, tool_use
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -231,23 +230,12 @@ def _ask(queue: ApprovalQueue, number: int = 0) -> str:
     return queue.request(TOOL, asked, session_id="SES-TOLDTOLD", agent_id="client").request_id
 
 
-def _heard(server: WireServer, calls: int) -> None:
-    _until(lambda: len(server.calls) >= calls)
-
-
-def _until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("content", [False, True])
 def test_a_message_is_signed_and_says_what_it_may(ledger: LedgerClient, content: bool) -> None:
     with serve({}) as server:
         queue = _queue(ledger, f"{server.url}/hook", webhook_content=content)
         request_id = _ask(queue)
-        _heard(server, 1)
+        until(lambda: server.calls != [])
         queue.close()
     (call,) = server.calls
     headers = {name.lower(): value for name, value in call.headers.items()}
@@ -269,7 +257,7 @@ def test_what_may_pass_is_tried_again_and_what_cannot_is_not(
     with serve(*steps) as server, caplog.at_level(logging.WARNING):
         queue = _queue(ledger, f"{server.url}/hook?token=hidden-token")
         taken, refused, failing = (_ask(queue, number) for number in range(3))
-        _until(lambda: f"{failing}: HTTP 500 (4 attempts)" in caplog.text)
+        until(lambda: f"{failing}: HTTP 500 (4 attempts)" in caplog.text)
         queue.close()
     ids = [call.headers["webhook-id"] for call in server.calls]
     assert ids == [taken] * 3 + [refused] + [failing] * 4
@@ -284,7 +272,7 @@ def test_redirects_are_not_followed(ledger: LedgerClient, caplog: pytest.LogCapt
         with serve(away) as server, caplog.at_level(logging.WARNING):
             queue = _queue(ledger, server.url)
             _ask(queue)
-            _until(lambda: "HTTP 307, a redirect, which is not followed" in caplog.text)
+            until(lambda: "HTTP 307, a redirect, which is not followed" in caplog.text)
             queue.close()
         assert len(server.calls) == 1
         assert inside.calls == []
@@ -311,6 +299,6 @@ def test_addresses_that_cannot_be(ledger: LedgerClient, caplog: pytest.LogCaptur
         for number, url in enumerate(("http://[", "http://127.0.0.1:1/", "http://a b/", "http://")):
             queue = _queue(ledger, url)
             request_id = _ask(queue, number)
-            _until(lambda request_id=request_id: request_id in caplog.text)  # type: ignore[misc]
+            until(lambda request_id=request_id: request_id in caplog.text)  # type: ignore[misc]
             queue.close()
     assert caplog.text.count("did not take") == 4

@@ -91,14 +91,14 @@ def _check(way: _Way, directory: Path, session: str, target: str = "") -> None:
         assert whole == sum(one["input_tokens"] + one["output_tokens"] for one in exchanges)
         audit = audit_budgets(ledger)
         assert audit.equal, audit.differences
-    assert len(set((directory / "effects").read_text().split())) == 1
+    assert len(set((directory / "effects").read_text().splitlines())) == 1
 
 
 @pytest.mark.parametrize("way", [_CALLS, _HANDS_OVER], ids=["calls", "hands over"])
 def test_an_undisturbed_turn_has_that_many_steps(tmp_path: Path, way: _Way) -> None:
     with serve(way.answer) as server:
         session, result = killed.run_process(way.main, tmp_path, server.url, 0, "new")
-    assert result == {"response": way.response, "steps": _STEPS}
+    assert (result["response"], result["steps"]) == (way.response, _STEPS)
     _check(way, tmp_path, session)
 
 

@@ -73,17 +73,24 @@ class Calls:
         return "done"
 
 
+_CHUNK = {"id": "c", "object": "chat.completion.chunk", "model": "m"}
+_USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+_END = [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        {"choices": [], "usage": _USAGE}]  # fmt: skip
+
+
+def _stream(*chunks: dict[str, Any]) -> Raw:
+    lines = [b"data: " + json.dumps({**_CHUNK, **each}).encode() + b"\n\n" for each in chunks]
+    return Raw(content_type="text/event-stream", chunks=[*lines, b"data: [DONE]\n\n"])
+
+
+def _delta(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, **more}]}
+
+
 def _halves(*texts: str) -> Raw:
     """A stream whose pieces of text are these, written as JSON escapes them."""
-    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    chunks: list[dict[str, Any]] = [
-        {**head, "choices": [{"index": 0, "delta": {"content": text}}]} for text in texts
-    ]
-    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    end = [{"index": 0, "delta": {}, "finish_reason": "stop"}]
-    chunks.append({**head, "choices": end, "usage": usage})
-    lines = [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks]
-    return Raw(content_type="text/event-stream", chunks=[*lines, b"data: [DONE]\n\n"])
+    return _stream(*(_delta({"content": text}) for text in texts), *_END)
 
 
 @pytest.mark.parametrize(
@@ -380,12 +387,6 @@ def test_a_great_integer_travels_exactly(root: Path, number: int) -> None:
 # -- Nothing is printed that no caller asked for: no warning of a log, no error of a lost task ---
 
 
-_CHUNK = {"id": "c", "object": "chat.completion.chunk", "model": "m"}
-_USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-_END = [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
-        {"choices": [], "usage": _USAGE}]  # fmt: skip
-
-
 @pytest.fixture
 def own_root(tmp_path: Path) -> Path:
     """A root of its own."""
@@ -412,15 +413,6 @@ def heard() -> Iterator[_Heard]:
     logging.getLogger().removeHandler(handler)
 
 
-def _stream(*chunks: dict[str, Any]) -> Raw:
-    lines = [b"data: " + json.dumps({**_CHUNK, **each}).encode() + b"\n\n" for each in chunks]
-    return Raw(content_type="text/event-stream", chunks=[*lines, b"data: [DONE]\n\n"])
-
-
-def _delta(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, **more}]}
-
-
 def _call(index: int, given: str, **function: str) -> dict[str, Any]:
     part = {"index": index, "function": {"arguments": given, **function}}
     return _delta({"tool_calls": [{**part, "id": f"c{index}"} if function else part]})
@@ -440,14 +432,10 @@ STREAMS = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_an_unreadable_answer_is_an_error_alone(own_root: Path, heard: _Heard, name: str) -> None:
-    with serve(_stream(*STREAMS[name], *_END), completion_stream(completion("fine"))) as server:
-        flags = {
-            "providers.odd.kind": "openai", "providers.odd.base_url": f"{server.url}/v1",
-            "providers.odd.default_model": "m", "model.default": "odd", "gateway.max_retries": 0,
-        }  # fmt: skip
-        with Runtime.open(own_root, flags=flags) as runtime:
-            *_, last = runtime.agent("a", max_retries=0).session().stream("go")
-            gc.collect()
+    answers = _stream(*STREAMS[name], *_END), completion_stream(completion("fine"))
+    with chat_runtime(own_root, *answers, **{"gateway.max_retries": 0}) as (runtime, _):
+        *_, last = runtime.agent("a", max_retries=0).session().stream("go")
+        gc.collect()
     assert last.result.failed or last.result.output in ("fine", "hi")  # type: ignore[union-attr]
     assert heard.said == []
 

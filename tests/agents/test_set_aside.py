@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import tempfile
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.support.agents import Scripted
 from tests.support.packages import bring
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
-from tests.support.wire import Raw, message
+from tests.support.wire import Raw, WireServer, message
 
 FLAGS = {
     "gateway.max_retries": 0,
@@ -38,6 +39,13 @@ FLAGS = {
 
 def _answer(body: dict[str, Any]) -> Any:
     return Raw(status=500) if body["model"] == "claude-ill" else message("Yes.")
+
+
+def _asked(http: WireServer, session: Any) -> list[str]:
+    """The models that are asked in the session's next turn."""
+    http.calls.clear()
+    assert session.turn("Are you there?").response == "Yes."
+    return [call.body["model"] for call in http.calls]
 
 
 def _signals(runtime: Runtime, session_id: str) -> list[Any]:
@@ -71,12 +79,7 @@ def _fail(ledger: LedgerClient, **more: Any) -> None:
 
 def test_a_model_that_keeps_failing_is_set_aside_until_its_session_ends(scripted: Scripted) -> None:
     with scripted(_answer, flags=FLAGS) as (runtime, http):
-
-        def asked(session: Any) -> list[str]:
-            http.calls.clear()
-            assert session.turn("Are you there?").response == "Yes."
-            return [call.body["model"] for call in http.calls]
-
+        asked = functools.partial(_asked, http)
         agent = runtime.agent("guide", tools=[], model="claude-ill")
         with agent.session() as session:
             both = ["claude-ill", "claude-well"]
@@ -124,12 +127,7 @@ def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(scripted:
         "routing.routes": {"auto": {"models": ["ill", "well"]}}, "routing.reliability_decisions": 0,
     }  # fmt: skip
     with scripted(_answer, flags=flags) as (runtime, http):
-
-        def asked(session: Any) -> list[str]:
-            http.calls.clear()
-            assert session.turn("Are you there?").response == "Yes."
-            return [call.body["model"] for call in http.calls]
-
+        asked = functools.partial(_asked, http)
         agent = runtime.agent("guide", tools=[], model="auto")
         with agent.session() as session, agent.session() as other:
             both = ["claude-ill", "claude-well"]

@@ -315,6 +315,7 @@ def test_where_bytes_say_nothing_the_window_does(block: dict[str, Any]) -> None:
         {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 90_000},
         {"type": "input_image", "file_id": "f"},
         {"type": "computer_call_output", "output": {"type": "computer_screenshot", "file_id": "f"}},
+        {"type": "tool_result", "content": [{"type": "image", "source": {"data": "A" * 90_000}}]},
     ],
 )
 def test_an_image_counts_for_the_most_that_one_can(image: dict[str, Any]) -> None:

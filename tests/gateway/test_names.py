@@ -120,6 +120,8 @@ def test_a_call_reaches_the_provider_that_is_meant_or_none(
             assert (reached, answer.outcome) == ([meant], RouteOutcome.SUCCESS), name
         else:
             assert (reached, answer.error_code) == ([], "PROVIDER_NOT_FOUND"), name
+    assert {"anything", "mock-model-1"} <= {one.model_id for one in made["mock"].requests}
+    assert router.route(prompt_request(model_id=None)).provider_id == "mock"
 
 
 @pytest.mark.parametrize(

@@ -346,27 +346,6 @@ def test_output_is_checked_and_returned_either_way(ledger: LedgerClient) -> None
     assert all(r.outcome is RouteOutcome.SUCCESS for r in results)
 
 
-def test_model_names_find_their_provider(ledger: LedgerClient) -> None:
-    names = {"anthropic": MockProvider(), "openai": MockProvider(), "mock": MockProvider()}
-    gateway = LLMGateway(ledger, dev_mode=True)
-    for name, provider in names.items():
-        gateway.register_provider(name, provider)
-    for model, expected in (
-        ("claude-sonnet-4-5", "anthropic"),
-        ("gpt-4o-mini", "openai"),
-        ("o3-mini", "openai"),
-        ("openai/whatever", "openai"),
-        ("llama", "mock"),
-        (None, "mock"),
-    ):
-        assert gateway.route(prompt_request(model_id=model)).provider_id == expected
-    assert names["openai"].requests[-1].model_id == "whatever"
-    assert names["mock"].requests[0].model_id == "llama"
-    nobody = gateway.route(prompt_request(model_id="nobody/llama"))
-    assert nobody.error_code == "PROVIDER_NOT_FOUND"
-    assert len(names["mock"].requests) == 2
-
-
 async def test_both_forms_behave_the_same(ledger: LedgerClient) -> None:
     script = ["hello", ProviderError("INVALID_REQUEST", "no"), RuntimeError()]
     one = _gateway(ledger, MockProvider(responses=list(script)))

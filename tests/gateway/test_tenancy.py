@@ -34,16 +34,27 @@ def gateway(ledger: LedgerClient) -> LLMGateway:
     return gateway
 
 
+async def _code(
+    gateway: LLMGateway, who: Identity, session_id: str, order: str = "", **more: Any
+) -> str | None:
+    """The error code of a call in a session and an order."""
+    given = {"max_tokens": 500, "session_id": session_id, "work_order_id": order, **more}
+    return (await gateway.aroute(prompt_request(**given), identity=who)).error_code
+
+
+def _again(ledger: LedgerClient) -> LLMGateway:
+    """A process that knows nothing but the record."""
+    gateway = LLMGateway(ledger, TokenBudgeter(ledger), dev_mode=True)
+    gateway.register_provider("mock", MockProvider())
+    return gateway
+
+
 async def test_a_session_is_the_first_keys(gateway: LLMGateway, ledger: LedgerClient) -> None:
-    request = prompt_request(max_tokens=500, session_id="SES-OFANN001", work_order_id="")
-    assert (await gateway.aroute(request, identity=ANN)).error_code is None
-    refused = await gateway.aroute(request, identity=BOB)
-    assert refused.error_code == "SESSION_NOT_YOURS"
-    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    assert await _code(gateway, ANN, "SES-OFANN001") is None
+    assert await _code(gateway, BOB, "SES-OFANN001") == "SESSION_NOT_YOURS"
+    assert await _code(gateway, ANN, "SES-OFANN001") is None
     assert len(ledger.read_by_event_type("DISPATCH")) == 2
-    again = LLMGateway(ledger, TokenBudgeter(ledger), dev_mode=True)  # a process that knows nothing
-    again.register_provider("mock", MockProvider())
-    assert (await again.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
+    assert await _code(_again(ledger), BOB, "SES-OFANN001") == "SESSION_NOT_YOURS"
 
 
 async def test_the_runtimes_own_sessions_and_orders_are_closed_to_keys(
@@ -55,19 +66,16 @@ async def test_the_runtimes_own_sessions_and_orders_are_closed_to_keys(
     ):
         entry = LedgerEntry(event_type, "x", event_type, "", metadata={"provenance": names})
         ledger.write(entry)
-    for session_id, order in (("SES-RUNTIME1", ""), ("SES-ANNSOWN1", "WO-PLANNED-1")):
-        request = prompt_request(max_tokens=500, session_id=session_id, work_order_id=order)
-        assert (await gateway.aroute(request, identity=ANN)).error_code == "SESSION_NOT_YOURS"
+    assert await _code(gateway, ANN, "SES-RUNTIME1") == "SESSION_NOT_YOURS"
+    assert await _code(gateway, ANN, "SES-ANNSOWN1", "WO-PLANNED-1") == "SESSION_NOT_YOURS"
 
 
 async def test_a_token_for_one_session_works_in_no_other(gateway: LLMGateway) -> None:
     token = Identity("ann", "agent", key_id="KEY-ANN", session_id="SES-TOKEN001",
                      work_order_id="WO-1")  # fmt: skip
-    good = prompt_request(max_tokens=500, session_id="SES-TOKEN001", work_order_id="WO-1")
-    assert (await gateway.aroute(good, identity=token)).error_code is None
-    for session_id, order in (("SES-OTHER001", "WO-1"), ("SES-TOKEN001", "WO-2")):
-        request = prompt_request(max_tokens=500, session_id=session_id, work_order_id=order)
-        assert (await gateway.aroute(request, identity=token)).error_code == "AUTH_ERROR"
+    assert await _code(gateway, token, "SES-TOKEN001", "WO-1") is None
+    assert await _code(gateway, token, "SES-OTHER001", "WO-1") == "AUTH_ERROR"
+    assert await _code(gateway, token, "SES-TOKEN001", "WO-2") == "AUTH_ERROR"
 
 
 async def test_a_token_is_held_to_its_keys_agents_and_tiers_where_it_names_none(
@@ -76,8 +84,7 @@ async def test_a_token_is_held_to_its_keys_agents_and_tiers_where_it_names_none(
     for narrow in ({"tiers": ("hot",)}, {"agents": ("another",)}):
         key = Identity("ann", "agent", key_id="KEY-ANN", **narrow)
         token = Identity("ann", "agent", key_id="KEY-ANN", within=key)
-        request = prompt_request(max_tokens=500, session_id="SES-NARROW01", tier="ho1")
-        assert (await gateway.aroute(request, identity=token)).error_code == "AUTH_ERROR"
+        assert await _code(gateway, token, "SES-NARROW01", "WO-1", tier="ho1") == "AUTH_ERROR"
 
 
 async def test_names_without_keys_do_not_share_recorded_answers(
@@ -112,10 +119,9 @@ async def test_of_two_keys_that_race_for_a_session_one_has_it(
 async def test_an_order_that_is_planned_between_two_calls_is_closed_to_the_second(
     gateway: LLMGateway, ledger: LedgerClient
 ) -> None:
-    request = prompt_request(max_tokens=500, session_id="SES-OFANN002", work_order_id="WO-LATER-1")
-    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    assert await _code(gateway, ANN, "SES-OFANN002", "WO-LATER-1") is None
     ledger.write(LedgerEntry("WO_PLANNED", "x", "PLANNED", "", metadata={"provenance": _PLANNED}))
-    assert (await gateway.aroute(request, identity=ANN)).error_code == "SESSION_NOT_YOURS"
+    assert await _code(gateway, ANN, "SES-OFANN002", "WO-LATER-1") == "SESSION_NOT_YOURS"
 
 
 async def test_a_session_in_which_an_operator_calls_at_once_is_closed_to_keys(
@@ -143,25 +149,21 @@ async def test_a_session_in_which_an_operator_calls_at_once_is_closed_to_keys(
 async def test_whose_session_it_is_is_said_before_what_else_is_wrong(
     gateway: LLMGateway, ledger: LedgerClient
 ) -> None:
-    session = prompt_request(max_tokens=500, session_id="SES-OFANN003", work_order_id="")
-    assert (await gateway.aroute(session, identity=ANN)).error_code is None
+    assert await _code(gateway, ANN, "SES-OFANN003") is None
     for changes in (
         {"provider_id": "nobody", "model_id": "m"},
         {"max_tokens": 10**9},
         {"idempotency_key": "one"},
     ):
-        request = prompt_request(session_id="SES-OFANN003", work_order_id="", **changes)
-        assert (await gateway.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
+        assert await _code(gateway, BOB, "SES-OFANN003", **changes) == "SESSION_NOT_YOURS"
 
 
 async def test_a_key_that_was_refused_its_session_can_be_used_elsewhere_at_once(
     gateway: LLMGateway,
 ) -> None:
-    request = prompt_request(
-        max_tokens=500, session_id="SES-OFANN004", work_order_id="", idempotency_key="one"
-    )
-    assert (await gateway.aroute(request, identity=ANN)).error_code is None
-    assert (await gateway.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
+    key = {"idempotency_key": "one"}
+    assert await _code(gateway, ANN, "SES-OFANN004", **key) is None
+    assert await _code(gateway, BOB, "SES-OFANN004", **key) == "SESSION_NOT_YOURS"
     own = prompt_request(
         max_tokens=500, session_id="SES-OFBOB004", work_order_id="", idempotency_key="one"
     )
@@ -192,13 +194,9 @@ class _Route:
 async def test_a_router_hears_nothing_of_anothers_session(gateway: LLMGateway) -> None:
     route = _Route()
     gateway.register_router(route)
-    request = prompt_request(
-        max_tokens=500, session_id="SES-ROUTED01", work_order_id="WO-1", model_id="auto"
-    )
-    assert (await gateway.aroute(request, identity=ANN)).error_code is None
-    assert route.asked == 1
-    assert (await gateway.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
-    assert route.asked == 1
+    for who, code in ((ANN, None), (BOB, "SESSION_NOT_YOURS")):
+        assert await _code(gateway, who, "SES-ROUTED01", "WO-1", model_id="auto") == code
+        assert route.asked == 1
 
 
 @pytest.mark.parametrize("mode", ["enforce", "warn", "off"])
@@ -208,9 +206,8 @@ async def test_a_session_is_closed_whatever_budgets_do(ledger: LedgerClient, mod
     budgeter.allocate(BudgetScope(key_id="KEY-ANN"), limits=BudgetLimits(tokens=10**6))
     gateway = LLMGateway(ledger, budgeter, dev_mode=True, budget_mode=mode)
     gateway.register_provider("mock", MockProvider())
-    request = prompt_request(max_tokens=500, session_id="SES-OFANN005", work_order_id="")
-    assert (await gateway.aroute(request, identity=ANN)).error_code is None
-    assert (await gateway.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
+    assert await _code(gateway, ANN, "SES-OFANN005") is None
+    assert await _code(gateway, BOB, "SES-OFANN005") == "SESSION_NOT_YOURS"
     assert ledger.read_by_event_type("BUDGET_WARNING") == []
     assert len(ledger.read_by_event_type("DISPATCH")) == 1
 
@@ -239,19 +236,16 @@ async def test_a_work_order_is_the_first_keys(gateway: LLMGateway, ledger: Ledge
     def call(session_id: str, order: str = "WO-MINE") -> PromptRequest:
         return prompt_request(max_tokens=500, session_id=session_id, work_order_id=order)
 
-    assert (await gateway.aroute(call("SES-OFANN001"), identity=ANN)).error_code is None
-    assert (await gateway.aroute(call("SES-OFANN002"), identity=ANN)).error_code is None
+    assert await _code(gateway, ANN, "SES-OFANN001", "WO-MINE") is None
+    assert await _code(gateway, ANN, "SES-OFANN002", "WO-MINE") is None
     used = await gateway.aroute(call("SES-OFBOB001"), identity=BOB)
     assert used.error_code == "SESSION_NOT_YOURS"
     entry = LedgerEntry("WO_PLANNED", "x", "x", "", metadata={"work_order_id": "WO-PLANNED-2"})
     ledger.write(entry)
     planned = await gateway.aroute(call("SES-OFBOB001", "WO-PLANNED-2"), identity=BOB)
     assert planned.error_message == used.error_message, "it tells whose it is"
-    assert (await gateway.aroute(call("SES-OFBOB001", "WO-OTHER"), identity=BOB)).error_code is None
-    again = LLMGateway(ledger, TokenBudgeter(ledger), dev_mode=True)  # a process that knows nothing
-    again.register_provider("mock", MockProvider())
-    refused = await again.aroute(call("SES-OFBOB001"), identity=BOB)
-    assert refused.error_code == "SESSION_NOT_YOURS"
+    assert await _code(gateway, BOB, "SES-OFBOB001", "WO-OTHER") is None
+    assert await _code(_again(ledger), BOB, "SES-OFBOB001", "WO-MINE") == "SESSION_NOT_YOURS"
 
 
 async def test_an_erased_answer_is_not_given_again(

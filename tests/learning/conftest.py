@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from remit import Runtime
 from remit.kernel.exchange import PromptRequest
+from tests.support.processes import Program
 from tests.support.scripted import Scripted, scripted
 
 MODEL = "gpt-4o-mini"
@@ -62,3 +65,20 @@ def becomes_another(provider: Scripted, reply: Callable[[dict[str, Any]], str]) 
 
     provider.bodies.clear()
     provider.reply = answering
+
+
+def killed_at(number: int, provider: Scripted, *arguments: str) -> None:
+    """Run ``remit`` and kill it as its request of this number comes."""
+    running: list[Program] = []
+    reply = provider.reply
+
+    def answering(body: dict[str, Any]) -> str:
+        if len(provider.bodies) == number:
+            running[0].kill()
+        return reply(body)
+
+    provider.reply = answering
+    with Program("-m", "remit", *arguments, environment=dict(os.environ)) as program:
+        running.append(program)
+        assert program.wait(120) == -signal.SIGKILL
+    provider.reply = reply

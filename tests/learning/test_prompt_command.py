@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,7 +14,7 @@ import pytest
 from remit import Runtime
 from remit.learning import grader, is_held_out
 from remit.learning.prompts import Quotes, rules_of
-from tests.learning.conftest import CONTRACT, MODEL, record
+from tests.learning.conftest import CONTRACT, MODEL, killed_at, record
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
 
@@ -46,19 +44,8 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
         assert (few["search"]["ended"], few["search"]["additions"]) == ("budget", [])
         assert "used up its budget" in few["missing"][0]
     assert len(provider.bodies) == 1
-    killed: list[subprocess.Popen[bytes]] = []
-
-    def kill_at_the_fifth(body: dict[str, Any]) -> str:
-        if len(provider.bodies) == 5:
-            killed[0].send_signal(signal.SIGKILL)
-            killed[0].wait()
-        return answer(body)
-
-    provider.reply = kill_at_the_fifth
-    command = [sys.executable, "-m", "remit", *arguments(answered, 1)]
-    killed.append(subprocess.Popen(command, env={**os.environ}, stderr=subprocess.DEVNULL))
-    assert killed[0].wait(120) == -signal.SIGKILL
     provider.reply = answer
+    killed_at(5, provider, *arguments(answered, 1))
     done = learned(answered, 1, "--propose", "--reason", "Programs read it.")
     assert done["search"]["ended"] == "complete"
     assert (done["search"]["before"], done["search"]["after"]) == (0, 1)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +11,25 @@ import pytest
 from remit import Runtime
 from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.loops import run_blocking
 from remit.learning import ChangedRequests, held_out_sides, is_held_out
 from remit.learning.proposals import Change, Learner
+from remit.learning.routes import calibrate
+from remit.providers.prices import PriceTable
 from tests.agents.queue.test_workers import working
-from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another, record
+from tests.learning.conftest import (
+    CONTRACT,
+    MODEL,
+    RULE,
+    answer,
+    becomes_another,
+    killed_at,
+    record,
+)
 from tests.learning.proposals.conftest import gain
-from tests.support.commands import run_remit
-from tests.support.processes import Program
+from tests.support.commands import remit_json, run_remit
 from tests.support.scripted import Scripted
 
 
@@ -35,10 +41,7 @@ def arguments(root: Path, usd: float) -> list[str]:
 
 
 def replayed(root: Path, usd: float) -> dict[str, Any]:
-    done = run_remit(*arguments(root, usd), "--json")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return remit_json(*arguments(root, usd))
 
 
 def held_out(root: Path) -> int:
@@ -54,20 +57,7 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     provider.bodies.clear()
     none = replayed(answered, 0.000001)
     assert (none["replayed"], none["ended"], provider.bodies) == (0, "budget", [])
-
-    command = [sys.executable, "-m", "remit", *arguments(answered, 1)]
-    killed: list[subprocess.Popen[bytes]] = []
-
-    def kill_at_the_third(body: dict[str, Any]) -> str:
-        if len(provider.bodies) == 3:
-            killed[0].send_signal(signal.SIGKILL)
-            killed[0].wait()
-        return answer(body)
-
-    provider.reply = kill_at_the_third
-    killed.append(subprocess.Popen(command, env={**os.environ}, stderr=subprocess.DEVNULL))
-    assert killed[0].wait(120) == -signal.SIGKILL
-    provider.reply = answer
+    killed_at(3, provider, *arguments(answered, 1))
     done = replayed(answered, 1)
     assert (done["replayed"], done["ended"], done["failed"]) == (wanted, "complete", 0)
     assert (done["mean_before"], done["mean_after"]) == (0, 1)
@@ -86,25 +76,11 @@ def test_workers_replay_over_kills_within_its_budget(answered: Path, provider: S
     one = (100 * 0.15 + 10 * 0.6) / 1e6
 
     def submitted(usd: float) -> str:
-        done = run_remit(*arguments(answered, usd), "--queue", "default", "--json")
-        assert done.returncode == 0, done.stderr
-        return str(json.loads(done.stdout)["order_id"])
+        return str(remit_json(*arguments(answered, usd), "--queue", "default")["order_id"])
 
     first = submitted(1)
     provider.bodies.clear()
-    worker = ("-m", "remit", "worker", "--root", str(answered))
-    killed: list[Program] = []
-
-    def kill_at_the_third(body: dict[str, Any]) -> str:
-        if len(provider.bodies) == 3:
-            killed[0].kill()
-        return answer(body)
-
-    provider.reply = kill_at_the_third
-    with Program(*worker, environment=dict(os.environ)) as program:
-        killed.append(program)
-        assert program.wait(120) == -signal.SIGKILL
-    provider.reply = answer
+    killed_at(3, provider, "worker", "--root", str(answered))
     verified = run_remit("ledger", "verify", "--root", answered)
     assert verified.returncode == 0, verified.stdout  # with a call of learning's account still out
     with Runtime.open(answered, model=MODEL) as runtime:
@@ -331,3 +307,35 @@ def test_a_boundary_is_proposed_only_if_the_replay_shows_that_it_helps(
     asked = len(provider.bodies)
     assert "Give a larger budget" in said("--max-tokens", 950, "--usd", 0.0000001)
     assert len(provider.bodies) == asked
+
+
+# -- A budget that is no number would hold against nothing -------------------------------------
+
+
+@pytest.mark.parametrize("usd", ["nan", "inf", "-inf", "-1", "1e400"])
+def test_over_the_command_line(answered: Path, provider: Scripted, usd: str) -> None:
+    provider.bodies.clear()
+    at = ("--root", answered)
+    for command in (
+        ("learn", "prompt", CONTRACT, "--usd", usd, *at),
+        ("learn", "replay", "--contract", CONTRACT, "--model", "gpt-4o", "--usd", usd, *at),
+        ("learn", "judge", "--contract", CONTRACT, "--usd", usd, *at),
+        ("learn", "judge", "--width", usd, *at),
+        ("route", "calibrate", "--usd", usd, *at),
+        ("route", "fit", "--usd-per-call", usd, *at),
+        ("route", "fit", "--usd-per-call", 1, "--quality-floor", usd, *at),
+    ):
+        done = run_remit(*command)
+        assert (done.returncode, "the range" in done.stderr) == (2, True), (command, done.stderr)
+    assert provider.bodies == []
+
+
+@pytest.mark.parametrize("usd", [float("nan"), float("inf"), -1.0])
+def test_in_python(usd: float) -> None:
+    with pytest.raises(InvalidInputError, match="not a budget"):
+        run_blocking(
+            calibrate(
+                None, None, [], [], lambda *_: 0.0,  # type: ignore[arg-type]
+                usd=usd, prices=PriceTable.shipped(), by="test",
+            )
+        )  # fmt: skip

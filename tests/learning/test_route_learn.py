@@ -14,7 +14,7 @@ from remit.kernel.budget_values import LEARNING
 from remit.packages import Registry
 from remit.packages.gates import check_gates
 from remit.routing import new_request
-from tests.support.commands import run_remit
+from tests.support.commands import remit_json, run_remit
 from tests.support.priced_pair import Pair, priced_pair, question, right_answer
 
 
@@ -27,10 +27,7 @@ def pair() -> Iterator[Pair]:
 def learn(place: Path, *more: object, code: int = 1) -> dict[str, Any]:
     """What the command says as JSON; its budget is a dollar unless another is given."""
     budget = () if "--budget-usd" in more else ("--budget-usd", 1)
-    done = run_remit("route", "learn", *budget, *more, "--json", "--root", place)
-    assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return remit_json("route", "learn", *budget, *more, "--root", place, code=code)
 
 
 def refusal(place: Path, *more: object) -> str:

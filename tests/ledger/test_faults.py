@@ -23,6 +23,8 @@ from remit.ledger import (
     LedgerError,
     LedgerWriteError,
 )
+from remit.ledger.imports import Import
+from remit.ledger.postgres import store, transaction
 from tests.support.postgres import PostgresServer
 from tests.support.stores import conversation
 
@@ -255,3 +257,26 @@ def test_a_server_that_is_not_there(url: str, monkeypatch: pytest.MonkeyPatch) -
         LedgerClient(url, settings=_settings(lock_timeout_s=0.5))
     assert "s3cret" not in str(caught.value)
     assert isinstance(caught.value, LedgerConnectionError) or ":1/" not in url
+
+
+# -- A long import into PostgreSQL is no writer that stands still ------------------------------
+
+
+def test_an_import_outlasts_the_limit_for_frozen_writers(
+    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as source:
+        for number in range(10):
+            source.write(LedgerEntry("E", "S", "D", "r", metadata={"n": number}))
+        source.export(tmp_path / "all.jsonl")
+    line = Import._line
+
+    def slow(self: Import, value: dict[str, object]) -> None:
+        time.sleep(0.07)
+        line(self, value)
+
+    monkeypatch.setattr(Import, "_line", slow)
+    monkeypatch.setattr(store, "FROZEN_S", 0.4)
+    monkeypatch.setattr(transaction, "_SILENT_NS", 50_000_000)
+    with LedgerClient(postgres.database()) as target:
+        assert target.import_jsonl(tmp_path / "all.jsonl").entries == 10

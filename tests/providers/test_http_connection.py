@@ -10,7 +10,15 @@ import socket
 import pytest
 
 from remit.providers import HttpUpstream, ProviderError, Timeouts, http_connection
-from tests.support.raw_http import PATIENT, Connection, plain, posted, raw_server
+from tests.support.raw_http import (
+    PATIENT,
+    Connection,
+    connected,
+    keeping,
+    plain,
+    posted,
+    raw_server,
+)
 
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -44,12 +52,10 @@ async def test_headers_are_those_of_the_answer_as_they_came(
             await asyncio.sleep(0)
         await connection.reader.read()
 
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(script) as (_, upstream):
         reply = await posted(upstream)
         assert [*reply.headers.items()] == [*found, ("content-length", "2")]
         assert await reply.read() == b"{}"
-        await upstream.aclose()
 
 
 @pytest.mark.parametrize(
@@ -65,8 +71,7 @@ async def test_a_second_answer_to_one_request_reaches_nobody(answer: bytes) -> N
             await connection.request()
             await connection.send(answer if connection.number == 0 else plain(b"own"))
 
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(script) as (_, upstream):
         read = []
         for _ in range(2):
             try:
@@ -74,7 +79,6 @@ async def test_a_second_answer_to_one_request_reaches_nobody(answer: bytes) -> N
             except ProviderError as error:
                 read.append(error.code.encode())
         assert read in ([b"{}", b"own"], [b"SERVER_ERROR", b"own"])
-        await upstream.aclose()
 
 
 async def test_a_wait_ends_soon_after_its_time_and_nothing_looks_on() -> None:
@@ -82,8 +86,7 @@ async def test_a_wait_ends_soon_after_its_time_and_nothing_looks_on() -> None:
         await connection.request()
         await connection.reader.read()
 
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(script) as (server, upstream):
         loop = asyncio.get_running_loop()
         began = loop.time()
         with pytest.raises(ProviderError, match=r"no answer within 0\.05 s"):
@@ -93,22 +96,13 @@ async def test_a_wait_ends_soon_after_its_time_and_nothing_looks_on() -> None:
         (pool,) = upstream._pools.values()
         assert not pool.open
         assert pool.due == math.inf
-        await upstream.aclose()
 
 
 async def test_connections_that_wait_too_long_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "_IDLE_S", 0.05)
-
-    async def script(connection: Connection) -> None:
-        while True:
-            await connection.request()
-            await connection.send(plain(b"{}"))
-
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(keeping) as (server, upstream):
         await (await posted(upstream)).read()
         assert await asyncio.wait_for(server.closed.get(), 20) == 0
-        await upstream.aclose()
 
 
 @pytest.mark.parametrize("flood", [False, True])
@@ -120,14 +114,12 @@ async def test_a_stream_that_goes_on_behind_its_last_event_is_closed(flood: bool
             await connection.send(b"10000\r\n%b\r\n" % (b":" * 65_536))
         await connection.reader.read()
 
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(script) as (server, upstream):
         async with await posted(upstream) as reply:
             async for events in reply.events():
                 assert events
                 break
         assert await asyncio.wait_for(server.closed.get(), 20) == 0
-        await upstream.aclose()
 
 
 async def test_an_address_that_does_not_answer_leaves_time_for_the_next(
@@ -172,14 +164,12 @@ async def test_a_connection_serves_one_request_at_a_time() -> None:
         reply = await upstream.send("POST", "/x", b"%d" % number, {}, PATIENT)
         return await reply.read()
 
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(script) as (server, upstream):
         for _ in range(3):
             assert await call(1) == b"1" * 100
         (pool,) = upstream._pools.values()
         assert len(pool.kept) == server.connections == 1
         assert await asyncio.gather(*map(call, range(4))) == [b"%d" % n * 100 for n in range(4)]
-        await upstream.aclose()
 
 
 @pytest.mark.parametrize("size", [1, 600_000])
@@ -193,31 +183,20 @@ async def test_what_was_not_taken_of_an_answer_is_in_no_other(size: int) -> None
             await connection.send(CHUNKED + b"9\r\ndata: 1\n\n\r\n")
             await asyncio.sleep(0.05)
             await connection.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(rest), rest))
-        while True:
-            _, body = await connection.request()
-            await connection.send(plain(body))
+        await keeping(connection)
 
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(script) as (_, upstream):
         async with await posted(upstream) as reply:
             async for _ in reply.events():
                 await asyncio.sleep(0.5)  # its client is slow
                 break
         own = await upstream.send("POST", "/x", b"own", {}, PATIENT)
         assert await own.read() == b"own"
-        await upstream.aclose()
 
 
 async def test_a_reader_that_left_a_full_connection_leaves_it_reading() -> None:
     """So much had come at once that reading was stopped, and its end was part of it."""
-
-    async def script(connection: Connection) -> None:
-        while True:
-            _, body = await connection.request()
-            await connection.send(plain(body))
-
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(keeping) as (server, upstream):
         reply = await posted(upstream)
         connection = reply._answer
         assert isinstance(connection, http_connection.HttpConnection)
@@ -227,7 +206,6 @@ async def test_a_reader_that_left_a_full_connection_leaves_it_reading() -> None:
         await reply.aclose()
         assert await (await upstream.send("POST", "/x", b"own", {}, PATIENT)).read() == b"own"
         assert server.connections == 1
-        await upstream.aclose()
 
 
 async def test_a_whole_answer_in_pieces_is_returned_at_once_and_its_connection_kept() -> None:
@@ -238,66 +216,46 @@ async def test_a_whole_answer_in_pieces_is_returned_at_once_and_its_connection_k
                 await connection.send(piece)
                 await asyncio.sleep(0.01)
 
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(script) as (server, upstream):
         for _ in range(3):
             reply = await posted(upstream, whole=True)
             with pytest.raises(StopIteration) as done:  # the body is read without a wait
                 reply.read().send(None)
             assert done.value.value == b'{""}'
         assert server.connections == 1
-        await upstream.aclose()
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000, 2_000_000])
 async def test_an_answer_is_the_same_whether_it_is_awaited_whole_or_not(size: int) -> None:
-    async def script(connection: Connection) -> None:
-        while True:
-            await connection.request()
-            await connection.send(plain(b"x" * size))
-
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    body = b"x" * size
+    async with connected(keeping) as (server, upstream):
         for whole in (True, False, True):
-            assert await (await posted(upstream, whole=whole)).read() == b"x" * size
+            assert await (await posted(upstream, body, whole=whole)).read() == body
         assert server.connections == 1
-        await upstream.aclose()
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
     ("sent", "timeouts", "said"),
     [
         (b"", Timeouts(20, 0.1, 20), "no answer within 0.1 s"),
+        (b"HTTP", Timeouts(20, 0.1, 20), "no answer within 0.1 s"),
         (b"HTTP/1.1 200 OK\r\n", Timeouts(20, 0.1, 20), "no answer within 0.1 s"),
         (plain(b"{}")[:-1], Timeouts(20, 20, 0.1), "the stream sent no data for 0.1 s"),
         (plain(b"{}")[:-2], Timeouts(20, 20, 0.1), "the stream sent no data for 0.1 s"),
     ],
 )
-async def test_a_whole_answer_that_stops_is_a_timeout_of_its_stage(
-    sent: bytes, timeouts: Timeouts, said: str
+async def test_an_answer_that_stops_is_a_timeout_of_its_stage(
+    sent: bytes, timeouts: Timeouts, said: str, whole: bool
 ) -> None:
     async def script(connection: Connection) -> None:
         await connection.request()
         await connection.send(sent)
         await connection.reader.read()
 
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
+    async with connected(script) as (server, upstream):
         with pytest.raises(ProviderError, match=said) as caught:
-            await (await posted(upstream, timeouts=timeouts, whole=True)).read()
-        assert caught.value.code == "TIMEOUT"
+            await (await posted(upstream, timeouts=timeouts, whole=whole)).read()
+        error = caught.value
+        assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, True)
         await server.closed.get()
-        await upstream.aclose()
-
-
-async def test_a_whole_answer_that_breaks_off_is_an_error() -> None:
-    async def script(connection: Connection) -> None:
-        await connection.request()
-        await connection.send(plain(b"{}")[:-1])
-        connection.reset()
-
-    async with raw_server(script) as server:
-        upstream = HttpUpstream(server.url, {})
-        with pytest.raises(ProviderError, match="the connection broke while answering"):
-            await (await posted(upstream, whole=True)).read()
-        await upstream.aclose()

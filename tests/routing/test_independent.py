@@ -44,6 +44,7 @@ from tests.support.postgres import PostgresServer
 from tests.support.processes import run_program
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
+from tests.support.standalone import standalone
 
 SCRIPT = Path(__file__).parents[2] / "docs/verify_decisions.py"
 SEED = 20_260
@@ -357,11 +358,7 @@ def test_all_decisions_are_computed_again(made: Made, tmp_path: Path) -> None:
     assert len(made.entries) > decisions  # there are other thoughts between them
     path = tmp_path / "export.json"
     path.write_text(json.dumps({"entries": made.entries}), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", str(SCRIPT), str(path)],
-        capture_output=True, text=True, timeout=120, check=True, env={"PYTHONUTF8": "1"},
-    )  # fmt: skip
-    assert done.stdout.splitlines() == told
+    assert standalone(path, script=SCRIPT).stdout.splitlines() == told
 
 
 def test_the_decisions_are_of_all_kinds(on_sqlite: Made) -> None:
@@ -545,10 +542,7 @@ def test_no_export_at_all(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     for text in ("", "[]", '{"entries": [{}]}', "\ud800"):
         path.write_text(text, encoding="utf-8", errors="surrogatepass")
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", str(SCRIPT), str(path)],
-            capture_output=True, text=True, timeout=60, check=False, env={},
-        )  # fmt: skip
+        done = standalone(path, script=SCRIPT)
         assert (done.returncode, done.stdout) == (2, ""), text
         assert "no such export" in done.stderr
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
 from remit.cli import main
 
-__all__ = ["run_remit"]
+__all__ = ["remit_json", "run_remit"]
 
 
 def run_remit(
@@ -46,3 +48,10 @@ def run_remit(
         texts = [stream.getvalue().decode() for stream in (out, error)]
     assert isinstance(code, int | None)
     return subprocess.CompletedProcess(arguments, code or 0, *texts)
+
+
+def remit_json(*arguments: object, code: int = 0) -> Any:
+    """Run ``remit ARGUMENTS --json`` to its exit code; return what it printed."""
+    done = run_remit(*arguments, "--json")
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 from remit.providers import HttpUpstream, Timeouts, UpstreamReply
 
-__all__ = ["PATIENT", "Connection", "RawServer", "plain", "posted", "raw_server"]
+__all__ = ["KEY", "PATIENT", "Connection", "RawServer", "client", "connected", "keeping", "plain",
+           "posted", "raw_server"]  # fmt: skip
 
+KEY = "sk-verysecret0123456789+/="
 PATIENT = Timeouts(20, 20, 20)
 
 
@@ -96,6 +98,31 @@ async def raw_server(
         for task in list(running):
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+def client(server: RawServer | str) -> HttpUpstream:
+    url = server if isinstance(server, str) else server.url
+    return HttpUpstream(url, {"authorization": f"Bearer {KEY}", "x-api-key": KEY})
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    script: Script, host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[RawServer, HttpUpstream]]:
+    """A server and a client of it, closed at the end."""
+    async with raw_server(script, host) as server:
+        upstream = client(server)
+        try:
+            yield server, upstream
+        finally:
+            await upstream.aclose()
+
+
+async def keeping(connection: Connection) -> None:
+    """Answers each request with its own body, on one connection."""
+    while True:
+        _, body = await connection.request()
+        await connection.send(plain(body))
 
 
 def plain(

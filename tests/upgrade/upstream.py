@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from tests.support.keeping import Asked, Keeper, keeping
+from tests.support.wire import completion, completion_stream, message, response
 
 __all__ = ["answering"]
 
@@ -65,19 +66,16 @@ def _reply(
 
 
 def _chat(body: dict[str, Any], text: str) -> web.StreamResponse | dict[str, Any]:
-    answer: dict[str, Any] = {"role": "assistant", "content": text}
-    finish = "stop"
-    if call := _tool_call(body):
-        answer |= {"content": None, "tool_calls": [call]}
-        finish = "tool_calls"
-    if body.get("stream"):
-        return _streamed(body["model"], answer, finish)
-    return {
-        "id": "chatcmpl-1", "object": "chat.completion", "created": _CREATED,
-        "model": body["model"],
-        "choices": [{"index": 0, "message": answer, "finish_reason": finish}],
-        "usage": {"prompt_tokens": 20, "completion_tokens": 8, "total_tokens": 28},
+    call = _tool_call(body)
+    answer = {
+        **completion("" if call else text, [call] if call else None,
+                     prompt_tokens=20, completion_tokens=8),
+        "created": _CREATED, "model": body["model"],
     }  # fmt: skip
+    if not body.get("stream"):
+        return answer
+    stream = completion_stream(answer)
+    return web.Response(body=b"".join(stream.chunks), content_type=stream.content_type)
 
 
 def _tool_call(body: dict[str, Any]) -> dict[str, Any] | None:
@@ -93,40 +91,15 @@ def _tool_call(body: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _streamed(model: str, answer: dict[str, Any], finish: str) -> web.Response:
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": _CREATED,
-            "model": model}  # fmt: skip
-    usage = {"prompt_tokens": 20, "completion_tokens": 8, "total_tokens": 28}
-    chunks = [
-        {**head, "choices": [{"index": 0, "delta": answer, "finish_reason": None}]},
-        {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
-        {**head, "choices": [], "usage": usage},
-    ]
-    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-    return web.Response(
-        text="".join([*lines, "data: [DONE]\n\n"]), content_type="text/event-stream"
-    )
-
-
 def _response(asked: Asked) -> web.StreamResponse | dict[str, Any]:
-    body = json.loads(asked.body)
     number = next(_numbers)
-    content = {"type": "output_text", "text": "Oolong.", "annotations": []}
-    item = {"id": f"msg_{number:048d}", "type": "message", "role": "assistant",
-            "status": "completed", "content": [content]}  # fmt: skip
+    answer = response("Oolong.", input_tokens=10, output_tokens=3)
+    answer["output"][0]["id"] = f"msg_{number:048d}"
     return {
-        "id": f"resp_{number:048d}", "object": "response", "created_at": _CREATED,
-        "status": "completed", "model": body["model"], "output": [item],
-        "parallel_tool_calls": True, "tools": [], "tool_choice": "auto",
-        "usage": {"input_tokens": 10, "output_tokens": 3, "total_tokens": 13,
-                  "input_tokens_details": {"cached_tokens": 0},
-                  "output_tokens_details": {"reasoning_tokens": 0}},
+        **answer, "id": f"resp_{number:048d}", "created_at": _CREATED,
+        "model": json.loads(asked.body)["model"],
     }  # fmt: skip
 
 
 def _message(body: dict[str, Any], text: str) -> dict[str, Any]:
-    return {
-        "id": "msg_1", "type": "message", "role": "assistant", "model": body["model"],
-        "content": [{"type": "text", "text": text}], "stop_reason": "end_turn",
-        "stop_sequence": None, "usage": {"input_tokens": 20, "output_tokens": 8},
-    }  # fmt: skip
+    return {**message(text, input_tokens=20, output_tokens=8), "model": body["model"]}

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, Transaction
 from tests.support.postgres import PostgresServer
 from tests.support.stores import outside
-from tests.support.waiting import at_once
+from tests.support.waiting import at_once, until
 
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
 
@@ -55,15 +54,6 @@ def _lets_in(keys: KeyStore, token: str) -> bool:
     except RemitError:
         return False
     return True
-
-
-def _wait(happened: Callable[[], bool], most_s: float = 60) -> float:
-    """Until it happened; returns after how many seconds."""
-    began = time.monotonic()
-    while not happened():
-        assert time.monotonic() < began + most_s, "it did not happen"
-        time.sleep(0.005)
-    return time.monotonic() - began
 
 
 @pytest.mark.parametrize("how", ["revoke", "rotate"])
@@ -96,10 +86,10 @@ def test_another_client_sees_new_keys_and_new_secrets(target: str) -> None:
     ):
         first = keys.create("k")
         assert _lets_in(keys, first.key)
-        _wait(lambda: _lets_in(others, first.key))
+        until(lambda: _lets_in(others, first.key))
         second = others.rotate("k", grace_s=60)
         assert _lets_in(others, second.key)
-        _wait(lambda: _lets_in(keys, second.key))
+        until(lambda: _lets_in(keys, second.key))
         assert _lets_in(keys, first.key)
         for made in (first, second):  # each by its own secret, the old one while it counts
             assert keys.identity_of(made.key_id, keys.mark_of(made.key)).name == "k"
@@ -107,8 +97,8 @@ def test_another_client_sees_new_keys_and_new_secrets(target: str) -> None:
             keys.identity_of(first.key_id, "")
         third = keys.create("l")
         others.revoke("k")
-        _wait(lambda: not _lets_in(keys, second.key) and not _lets_in(keys, first.key))
-        _wait(lambda: _lets_in(others, third.key))
+        until(lambda: not _lets_in(keys, second.key) and not _lets_in(keys, first.key))
+        until(lambda: _lets_in(others, third.key))
 
 
 def test_an_older_row_does_not_bring_a_key_back(target: str) -> None:
@@ -131,7 +121,7 @@ def test_a_restored_database_counts_as_it_is(target: str) -> None:
             "DELETE FROM virtual_keys WHERE changed > 1",
             "UPDATE key_epoch SET epoch = 1",
         )
-        _wait(lambda: not _lets_in(keys, lost.key))
+        until(lambda: not _lets_in(keys, lost.key))
         assert _lets_in(keys, kept.key)
 
 
@@ -169,8 +159,8 @@ def test_changes_under_load_leave_every_view_equal(target: str) -> None:
         assert len(secrets) == 32
         assert len(gone) == 32
         for store in (keys, others):
-            _wait(lambda store=store: all(_lets_in(store, key) for key in secrets.values()))  # type: ignore[misc]
-            _wait(lambda store=store: not any(_lets_in(store, key) for key in gone))  # type: ignore[misc]
+            until(lambda store=store: all(_lets_in(store, key) for key in secrets.values()))  # type: ignore[misc]
+            until(lambda store=store: not any(_lets_in(store, key) for key in gone))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("way", ["tables gone", "rows unreadable"])
@@ -194,14 +184,14 @@ def test_nobody_is_let_in_when_keys_cannot_be_read_for_long(
         if way == "rows unreadable":
             outside(target, "UPDATE key_epoch SET epoch = epoch + 1")
         assert _lets_in(keys, made.key)  # for a while the last view counts
-        _wait(lambda: not _lets_in(keys, made.key))
+        until(lambda: not _lets_in(keys, made.key))
         with pytest.raises(AuthUnavailableError, match=r"1\.5 s"):
             keys.authenticate(made.key)
         with pytest.raises(AuthUnavailableError):
             keys.identity_of(made.key_id)
         assert keys.refused == 0  # nobody was found to be wrong
         outside(target, mend)
-        _wait(lambda: _lets_in(keys, made.key))
+        until(lambda: _lets_in(keys, made.key))
     said = [record.getMessage() for record in caplog.records if record.name == "remit.auth"]
     assert len(said) == 2  # once when it failed, once when it was well again
     assert made.key not in caplog.text
@@ -214,9 +204,9 @@ def test_a_server_that_is_gone_lets_nobody_in_and_back_again_does(tmp_path: Path
         with LedgerClient(server.database()) as ledger, KeyStore(ledger, limits) as keys:
             made = keys.create("k")
             server.kill()
-            _wait(lambda: not _lets_in(keys, made.key))
+            until(lambda: not _lets_in(keys, made.key))
             server.start()
-            _wait(lambda: _lets_in(keys, made.key), 60)
+            until(lambda: _lets_in(keys, made.key), 60)
     finally:
         server.stop()
 
@@ -238,7 +228,7 @@ def test_a_store_whose_ledger_was_closed_lets_nobody_in(tmp_path: Path) -> None:
     keys = KeyStore(ledger, LIMITS)
     made = keys.create("k")
     ledger.close()
-    _wait(lambda: not _lets_in(keys, made.key))
+    until(lambda: not _lets_in(keys, made.key))
     keys.close()
 
 
@@ -283,7 +273,7 @@ def test_refusals_are_told_as_a_number(tmp_path: Path, caplog: pytest.LogCapture
     with LedgerClient(tmp_path / "ledger.db") as ledger:
         with KeyStore(ledger, limits) as keys:
             assert not _lets_in(keys, "sk-remit-mine")
-            _wait(lambda: "refused" in caplog.text)
+            until(lambda: "refused" in caplog.text)
             for _ in range(500):
                 assert not _lets_in(keys, "sk-remit-mine")
             time.sleep(0.5)  # the next line is due in ten minutes, or at the end
@@ -327,7 +317,7 @@ def test_ten_thousand_keys(target: str) -> None:
         with KeyStore(ledger, LIMITS) as keys:
             assert all(keys.authenticate(key).name == name for name, key, _, _ in made[::97])
             manager.revoke("k5000")
-            assert _wait(lambda: not _lets_in(keys, made[5000][1]))
+            until(lambda: not _lets_in(keys, made[5000][1]))
             assert _lets_in(keys, made[5001][1])
 
 
@@ -344,7 +334,7 @@ def test_authenticating_never_asks_the_database(
             return select(*arguments)
 
         monkeypatch.setattr(ledger, "select", noted)
-        _wait(lambda: bool(callers))
+        until(lambda: bool(callers))
         for _ in range(100):
             keys.authenticate(made.key)
             keys.identity_of(made.key_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, Transaction
 from remit.server.extensions import Authenticator, HttpError
 from tests.support.stores import files_hold, outside
-from tests.support.waiting import at_once
+from tests.support.waiting import at_once, until
 
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
 
@@ -236,7 +236,7 @@ def test_the_old_secret_counts_for_its_grace(keys: KeyStore, ledger: LedgerClien
     assert keys.authenticate(second.key).key_id == keys.authenticate(third.key).key_id
     with KeyStore(ledger, LIMITS) as other:  # reads it from the database
         assert other.authenticate(second.key)
-        _wait(lambda: _refused(keys, second.key) and _refused(other, second.key))
+        until(lambda: _refused(keys, second.key) and _refused(other, second.key))
         assert other.authenticate(third.key)
     assert keys.authenticate(third.key)
     keys.rotate("k", grace_s=60)
@@ -249,7 +249,7 @@ def test_an_expired_key_is_refused(keys: KeyStore, ledger: LedgerClient) -> None
     with KeyStore(ledger, LIMITS) as other:
         assert other.authenticate(made.key)
         assert keys.authenticate(made.key)
-        _wait(lambda: _refused(keys, made.key) and _refused(other, made.key))
+        until(lambda: _refused(keys, made.key) and _refused(other, made.key))
     assert keys.find("k").state == "expired"
     assert [key.state for key in keys.list()] == ["expired"]
     with pytest.raises(AuthenticationError):
@@ -265,7 +265,7 @@ def test_refusals_do_not_tell_why(keys: KeyStore) -> None:
     gone = keys.create("gone").key
     keys.revoke("gone")
     short = keys.create("short", expires=datetime.now(UTC) + timedelta(seconds=0.2)).key
-    _wait(lambda: _refused(keys, short))
+    until(lambda: _refused(keys, short))
     told = set()
     for token in (gone, short, "sk-remit-" + "A" * 43, "nonsense"):
         with pytest.raises(AuthenticationError) as caught:
@@ -398,13 +398,3 @@ def test_a_damaged_row_lets_nobody_in(target: str, damage: str) -> None:
             KeyStore(ledger, LIMITS)
         with pytest.raises(AuthUnavailableError, match=made.key_id):
             KeyStore(ledger).list()
-
-
-def _wait(happened: Callable[[], bool]) -> None:
-    """Until it happened; a generous time later the test fails."""
-    pause = threading.Event()
-    for _ in range(1000):
-        if happened():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen")

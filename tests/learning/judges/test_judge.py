@@ -16,7 +16,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.learning import give_feedback, read_samples
 from remit.learning.judges import calibrate_judge, labels_needed
-from tests.support.commands import run_remit
+from tests.support.commands import remit_json, run_remit
 from tests.support.scripted import Scripted, scripted
 
 MODEL = "gpt-4o-mini"
@@ -66,10 +66,7 @@ def judged(place: Path, *arguments: object) -> dict[str, Any]:
 
 
 def listed(place: Path, *arguments: object) -> dict[str, Any]:
-    done = run_remit(*arguments, "--json", "--root", place)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return remit_json(*arguments, "--root", place)
 
 
 def uncalibrated(place: Path) -> tuple[int, list[str], list[str]]:

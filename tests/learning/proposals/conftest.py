@@ -25,6 +25,15 @@ OPERATOR = Identity("otto", "operator", key_id="key-otto")
 ADMIN = Identity("anna", "admin", key_id="key-anna")
 
 
+def two_models(provider: str, cheap: str, dear: str) -> str:
+    """Settings of a route over two models, of which it prefers the second."""
+    text = '[routing.routes.auto]\nmodels = ["cheap", "dear"]\n'
+    for name, model, ability in (("cheap", cheap, 10), ("dear", dear, 99)):
+        text += f'[routing.models.{name}]\nprovider = "{provider}"\nserved_as = "{model}"\n'
+        text += f"abilities = {{ general = {ability} }}\n"
+    return text
+
+
 def gain(**values: Any) -> Estimate:
     """Return the estimate that a learner predicts; by default enough for a proposal."""
     usual: dict[str, Any] = {

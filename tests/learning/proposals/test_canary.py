@@ -26,7 +26,7 @@ from remit.ledger import LedgerEntry
 from remit.packages import Registry
 from remit.routing import CanaryTerms, explain, find_decision, new_request, replay
 from remit.runtime.installation import forget_erased, settle_canary
-from tests.learning.proposals.conftest import gain
+from tests.learning.proposals.conftest import gain, two_models
 from tests.learning.proposals.test_route import verified
 from tests.server.running import serving
 from tests.support.commands import run_remit
@@ -34,20 +34,7 @@ from tests.support.roots import new_root
 from tests.support.scripted import Scripted, scripted
 from tests.support.waiting import until
 
-ROUTES = """
-[routing.guard]
-tolerance = 0.05
-[routing.routes.auto]
-models = ["cheap", "dear"]
-[routing.models.cheap]
-provider = "openai"
-served_as = "gpt-4o-mini"
-abilities = { general = 10 }
-[routing.models.dear]
-provider = "openai"
-served_as = "gpt-4o"
-abilities = { general = 99 }
-"""
+ROUTES = "[routing.guard]\ntolerance = 0.05\n" + two_models("openai", "gpt-4o-mini", "gpt-4o")
 MODELS = {"new": "gpt-4o-mini", "old": "gpt-4o"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from remit.server.console.pages import Asked
 from remit.server.console.proposals import change
 from remit.server.refusals import HttpError
 from tests.server.console.conftest import opened
-from tests.support.commands import run_remit
+from tests.support.commands import remit_json, run_remit
 from tests.support.roots import new_root
 
 _MODELS = """
@@ -58,9 +57,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def propose(root: Path, *command: object) -> Any:
-    done = run_remit(*command, "--reason", "It is better.", "--json", "--root", root)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return remit_json(*command, "--reason", "It is better.", "--root", root)
 
 
 def test_each_kind_has_a_command() -> None:

@@ -29,22 +29,11 @@ from remit.routing import (
 )
 from remit.runtime.installation import forget_erased, governance
 from remit.runtime.operator_models import permit_models
-from tests.learning.proposals.conftest import ADMIN, World, gain, open_runtime
+from tests.learning.proposals.conftest import ADMIN, World, gain, open_runtime, two_models
 from tests.support.roots import new_root
 from tests.support.stores import checkpoint, files_hold
 
-TOML = """
-[routing.routes.auto]
-models = ["cheap", "dear"]
-[routing.models.cheap]
-provider = "mock"
-served_as = "mock-model-1"
-abilities = { general = 10 }
-[routing.models.dear]
-provider = "mock"
-served_as = "mock-model-2"
-abilities = { general = 99 }
-"""
+TOML = two_models("mock", "mock-model-1", "mock-model-2")
 WORDS = ("apples", "tea", "trains", "rain", "salt")
 
 

@@ -18,32 +18,18 @@ from remit.learning.routes import RouteFit, fit_route, graded_prompts
 from remit.learning.routes.route_fit import HEAD_FILE
 from remit.packages import Registry
 from remit.routing import new_request
-from tests.learning.proposals.conftest import gain
-from tests.support.commands import run_remit
+from tests.learning.proposals.conftest import gain, two_models
+from tests.support.commands import remit_json, run_remit
 from tests.support.roots import new_root
 from tests.support.upstream import upstream
 
 VERIFY = Path(__file__).parents[3] / "docs" / "verify_decisions.py"
-TOML = """
-[routing.routes.auto]
-models = ["cheap", "dear"]
-[routing.models.cheap]
-provider = "openai"
-served_as = "gpt-4o-mini"
-abilities = { general = 10 }
-[routing.models.dear]
-provider = "openai"
-served_as = "gpt-4o"
-abilities = { general = 99 }
-"""
+TOML = two_models("openai", "gpt-4o-mini", "gpt-4o")
 WORDS = ("apples", "tea", "trains", "rain")
 
 
 def command(place: Path, *arguments: object, code: int = 0) -> dict[str, Any]:
-    done = run_remit(*arguments, "--json", "--root", place)
-    assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return remit_json(*arguments, "--root", place, code=code)
 
 
 def open_runtime(place: Path) -> Runtime:

@@ -67,6 +67,7 @@ _CACHED = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
 _USE = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
 _THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
 _CITED = {"type": "text", "text": "a", "citations": [{"type": "char_location"}]}
+_FORMAT = {"name": "x", "description": "d", "schema": {"type": "object"}}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,12 @@ _CITED = {"type": "text", "text": "a", "citations": [{"type": "char_location"}]}
          "messages[].odd"),
         (CHAT, MESSAGES, {"messages": [{"role": "user", "content": [_CACHED] * 5}]},
          "cache_control"),
+        (CHAT, MESSAGES, {"tools": [{"type": "function", "odd": 1, "function": {"name": "f"}}]},
+         "tools[].odd"),
+        (CHAT, MESSAGES, {"response_format": {"type": "json_schema", "json_schema": _FORMAT}},
+         "response_format.description"),
+        (RESPONSES, MESSAGES, {"text": {"format": {"type": "json_schema", **_FORMAT}}},
+         "response_format.description"),
         (CHAT, MESSAGES, _turn({"type": "image_url", "image_url": {
             "url": f"data:image/png;base64,{_PNG}", "detail": "low"}}), "detail"),
         (MESSAGES, CHAT, _turn(_CACHED), "cache_control"),
@@ -106,8 +113,8 @@ _CITED = {"type": "text", "text": "a", "citations": [{"type": "char_location"}]}
         (RESPONSES, CHAT, {"\u00fc": 1}, "(a field with another name)"),
         (CHAT, RESPONSES, _NAMED, "messages[].name"),
         (CHAT, GENERATE, _NAMED, "messages[].name"),
-        (CHAT, GENERATE, {"response_format": {"type": "json_schema", "json_schema": {
-            "name": "x", "schema": {}, "description": "d"}}}, "response_format.description"),
+        (CHAT, GENERATE, {"response_format": {"type": "json_schema", "json_schema": _FORMAT}},
+         "response_format.description"),
         (CHAT, GENERATE, {"parallel_tool_calls": False}, "parallel_tool_calls"),
         (MESSAGES, CONVERSE, {"messages": [
             {"role": "assistant", "content": [_USE]},

@@ -148,22 +148,6 @@ def test_reasons_to_stop(reason: str, chat: str, responses: str, messages: str) 
         assert read_answer(client, _written(client, answer)).finish_reason == reason
 
 
-@pytest.mark.parametrize(
-    ("word", "reason"),
-    [
-        ("end_turn", "stop"),
-        ("stop_sequence", "stop"),
-        ("pause_turn", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("refusal", "content_filter"),
-        ("new", "stop"),
-    ],
-)
-def test_reasons_of_the_messages_api(word: str, reason: str) -> None:
-    answer = ANSWERS["anthropic.messages"] | {"stop_reason": word}
-    assert read_answer("anthropic.messages", answer).finish_reason == reason
-
-
 def test_a_refusal_everywhere() -> None:
     block = {"type": "refusal", "refusal": "No."}
     answer = ProviderResponse("", "m", 1, 1, content_blocks=(block,))

@@ -15,6 +15,7 @@ from remit.providers.wire import answer_facts, error_in, stream_sum
 from tests.providers.dialects.bodies import ANSWERS
 from tests.providers.wire import test_chat, test_messages, test_responses
 from tests.providers.wire.streams import (
+    added,
     chat_chunks,
     converse_events,
     gemini_events,
@@ -153,22 +154,59 @@ def _spoilt(value: Any, random: Random, other: Any) -> Any:
     return spoilt
 
 
+_ANSWERS = (
+    ("openai.chat", test_chat.ANSWERS, chat_chunks),
+    ("anthropic.messages", test_messages.ANSWERS, message_events),
+    ("openai.responses", test_responses.ANSWERS, response_events),
+)
+WHOLE = [
+    *OTHERS.items(),
+    *((endpoint, each) for endpoint, answers, _ in _ANSWERS for each in answers.values()),
+]
 STREAMS = [
-    *(("openai.chat", [("", data) for data in chat_chunks(answer, 4)])
-      for answer in test_chat.ANSWERS.values()),
-    *(("anthropic.messages", message_events(answer, 4))
-      for answer in test_messages.ANSWERS.values()),
-    *(("openai.responses", response_events(answer, 4))
-      for answer in test_responses.ANSWERS.values()),
+    *((endpoint, [each if isinstance(each, tuple) else ("", each) for each in cut(answer, 4)])
+      for endpoint, answers, cut in _ANSWERS for answer in answers.values()),
     ("gemini.generate", gemini_events(OTHERS["gemini.generate"])),
     ("bedrock.converse", converse_events(OTHERS["bedrock.converse"], 4)),
 ]  # fmt: skip
-WHOLE = [
-    *OTHERS.items(),
-    *(("openai.chat", answer) for answer in test_chat.ANSWERS.values()),
-    *(("anthropic.messages", answer) for answer in test_messages.ANSWERS.values()),
-    *(("openai.responses", answer) for answer in test_responses.ANSWERS.values()),
-]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "whole", "cut"),
+    [
+        pytest.param(endpoint, answer, cut, id=f"{endpoint} {name}")
+        for endpoint, answers, cut in _ANSWERS
+        for name, answer in answers.items()
+    ],
+)
+@pytest.mark.parametrize("width", [1, 3, 1000, 0])
+def test_streamed_is_whole(endpoint: str, whole: Any, cut: Any, width: int) -> None:
+    """Also an answer that comes whole where a stream was asked for: width 0."""
+    total = stream_sum(endpoint)
+    assert added(total, cut(whole, width) if width else [json.dumps(whole).encode()]) == whole
+    assert total.ended
+    assert total.is_last or (width, endpoint) == (0, "openai.chat")
+    assert total.text == answer_facts(endpoint, whole).text
+    assert total.usage == answer_facts(endpoint, whole).usage
+    assert total.usage is not None
+    assert total.pieces or (endpoint, bool(width)) != ("openai.responses", True)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "answers"),
+    [
+        ("openai.chat", [{"choices": []}, {"choices": [None]}, {"choices": {}},
+                         {"id": "1", "choices": None}]),
+        ("openai.completions", [{"choices": []}, {"choices": [None]}]),
+        ("anthropic.messages", [{"type": "error", "error": {}}, {"content": "x"},
+                                {"content": None}]),
+        ("openai.responses", [{"error": {}}, {"output": "x"}, {"object": "response"}]),
+    ],
+)  # fmt: skip
+def test_what_is_no_answer(endpoint: str, answers: list[Any]) -> None:
+    for answer in [None, 1, "x", [], {}, {"error": {"message": "no"}}, *answers]:
+        assert error_in(endpoint, answer), answer
+    assert not any(error_in(one, answer) for one, answer in WHOLE if one == endpoint)
 
 
 @settings(max_examples=400)

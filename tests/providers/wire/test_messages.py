@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from remit.providers.wire import answer_facts, error_in, stream_sum
+from remit.providers.dialects import read_answer
+from remit.providers.wire import answer_facts, stream_sum
 from tests.providers.wire.streams import added, message_events
 
 USAGE = {
@@ -96,19 +97,6 @@ ANSWERS = {
     "container": _answer(TEXT, container={"id": "c_1", "expires_at": "2026-01-01T00:00:00Z"}),
     "unknown": _answer({"type": "hologram", "shape": {"x": 1}}, TEXT, mood="calm"),
 }
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize("width", [1, 3, 1000])
-def test_streamed_is_whole(name: str, width: int) -> None:
-    whole = ANSWERS[name]
-    total = stream_sum("anthropic.messages")
-    assert added(total, message_events(whole, width)) == whole
-    assert total.ended
-    assert total.is_last
-    assert total.text == answer_facts("anthropic.messages", whole).text
-    assert total.usage == answer_facts("anthropic.messages", whole).usage
-    assert total.usage is not None
 
 
 _blocks = st.one_of(
@@ -273,15 +261,6 @@ def test_an_error_in_the_midst() -> None:
     assert total.text == TEXT["text"]
 
 
-def test_a_whole_answer_instead_of_a_stream() -> None:
-    for whole in ANSWERS.values():
-        total = _sum(whole)
-        assert total.answer() == whole
-        assert total.ended
-        assert total.is_last
-        assert total.usage is not None
-
-
 def test_what_a_whole_answer_says() -> None:
     read = answer_facts("anthropic.messages", ANSWERS["two texts"])
     assert read.text == TEXT["text"] + "More."
@@ -294,6 +273,7 @@ def test_what_a_whole_answer_says() -> None:
     assert more == set(ANSWERS) - {"text", "nothing", "two texts", "refusal"}
     for reason, finish in {
         "end_turn": "stop",
+        "stop_sequence": "stop",
         "max_tokens": "length",
         "tool_use": "tool_use",
         "refusal": "content_filter",
@@ -302,12 +282,5 @@ def test_what_a_whole_answer_says() -> None:
         "model_context_window_exceeded": "length",
     }.items():
         answer = _answer(TEXT, stop_reason=reason)
-        assert answer_facts("anthropic.messages", answer).finish_reason == finish
-
-
-@pytest.mark.parametrize(
-    "answer", [None, 1, [], {}, {"type": "error", "error": {}}, {"content": "x"}, {"content": None}]
-)
-def test_what_is_no_answer(answer: Any) -> None:
-    assert error_in("anthropic.messages", answer)
-    assert not error_in("anthropic.messages", _answer())
+        for read in (answer_facts, read_answer):
+            assert read("anthropic.messages", answer).finish_reason == finish

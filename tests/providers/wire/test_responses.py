@@ -83,20 +83,6 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize("width", [1, 3, 1000])
-def test_streamed_is_whole(name: str, width: int) -> None:
-    whole = ANSWERS[name]
-    total = stream_sum("openai.responses")
-    assert added(total, response_events(whole, width)) == whole
-    assert total.ended
-    assert total.is_last
-    assert total.text == answer_facts("openai.responses", whole).text
-    assert total.usage == answer_facts("openai.responses", whole).usage
-    assert total.usage is not None
-    assert total.pieces
-
-
-@pytest.mark.parametrize("name", ANSWERS)
 def test_without_the_last_event_the_output_still_adds_up(name: str) -> None:
     whole = ANSWERS[name]
     total = stream_sum("openai.responses")
@@ -215,15 +201,6 @@ def test_an_answer_that_failed() -> None:
     assert not total.ended
 
 
-def test_a_whole_answer_instead_of_a_stream() -> None:
-    for whole in ANSWERS.values():
-        total = stream_sum("openai.responses")
-        total.add("", json.dumps(whole).encode())
-        assert total.answer() == whole
-        assert total.ended
-        assert total.is_last
-
-
 def test_what_a_whole_answer_says() -> None:
     read = answer_facts("openai.responses", ANSWERS["two texts"])
     assert (read.text, read.finish_reason) == ("One. Two.", "stop")
@@ -236,11 +213,3 @@ def test_what_a_whole_answer_says() -> None:
     assert more == set(ANSWERS) - {"text", "two texts", "cut off"}
     assert answer_facts("openai.responses", ANSWERS["a tool"]).finish_reason == "tool_use"
     assert answer_facts("openai.responses", ANSWERS["cut off"]).finish_reason == "length"
-
-
-@pytest.mark.parametrize(
-    "answer", [None, 1, [], {}, {"error": {}}, {"output": "x"}, {"object": "response"}]
-)
-def test_what_is_no_answer(answer: Any) -> None:
-    assert error_in("openai.responses", answer)
-    assert not error_in("openai.responses", _answer())
