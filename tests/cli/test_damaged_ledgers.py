@@ -14,7 +14,7 @@ import pytest
 
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings
-from remit.ledger import LedgerClient, LedgerEntry, content, ledger_key
+from remit.ledger import LedgerClient, ledger_key
 from tests.cli.conftest import Run
 from tests.ledger.mutations import bounded
 from tests.support.commands import run_remit
@@ -144,20 +144,6 @@ def test_a_corrupt_page_has_a_report(root: Path) -> None:
     code, report = _report(root, "verify")
     assert code == 1
     assert report["problems"]
-
-
-@pytest.mark.parametrize("what", ["show", "tail", "query"])
-def test_halves_of_characters_are_printed(root: Path, remit_process: Run, what: str) -> None:
-    """Half an emoji, as a model may cut it, in a pipe: shown as its escape."""
-    signer = ledger_key(Root(root), default_settings().ledger).signer()
-    with LedgerClient(root / "ledger.db", signer=signer) as ledger:
-        half = {"note": content("\udc00")}
-        made = ledger.write(LedgerEntry("NOTE", "S", "D", content("half \ud83d"), metadata=half))
-    arguments = {"show": ("show", made), "tail": ("tail",), "query": ("query",)}
-    for as_json in ((), ("--json",)):
-        done = remit_process("ledger", *arguments[what], "--root", root, *as_json)
-        assert done.returncode == 0, done.stderr
-        assert "\\ud83d" in done.stdout
 
 
 def test_a_damaged_name_is_printed(root: Path, remit_process: Run) -> None:

@@ -83,18 +83,6 @@ def test_nothing_that_others_wrote_is_obeyed(root: Path, remit: Run, at: AtTermi
     assert SHOWN in shown["ledger", "show", entry]
 
 
-def test_json_at_a_terminal_is_harmless_and_says_the_same(
-    root: Path, remit: Run, at: AtTerminal
-) -> None:
-    told = remit("ask", "hello", "--json", "--root", str(root)).stdout
-    assert json.loads(told)["response"] == EVIL
-    assert _harmless(told)
-    command = ("ledger", "query", "--event-type", "TURN_RECORDED", "--json")
-    shown = at(*command)
-    assert _harmless(shown)
-    assert json.loads(shown) == json.loads(remit(*command, "--root", str(root)).stdout)
-
-
 def test_a_pipe_gets_what_a_terminal_gets_and_every_byte_with_raw(root: Path, remit: Run) -> None:
     place = ("--root", str(root))
     assert remit("ask", "hello", *place).stdout == f"one\ttwo\n{SHOWN}\n"

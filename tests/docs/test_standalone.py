@@ -7,7 +7,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerClient, LedgerEntry, content, erasure_digest
+from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.ledger.tlog import (
     Checkpoint,
     SignedCheckpoint,
@@ -357,14 +356,3 @@ def test_it_is_short_and_needs_nothing() -> None:
         else:
             continue
         assert set(names) <= sys.stdlib_module_names
-
-
-def test_it_runs_from_anywhere(made: Made, tmp_path: Path) -> None:
-    copy = tmp_path / "verify.py"
-    shutil.copy(SCRIPT, copy)
-    done = run(made.export, script=copy)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_digest_of_an_erasure_is_as_documented() -> None:
-    assert erasure_digest(["bb", "aa"]) == hashlib.sha256(b"aabb").hexdigest()

@@ -95,46 +95,8 @@ def test_the_openai_sdk(served: Served, kind: str, streamed: bool) -> None:
     _is_on_record(served, session, text)
 
 
-@pytest.mark.parametrize("kind", ["openai", "anthropic"])
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_the_anthropic_sdk(served: Served, kind: str, streamed: bool) -> None:
-    session = new_session()
-    client = anthropic.AsyncAnthropic(
-        base_url=served.url, api_key=served.token, max_retries=0,
-        default_headers={"x-remit-session": session},
-    )  # fmt: skip
-    async with client:
-        if streamed:
-            async with client.messages.stream(
-                model=_MODELS[kind], messages=_QUESTION, max_tokens=6
-            ) as stream:
-                text = "".join([piece async for piece in stream.text_stream])
-        else:
-            answer = await client.messages.create(
-                model=_MODELS[kind], messages=_QUESTION, max_tokens=6
-            )
-            text = answer.content[0].text
-    _is_on_record(served, session, text)
 
 
-def test_structured_output_is_held_to_its_schema(served: Served) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"mood": {"type": "string", "enum": ["good", "bad"]}},
-        "required": ["mood"],
-        "additionalProperties": False,
-    }
-    with openai.OpenAI(base_url=f"{served.url}/v1", api_key=served.token, max_retries=0) as client:
-        answer = client.chat.completions.create(
-            model="openai/smollm2",
-            messages=[{"role": "user", "content": "How are you?"}],
-            max_tokens=40,
-            response_format={
-                "type": "json_schema",
-                "json_schema": {"name": "mood", "schema": schema},
-            },
-        )
-    assert json.loads(answer.choices[0].message.content)["mood"] in ("good", "bad")
 
 
 def _is_on_record(served: Served, session: str, text: str) -> None:
