@@ -17,7 +17,7 @@ import pytest
 from remit.ledger import Content, LedgerClient, LedgerEntry
 from tests.cli.conftest import Run
 from tests.support.agents import by_kind
-from tests.support.commands import run_remit
+from tests.support.commands import require_said, run_remit
 from tests.support.wire import Raw, anthropic_answer, message, serve, tool_use
 
 TOP = Path(__file__).parents[2]
@@ -109,9 +109,11 @@ def test_show_gives_the_entry_and_the_records_exact_bytes(remit: Run, talked: Pa
     record = remit("ledger", "show", started["id"], "--record").stdout
     assert hashlib.sha256(record.encode()).hexdigest() == entry["entry_hash"]
     assert "SESSION_START" in remit("ledger", "show", started["id"]).stdout
-    both = remit("ledger", "show", started["id"], "--record", "--body")
-    assert both.returncode == 2
-    assert "--record and --body cannot be written to one output" in both.stderr
+    require_said(
+        remit("ledger", "show", started["id"], "--record", "--body"),
+        "--record and --body cannot be written to one output",
+        code=2,
+    )
     for which in ("--body", "--answer"):
         none = remit("ledger", "show", started["id"], which)
         assert none.returncode == 2
@@ -252,23 +254,18 @@ def test_ask_reads_standard_input(remit: Run, work: Path) -> None:
 
 
 def test_errors_say_what_and_what_next(remit: Run, tmp_path: Path) -> None:
-    nothing = remit("ledger", "stats")
-    assert nothing.returncode == 1
-    assert "error: There is no root" in nothing.stderr
-    assert "next: Run `remit init`" in nothing.stderr
+    require_said(remit("ledger", "stats"), "error: There is no root", "next: Run `remit init`")
     assert "Traceback" in remit("ledger", "stats", "--debug").stderr
     assert remit("ledger", "stats", "--nonsense").returncode == 2
     assert remit("nonsense").returncode == 2
-    no_model = remit("chat", stdin="hi\n", XDG_CACHE_HOME=str(tmp_path / "empty"))
-    assert no_model.returncode == 1
-    assert "remit model pull" in no_model.stderr
+    require_said(
+        remit("chat", stdin="hi\n", XDG_CACHE_HOME=str(tmp_path / "empty")), "remit model pull"
+    )
     remit("init")
     (tmp_path / "work" / ".remit" / "ledger.db").write_text("not a database at all, only words")
     for suffix in ("-wal", "-shm"):
         (tmp_path / "work" / ".remit" / f"ledger.db{suffix}").unlink(missing_ok=True)
-    broken = remit("ledger", "stats")
-    assert broken.returncode == 1
-    assert "not a ledger" in broken.stderr
+    require_said(remit("ledger", "stats"), "not a ledger")
 
 
 def test_root_is_found_as_documented(remit: Run, tmp_path: Path) -> None:
@@ -347,10 +344,7 @@ def test_a_removed_ledger_is_not_a_verified_one(remit: Run, tmp_path: Path) -> N
         result = remit(*command, ANTHROPIC_API_KEY="k")
         assert result.returncode == 1
         assert "There is no ledger" in result.stdout + result.stderr
-    refused = remit("init")
-    assert refused.returncode == 1
-    assert "the record of earlier operations is missing" in refused.stderr
-    assert "--new-ledger" in refused.stderr
+    require_said(remit("init"), "the record of earlier operations is missing", "--new-ledger")
     assert not (tmp_path / "work" / ".remit" / "ledger.db").exists()
     assert remit("init", "--bare", "--new-ledger").returncode == 2
     assert remit("init", "--new-ledger").returncode == 0
@@ -365,9 +359,9 @@ def test_the_environment_is_taken_at_its_word(remit: Run) -> None:
     assert rows["gateway.timeout_ms"]["value"] == 77
     assert remit("ledger", "stats", REMIT_GATEWAY_TIMEOUT_SM="1").returncode == 1
     assert remit("ledger", "stats", REMIT_SOMETHING_ELSE="1").returncode == 0
-    database = remit("ledger", "stats", REMIT_DATABASE_URL="postgresql://x/y")
-    assert database.returncode == 1
-    assert "cannot be opened" in database.stderr
+    require_said(
+        remit("ledger", "stats", REMIT_DATABASE_URL="postgresql://x/y"), "cannot be opened"
+    )
     assert remit("ledger", "stats", REMIT_LOG="foo").returncode == 2
 
 

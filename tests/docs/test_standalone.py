@@ -152,9 +152,6 @@ def test_an_empty_ledger_and_one_without_a_key(tmp_path: Path) -> None:
     refused(tmp_path / "b.jsonl", "--key", key, saying="no checkpoint to hold against the key")
 
 
-# -- tampering ------------------------------------------------------------------------------
-
-
 def test_an_edit_is_named_with_its_line(made: Made, tmp_path: Path) -> None:
     """The vectors and tests/ledger/test_hostile.py hold every kind of edit."""
     path, lines = tmp_path / "e.jsonl", made.lines()
@@ -266,9 +263,6 @@ def test_entries_behind_the_checkpoint_are_not_covered(made: Made, tmp_path: Pat
     refused(path, "--key", made.key, saying="the last entries are covered by no checkpoint")
 
 
-# -- keys -----------------------------------------------------------------------------------
-
-
 def test_a_damaged_key_is_refused(made: Made, tmp_path: Path) -> None:
     name, digits, encoded = made.key.split("+", 2)
     refused(made.export, "--key", f"{name}+00000000+{encoded}", saying="a damaged key")
@@ -315,9 +309,6 @@ def test_its_ed25519_agrees_with_the_library(tmp_path: Path) -> None:
                 check(*bad)
 
 
-# -- proofs ---------------------------------------------------------------------------------
-
-
 def proof_run(made: Made, proof: Path, record: Path | None = None) -> tuple[str | Path, ...]:
     return ("--proof", proof, "--record", record or made.folder / "record", "--key", made.key)
 
@@ -332,9 +323,6 @@ def test_a_proof_verifies(made: Made, tmp_path: Path) -> None:
     assert run(*proof_run(made, extra)).returncode == 0
     unsigned = ("--proof", extra, "--record", made.folder / "record")
     refused(*unsigned, saying="there is no key")
-
-
-# -- the script itself ----------------------------------------------------------------------
 
 
 def test_its_help_explains_each_option() -> None:

@@ -127,9 +127,6 @@ def operations(api: Api) -> dict[str, Any]:
     }
 
 
-# -- who may ----------------------------------------------------------------------------
-
-
 @pytest.mark.any_store
 def test_every_operation_asks_who_comes_and_what_they_may(api: Api) -> None:
     told = {name: one["summary"] for name, one in operations(api).items()}
@@ -174,9 +171,6 @@ def test_in_dev_mode_everybody_is_an_operator(tmp_path: Path) -> None:
         made = api.ask("POST /api/keys", {"name": "first"}, key="")
         assert made.status == 201
         assert api.ask("PUT /api/budgets", {"key": "dev", "usd": 1}, key="").status == 200
-
-
-# -- what cannot be answered ------------------------------------------------------------
 
 
 WRONG_REQUESTS: list[tuple[str, bytes, int, str, str | None]] = [
@@ -326,9 +320,6 @@ def test_a_closed_ledger(api: Api) -> None:
     assert (answer.status, answer.error["code"]) == (503, "unavailable")
 
 
-# -- the ledger -------------------------------------------------------------------------
-
-
 def test_entries_come_whole_page_by_page_in_both_orders(api: Api) -> None:
     ids = conversation(api.runtime.ledger, "SES-AAAAAAAA", 7)
     conversation(api.runtime.ledger, "SES-BBBBBBBB", 2)
@@ -446,9 +437,6 @@ def test_packages_and_gates(api: Api) -> None:
     assert api.ask("POST /api/gates", {"gates": ["G9"]}).status == 400
 
 
-# -- sessions and traces ----------------------------------------------------------------
-
-
 def test_a_real_conversation_is_told_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def step(body: dict[str, Any]) -> Any:
         if body.get("output_config"):
@@ -526,9 +514,6 @@ def test_the_state_of_an_order_is_its_last_event(api: Api) -> None:
         assert (trace["state"], trace["session_id"]) == (state, "SES-AAAAAAAA")
 
 
-# -- budgets ----------------------------------------------------------------------------
-
-
 def test_limits_are_set_listed_and_checked(api: Api) -> None:
     for number in range(5):
         changed = api.ask("PUT /api/budgets", {"user": f"u:{number}", "usd": number + 0.5})
@@ -571,9 +556,6 @@ def test_a_check_finds_what_was_changed_past_the_ledger(api: Api, target: str) -
         {"scope": "session:SES-AAAAAAAA", "field": "limit_usd", "live": 5.0, "ledger": 1.0},
         {"scope": "session:SES-AAAAAAAA", "field": "spent_tokens", "live": 3, "ledger": 0},
     ]
-
-
-# -- keys -------------------------------------------------------------------------------
 
 
 def test_a_key_is_made_with_its_budget_used_and_ended(api: Api) -> None:
@@ -756,6 +738,3 @@ _NAMES = itertools.count()
 def test_one_may_end_ones_own_key(api: Api) -> None:
     assert api.ask("DELETE /api/keys/ops").status == 200
     assert api.ask("GET /api/health").status == 401
-
-
-# -- the documentation ------------------------------------------------------------------

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from remit.cli import main
 
-__all__ = ["run_remit"]
+__all__ = ["require_said", "run_remit"]
 
 
 def run_remit(
@@ -46,3 +46,10 @@ def run_remit(
         texts = [stream.getvalue().decode() for stream in (out, error)]
     assert isinstance(code, int | None)
     return subprocess.CompletedProcess(arguments, code or 0, *texts)
+
+
+def require_said(done: subprocess.CompletedProcess[str], *said: str, code: int = 1) -> None:
+    """Require an exit code of a command, and these texts in its standard error."""
+    assert done.returncode == code, done
+    for text in said:
+        assert text in done.stderr
