@@ -205,7 +205,7 @@ class _Client:
 
 
 @pytest.fixture
-def client(served: Served) -> _Client:
+def own(served: Served) -> _Client:
     """A client with a conversation."""
     return _Client(served)
 
@@ -214,59 +214,59 @@ def _mark() -> str:
     return f"mark-{uuid.uuid4().hex}"
 
 
-def test_one_of_two_equal_items(client: _Client) -> None:
+def test_one_of_two_equal_items(own: _Client) -> None:
     text = _mark()
-    first, second = client.put(text, text)
-    client.take(first)
-    assert client.texts() == [text]
-    client.take(second)
-    assert client.texts() == []
-    assert holds(client.served, text) == []
+    first, second = own.put(text, text)
+    own.take(first)
+    assert own.texts() == [text]
+    own.take(second)
+    assert own.texts() == []
+    assert holds(own.served, text) == []
 
 
-def test_equal_items_put_in_one_after_the_other(client: _Client) -> None:
+def test_equal_items_put_in_one_after_the_other(own: _Client) -> None:
     text = _mark()
-    ids = [*client.put(text), *client.put(text), *client.put(text)]
+    ids = [*own.put(text), *own.put(text), *own.put(text)]
     for number, item_id in enumerate(ids):
-        assert client.texts() == [text] * (3 - number)
-        client.take(item_id)
-    assert holds(client.served, text) == []
+        assert own.texts() == [text] * (3 - number)
+        own.take(item_id)
+    assert holds(own.served, text) == []
 
 
-def test_items_with_one_id_are_deleted_together(client: _Client) -> None:
+def test_items_with_one_id_are_deleted_together(own: _Client) -> None:
     text, other = _mark(), _mark()
-    client.put(text, id="msg_mine")
-    client.put(other, id="msg_mine")
-    client.take("msg_mine")
-    assert client.texts() == []
-    assert (holds(client.served, text), holds(client.served, other)) == ([], [])
+    own.put(text, id="msg_mine")
+    own.put(other, id="msg_mine")
+    own.take("msg_mine")
+    assert own.texts() == []
+    assert (holds(own.served, text), holds(own.served, other)) == ([], [])
 
 
 @pytest.mark.parametrize("model", [GPT, CLAUDE])
 @pytest.mark.parametrize("first", ["item", "response"])
-def test_an_item_and_the_call_that_showed_it(client: _Client, model: str, first: str) -> None:
+def test_an_item_and_the_call_that_showed_it(own: _Client, model: str, first: str) -> None:
     text = _mark()
-    (item,) = client.put(text)
-    response = client.call(model, "[[say yes]]")
-    deletes = [lambda: client.take(item), lambda: client.ask("DELETE", f"/v1/responses/{response}")]
+    (item,) = own.put(text)
+    response = own.call(model, "[[say yes]]")
+    deletes = [lambda: own.take(item), lambda: own.ask("DELETE", f"/v1/responses/{response}")]
     for delete in deletes if first == "item" else reversed(deletes):
         delete()
-    assert holds(client.served, text) == []
-    assert client.texts() == []
+    assert holds(own.served, text) == []
+    assert own.texts() == []
 
 
 @pytest.mark.parametrize("model", [GPT, CLAUDE])
 @pytest.mark.parametrize("which", range(3))
 def test_a_conversation_goes_on_without_a_deleted_response(
-    client: _Client, strict: Strict, model: str, which: int
+    own: _Client, strict: Strict, model: str, which: int
 ) -> None:
-    ids = [client.call(model, f"[[say answer {number}]]") for number in range(3)]
-    assert client.ask("DELETE", f"/v1/responses/{ids[which]}")[0] == 200
+    ids = [own.call(model, f"[[say answer {number}]]") for number in range(3)]
+    assert own.ask("DELETE", f"/v1/responses/{ids[which]}")[0] == 200
     left = [number for number in range(3) if number != which]
-    assert client.texts() == [
+    assert own.texts() == [
         text for number in left for text in (f"[[say answer {number}]]", f"answer {number}")
     ]
-    client.call(CLAUDE, "[[say more]]")
+    own.call(CLAUDE, "[[say more]]")
     sent = json.dumps(strict.seen("/messages")[-1])
     assert [number for number in range(3) if f"[[say answer {number}]]" in sent] == left
 
