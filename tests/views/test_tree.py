@@ -121,14 +121,6 @@ def test_colour_is_asked_for(client: LedgerClient, story: Story) -> None:
     assert [re.sub(r"\x1b\[\d*m", "", line) for line in coloured] == plain
 
 
-def test_what_was_asked_for_is_marked(client: LedgerClient, story: Story) -> None:
-    journey = prompt_journey(client, entry_id=story.ids["tool"])
-    marked = [line for line in journey_text(journey, colour=False, width=100) if "▶" in line]
-    assert len(marked) == 1
-    assert "tool  read_file  ok" in marked[0]
-    assert f"▶ {story.ids['tool']}" in marked[0]
-
-
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
