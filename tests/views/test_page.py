@@ -236,6 +236,16 @@ def test_what_was_asked_for_stands_open(client: LedgerClient, story: Story) -> N
     assert not any("open" in attrs for attrs in whole.having("order"))
 
 
+def test_erased_and_unshown_content_is_said(client: LedgerClient, story: Story) -> None:
+    client.erase(story.ids["retried"], reason="asked for", requested_by="dpo")
+    (erasure,) = client.read_by_event_type("ERASURE")
+    page = Page(journey_page(prompt_journey(client, session_id=SESSION)))
+    assert f"[erased under {erasure.id}]" in page.words()
+    page = Page(journey_page(prompt_journey(client, session_id=SESSION, with_content=False)))
+    assert "[content not shown]" in page.words()
+    assert "Revenue" not in page.words()
+
+
 def test_the_page_comes_in_parts(client: LedgerClient, story: Story) -> None:
     journey = open_journey(client, session_id=SESSION)
     parts: list[str] = []
