@@ -1,4 +1,4 @@
-"""Commands that check a ledger end and print their report, whatever is stored."""
+"""Commands that look at the whole ledger: their reports, progress, marks and limits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 import pytest
 
 from remit.kernel.root import Root
-from remit.kernel.settings import default_settings
-from remit.ledger import LedgerClient, LedgerEntry, content, ledger_key
-from tests.cli.conftest import Run
+from remit.kernel.settings import default_settings, load_settings
+from remit.ledger import LedgerClient, LedgerEntry, ledger_key, open_root_ledger
+from tests.cli.conftest import Run, at_terminal
 from tests.ledger.mutations import bounded
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
@@ -146,20 +147,6 @@ def test_a_corrupt_page_has_a_report(root: Path) -> None:
     assert report["problems"]
 
 
-@pytest.mark.parametrize("what", ["show", "tail", "query"])
-def test_halves_of_characters_are_printed(root: Path, remit_process: Run, what: str) -> None:
-    """Half an emoji, as a model may cut it, in a pipe: shown as its escape."""
-    signer = ledger_key(Root(root), default_settings().ledger).signer()
-    with LedgerClient(root / "ledger.db", signer=signer) as ledger:
-        half = {"note": content("\udc00")}
-        made = ledger.write(LedgerEntry("NOTE", "S", "D", content("half \ud83d"), metadata=half))
-    arguments = {"show": ("show", made), "tail": ("tail",), "query": ("query",)}
-    for as_json in ((), ("--json",)):
-        done = remit_process("ledger", *arguments[what], "--root", root, *as_json)
-        assert done.returncode == 0, done.stderr
-        assert "\\ud83d" in done.stdout
-
-
 def test_a_damaged_name_is_printed(root: Path, remit_process: Run) -> None:
     _edit(root, "INSERT INTO ledger_info VALUES ('x' || CAST(x'ff' AS TEXT), 'y')")
     for as_json in ((), ("--json",)):
@@ -167,3 +154,80 @@ def test_a_damaged_name_is_printed(root: Path, remit_process: Run) -> None:
         assert done.returncode == 1
         assert "ledger_info has a row" in done.stdout
         assert "Remit itself failed" not in done.stderr
+
+
+SESSIONS = 60
+
+
+@pytest.fixture
+def great(tmp_path: Path) -> Path:
+    """A root with sessions, whose ledger counts as great."""
+    place = new_root(tmp_path / "root", "[gates]\nfull_entries = 0\n")
+    with open_root_ledger(Root(place), load_settings(Root(place).config).settings.ledger) as ledger:
+        ledger.write_many(
+            [
+                LedgerEntry("SESSION_START", session, "S", "r", metadata={"session_id": session})
+                for session in (f"SES-{number:08d}" for number in range(SESSIONS))
+            ]
+        )
+    return place
+
+
+@pytest.mark.parametrize(
+    ("label", "command"),
+    [
+        ("verifying", ("ledger", "verify")),
+        ("verifying", ("doctor",)),
+        ("adding up", ("budget", "check")),
+        ("G6 ledger", ("gate", "check", "--gate", "G6")),
+    ],
+)
+def test_progress_is_at_the_terminal_and_json_alone_on_the_output(
+    great: Path, label: str, command: tuple[str, ...]
+) -> None:
+    printed, shown = at_terminal(*command, "--json", "--root", great, output=subprocess.PIPE)
+    assert isinstance(json.loads(printed), dict)
+    assert f"{label} [{'':30}]   0%" in shown
+    assert f"{label} [{'#' * 30}] 100%" in shown
+
+
+def test_a_second_check_goes_on_from_the_first_unless_all_is_asked_for(
+    great: Path, remit: Run
+) -> None:
+    for again in (False, True):
+        told = json.loads(remit("doctor", "--json", "--root", great).stdout)
+        (message,) = [one["message"] for one in told["checks"] if one["check"] == "ledger"]
+        assert ("last full check" in message) is again
+    assert "last full check" not in remit("doctor", "--full", "--root", great).stdout
+    found = remit("ledger", "verify", "--incremental", "--root", great)
+    assert "Verified earlier and not read again: " in found.stderr
+    told = json.loads(remit("ledger", "verify", "--incremental", "--json", "--root", great).stdout)
+    assert told["verified"]
+    assert told["last_full"]
+    told = json.loads(remit("ledger", "verify", "--json", "--root", great).stdout)
+    assert (told["verified"], told["unread"], told["last_full"]) == (True, 0, "")
+    for options in ((), (), ("--full",), ("--repair",)):
+        found = remit("budget", "check", *options, "--root", great)
+        assert (found.returncode, found.stdout.partition(":")[0]) == (0, "match")
+
+
+def _items(listed: str) -> int:
+    """Return the number of sessions or entries in the lines of a list, without the head."""
+    return sum(line.startswith(("SES-", "LED-")) for line in listed.splitlines())
+
+
+def test_lists_have_a_limit_that_is_said(great: Path, remit: Run) -> None:
+    for command in (
+        ("session", "list"),
+        ("ledger", "query", "--event-type", "SESSION_START"),
+    ):
+        for options, number in (((), 50), (("--limit", "7"), 7)):
+            found = remit(*command, *options, "--root", great)
+            assert _items(found.stdout) == number
+            assert f"Only the first {number}" in found.stderr
+        found = remit(*command, "--limit", str(SESSIONS), "--root", great)
+        assert (_items(found.stdout), found.stderr) == (SESSIONS, "")
+        for options, number in (((), SESSIONS), (("--limit", "7"), 7)):
+            told = json.loads(remit(*command, "--json", *options, "--root", great).stdout)
+            (listed,) = told.values()
+            assert len(listed) == number

@@ -12,6 +12,7 @@ import pytest
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
 from tests.cli.conftest import Run, parsed
+from tests.support.commands import require_said
 from tests.support.roots import new_root
 
 
@@ -153,9 +154,7 @@ def test_a_table_is_imported_whole_or_not_at_all(remit: Run, root: Path, work: P
          'input = "1"\noutput = "1"\n', "has no context_window"),
     ):  # fmt: skip
         table.write_text(head + bad)
-        done = remit("price", "import", table)
-        assert done.returncode == 1
-        assert said in done.stderr
+        require_said(remit("price", "import", table), said)
     assert (root / "prices.toml").read_bytes() == kept
     assert len(_changes(root)) == 1
 
@@ -175,6 +174,7 @@ def test_litellms_list_is_imported(remit: Run, root: Path, work: Path) -> None:
 def test_a_price_that_a_package_brought_is_not_changed(remit: Run, root: Path) -> None:
     with (root / "remit.toml").open("a") as file:
         file.write('[budget]\nprices = "HOT/prices/prices.toml"\n')
-    done = remit("price", "set", "gpt-4o", "--input", "2", "--output", "8")
-    assert done.returncode == 1
-    assert "PKG-TOKEN-BUDGETER-001 installed" in done.stderr
+    require_said(
+        remit("price", "set", "gpt-4o", "--input", "2", "--output", "8"),
+        "PKG-TOKEN-BUDGETER-001 installed",
+    )

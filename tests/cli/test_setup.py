@@ -14,6 +14,7 @@ import pytest
 
 from remit.ledger import LedgerClient
 from tests.cli.conftest import Run, parsed
+from tests.support.commands import require_said
 from tests.support.postgres import PostgresServer
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -104,9 +105,11 @@ def test_a_key_of_the_provider_is_kept_only_when_asked_for(
     remit: Run, work: Path, nothing: dict[str, str]
 ) -> None:
     env = {**nothing, "ANTHROPIC_API_KEY": SECRET}
-    done = remit("setup", "--no-call", "--yes", **env)
-    assert done.returncode == 0
-    assert "`remit serve` requires ANTHROPIC_API_KEY in its environment." in done.stderr
+    require_said(
+        remit("setup", "--no-call", "--yes", **env),
+        "`remit serve` requires ANTHROPIC_API_KEY in its environment.",
+        code=0,
+    )
     config = work / ".remit" / "remit.toml"
     assert SECRET not in config.read_text()
     done = remit("setup", "--no-call", "--yes", "--save-key", **env)
@@ -193,8 +196,7 @@ def test_a_slip_of_the_pen_gets_the_nearest_name(remit: Run) -> None:
     assert "Did you mean EXCHANGE?" in done.stderr
     own = remit("ledger", "query", "--event-type", "MY_OWN_THING", "--json")
     assert json.loads(own.stdout) == {"entries": []}
-    done = remit("ldger", "query")
-    assert (done.returncode, "Did you mean 'ledger'?" in done.stderr) == (2, True)
+    require_said(remit("ldger", "query"), "Did you mean 'ledger'?", code=2)
     assert "Did you mean 'organisation'?" in remit("org", "list").stderr
     assert "query" in remit("ledger", "qury").stderr
     assert "--event-type" in remit("ledger", "query", "--event-tpe", "X").stderr

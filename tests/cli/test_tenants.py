@@ -16,7 +16,7 @@ import pytest
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantFile, check_name, tenant_of_origin
-from tests.support.commands import run_remit
+from tests.support.commands import require_said, run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.tenants import environment, new_host, opened
 
@@ -98,8 +98,7 @@ def test_a_tenant_opens_no_ledger_but_its_own(host: Host) -> None:
             assert "belongs to 'remit.local" in done.stdout + done.stderr
         for command in (("checkpoint", "acme"), ("export", "acme", "--out", host.root / "out"),
                         ("move", "acme", "--to", host.root / "new")):  # fmt: skip
-            done = host.run("tenant", *command)
-            assert (done.returncode, "belongs to" in done.stderr) == (1, True), done.stderr
+            require_said(host.run("tenant", *command), "belongs to")
     for wrong in (dataclasses.replace(globex, name="acme"),
                   dataclasses.replace(acme, origin=f"{acme.origin}x")):  # fmt: skip
         TenantFile.path(host.tenant("acme")).write_bytes(wrong.encoded())
@@ -140,9 +139,7 @@ def test_an_older_copy_of_a_tenant_is_told(tmp_path: Path) -> None:
         (tenant / name).write_bytes(data)
     if "HOT/keys/ledger.head" not in old:
         (tenant / "HOT/keys/ledger.head").unlink()
-    done = host.run("tenant", "checkpoint", "acme")
-    assert done.returncode == 1
-    assert "does not extend its last recorded head" in done.stderr
+    require_said(host.run("tenant", "checkpoint", "acme"), "does not extend its last recorded head")
 
 
 def test_a_name_that_no_tenant_can_have() -> None:
@@ -161,8 +158,7 @@ def test_what_cannot_be_a_tenant_changes_nothing(tmp_path: Path) -> None:
         (("new", "--database", "file.db"), host.root, "postgresql:// URL"),
         (("new", "--database", "postgresql://127.0.0.1:1/x"), host.root, "cannot be used"),
     ):
-        done = host.run("tenant", "create", *arguments, root=root)
-        assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+        require_said(host.run("tenant", "create", *arguments, root=root), said)
     shutil.rmtree(host.tenant("acme"))
     assert "is missing" in host.run("tenant", "create", "acme").stderr
     listed = {one["name"]: one["state"] for one in host.json("tenant", "list")["tenants"]}

@@ -9,6 +9,7 @@ import pytest
 
 from remit.ledger import LedgerClient
 from tests.cli.conftest import Run
+from tests.support.commands import require_said
 from tests.support.stores import outside
 
 
@@ -47,8 +48,7 @@ def test_adding_listing_and_showing(remit: Run, root: Path) -> None:
     shown = remit("trail", "show", second["id"]).stdout
     assert f"prev_hash: {first['hash']}" in shown
     assert "\ncontent: take the road by the lake\n" in shown
-    missing = remit("trail", "show", "nope")
-    assert (missing.returncode, "remit trail list" in missing.stderr) == (1, True)
+    require_said(remit("trail", "show", "nope"), "remit trail list")
     more = remit(
         "trail", "add", "--task", "T1", "--type", "analysis", "--agent", "A", "--session", "SES-1",
         "well", "--json",
@@ -56,8 +56,11 @@ def test_adding_listing_and_showing(remit: Run, root: Path) -> None:
     told = json.loads(more.stdout)
     assert (told["prev_hash"], told["session_id"]) == (second["hash"], "SES-1")
     assert remit("trail", "list", "--limit", "0").returncode == 2
-    wrong = remit("trail", "add", "--task", "", "--type", "plan", "--agent", "A", "x")
-    assert (wrong.returncode, "task_id of the thought" in wrong.stderr) == (2, True)
+    require_said(
+        remit("trail", "add", "--task", "", "--type", "plan", "--agent", "A", "x"),
+        "task_id of the thought",
+        code=2,
+    )
 
 
 def test_verifying(remit: Run, root: Path) -> None:
@@ -97,8 +100,9 @@ def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:
     assert (out.returncode, out.stdout) == (0, "")
     assert "3 thoughts written" in out.stderr
     assert remit("trail", "export", "--out", "-", "--task", "T1").stdout.count("\n") == 2
-    nowhere = remit("trail", "export", "--out", "thoughts.jsonl/below-a-file")
-    assert (nowhere.returncode, "cannot be written" in nowhere.stderr) == (1, True)
+    require_said(
+        remit("trail", "export", "--out", "thoughts.jsonl/below-a-file"), "cannot be written"
+    )
     again = remit("trail", "import", "thoughts.jsonl")
     assert (again.returncode, again.stdout) == (2, "")
     assert "Line 1: the task 'T1' already exists" in again.stderr
@@ -137,7 +141,6 @@ def test_an_export_that_fails_leaves_the_file_that_is_there(
     good = file.read_bytes()
     (ledger,) = root.rglob("ledger.db")
     outside(str(ledger), "UPDATE thoughts SET thought_id = 'other' WHERE position = 1")
-    failed = remit("trail", "export", "--out", "thoughts.jsonl")
-    assert (failed.returncode, "cannot be read" in failed.stderr) == (1, True)
+    require_said(remit("trail", "export", "--out", "thoughts.jsonl"), "cannot be read")
     assert file.read_bytes() == good
     assert list(file.parent.glob(".*.new")) == []

@@ -24,12 +24,10 @@ from pathlib import Path
 import pytest
 
 from remit.gateway import RouterConfig
-from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.kernel.settings import default_settings
 from remit.packages.distribution import Distribution
-from remit.providers.weights import WeightStore
 from remit.server import refusals
+from tests.support.local_model import local_weights
 from tests.support.upstream import upstream
 
 TOP = Path(__file__).parents[2]
@@ -213,11 +211,7 @@ def test_the_page_does_what_it_shows(newcomer: Newcomer) -> None:
 
 
 def test_the_local_model_needs_nobody(newcomer: Newcomer) -> None:
-    pytest.importorskip("xllamacpp")
-    try:
-        WeightStore().path(default_settings().local.model)
-    except RemitError:
-        pytest.skip("the local model's file is not here")
+    local_weights()
     newcomer.env["OPENAI_BASE_URL"] = newcomer.env["ANTHROPIC_BASE_URL"] = "http://127.0.0.1:9"
     done = []
     for command, shown, printed in newcomer.follow(LOCAL + PAGE.partition(LOCAL)[2]):
@@ -253,9 +247,6 @@ def test_what_is_installed_is_declared() -> None:
 )
 def test_an_output_that_differs_is_seen(shown: str, printed: str, wanted: bool) -> None:
     assert agrees(shown, printed) is wanted
-
-
-# -- the reference ----------------------------------------------------------------------------
 
 
 def _rows(heading: str) -> dict[str, list[str]]:

@@ -7,7 +7,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerClient, LedgerEntry, content, erasure_digest
+from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.ledger.tlog import (
     Checkpoint,
     SignedCheckpoint,
@@ -153,9 +152,6 @@ def test_an_empty_ledger_and_one_without_a_key(tmp_path: Path) -> None:
     refused(tmp_path / "b.jsonl", "--key", key, saying="no checkpoint to hold against the key")
 
 
-# -- tampering ------------------------------------------------------------------------------
-
-
 def test_an_edit_is_named_with_its_line(made: Made, tmp_path: Path) -> None:
     """The vectors and tests/ledger/test_hostile.py hold every kind of edit."""
     path, lines = tmp_path / "e.jsonl", made.lines()
@@ -267,9 +263,6 @@ def test_entries_behind_the_checkpoint_are_not_covered(made: Made, tmp_path: Pat
     refused(path, "--key", made.key, saying="the last entries are covered by no checkpoint")
 
 
-# -- keys -----------------------------------------------------------------------------------
-
-
 def test_a_damaged_key_is_refused(made: Made, tmp_path: Path) -> None:
     name, digits, encoded = made.key.split("+", 2)
     refused(made.export, "--key", f"{name}+00000000+{encoded}", saying="a damaged key")
@@ -316,9 +309,6 @@ def test_its_ed25519_agrees_with_the_library(tmp_path: Path) -> None:
                 check(*bad)
 
 
-# -- proofs ---------------------------------------------------------------------------------
-
-
 def proof_run(made: Made, proof: Path, record: Path | None = None) -> tuple[str | Path, ...]:
     return ("--proof", proof, "--record", record or made.folder / "record", "--key", made.key)
 
@@ -333,9 +323,6 @@ def test_a_proof_verifies(made: Made, tmp_path: Path) -> None:
     assert run(*proof_run(made, extra)).returncode == 0
     unsigned = ("--proof", extra, "--record", made.folder / "record")
     refused(*unsigned, saying="there is no key")
-
-
-# -- the script itself ----------------------------------------------------------------------
 
 
 def test_its_help_explains_each_option() -> None:
@@ -357,14 +344,3 @@ def test_it_is_short_and_needs_nothing() -> None:
         else:
             continue
         assert set(names) <= sys.stdlib_module_names
-
-
-def test_it_runs_from_anywhere(made: Made, tmp_path: Path) -> None:
-    copy = tmp_path / "verify.py"
-    shutil.copy(SCRIPT, copy)
-    done = run(made.export, script=copy)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_digest_of_an_erasure_is_as_documented() -> None:
-    assert erasure_digest(["bb", "aa"]) == hashlib.sha256(b"aabb").hexdigest()

@@ -101,9 +101,6 @@ def leaves(size: int) -> list[bytes]:
     return [b'{"n":%d}' % number for number in range(size)]
 
 
-# -- the files ------------------------------------------------------------------------------
-
-
 def test_the_files_are_what_the_generator_makes() -> None:
     made = generator.files()
     assert {path.name for path in FOLDER.iterdir()} == {*made, "README.md"}
@@ -130,9 +127,6 @@ def test_the_readme_explains_every_member_and_file() -> None:
     members(V)
     members(json.loads((FOLDER / "hostile.json").read_text()))
     assert names <= explained
-
-
-# -- the ledger's format ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("item", V["records"], ids=lambda item: item["fields"]["id"])
@@ -230,9 +224,6 @@ def test_erasure() -> None:
     assert told["erased_hash"] == sha256("".join(sorted(told["commitments"])).encode()).hex()
 
 
-# -- trees ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("size", "root"), TREES["roots"].items())
 def test_roots(size: str, root: str) -> None:
     assert tree_root([leaf_hash(item) for item in leaves(int(size))]).hex() == root
@@ -269,9 +260,6 @@ def test_consistency(item: dict[str, Any]) -> None:
         verify_consistency(old, new, path, bytes(32), roots[1])
     with pytest.raises(TlogError):
         verify_consistency(old, new, [*path, bytes(32)], *roots)
-
-
-# -- notes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("who", "kind"), [("log", 1), ("witness", 4)])
@@ -331,9 +319,6 @@ def test_the_proof_file() -> None:
     assert text == "\n".join([*head, NOTES["checkpoint"]])
 
 
-# -- the export -------------------------------------------------------------------------------
-
-
 def imported(path: Path, folder: Path) -> None:
     with LedgerClient(folder / "l.db") as ledger:
         ledger.import_jsonl(path, key=KEY)
@@ -351,9 +336,6 @@ def test_the_export(tmp_path: Path) -> None:
         ledger.export(again)
     told = [json.loads(line) for line in (FOLDER / "export.jsonl").read_text().splitlines()]
     assert [json.loads(line) for line in again.read_text().splitlines()][1:] == told[1:]
-
-
-# -- what must be refused ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NEGATIVE)
@@ -388,8 +370,6 @@ def test_negative(name: str, tmp_path: Path) -> None:
     record.write_text(item["record"])
     assert standalone("--proof", path, "--record", record, "--key", str(key)).returncode == 1
 
-
-# -- hostile edits ----------------------------------------------------------------------------
 
 HOSTILE: dict[str, Any] = json.loads((FOLDER / "hostile.json").read_text())
 CASES = {item["name"]: item for item in HOSTILE["cases"]}

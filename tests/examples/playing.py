@@ -148,9 +148,6 @@ def _completion(answer: Any) -> dict[str, Any]:
     )
 
 
-# -- programs ------------------------------------------------------------------------------
-
-
 def begin(place: Path, model: Model, example: str, *arguments: str) -> subprocess.Popen[str]:
     """Start an example in a directory; its root is ``root`` there."""
     command = [sys.executable, str(EXAMPLES / example), *arguments, "--root", "root"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from tests.examples.playing import (
     run,
     sound,
 )
+from tests.support.local_model import local_weights
 from tests.support.waiting import until
 
 EXAMPLE = "batch_csv/batch_csv.py"
@@ -137,4 +141,25 @@ def test_what_the_budget_leaves_is_said_and_done_once_there_is_more(tmp_path: Pa
     assert not _left(last)
     assert _asked(model) == Counter(TICKETS.values())
     assert len(_written(tmp_path)) == len(TICKETS)
+    sound(tmp_path)
+
+
+@pytest.mark.local_model
+def test_the_schema_holds_a_small_model_too(tmp_path: Path) -> None:
+    """With no key and no network."""
+    local_weights()
+    (tmp_path / "rows.csv").write_text("id,text\na,I was charged twice.\nb,It crashes.\n")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "batch_csv/batch_csv.py"), "rows.csv", "--model", "local",
+         "--usd", "0.01", "--root", "root"],
+        cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "left: none" in done.stdout
+    with (tmp_path / "classified.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["id"] for row in written] == ["a", "b"]
+    for row in written:
+        assert row["topic"] in ("billing", "bug", "question", "other")
+        assert row["urgent"] in ("True", "False")
     sound(tmp_path)

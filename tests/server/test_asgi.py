@@ -1,4 +1,4 @@
-"""Model calls through ASGI alone, as another ASGI server would carry them."""
+"""Model calls through ASGI alone, and what a relay gives of a stream that an attempt had begun."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 import pytest
 
+from remit.gateway import Dispatched
+from remit.providers import Body, WireChunk
+from remit.providers.wire import CHAT, RESPONSES, stream_sum
 from remit.runtime import Runtime
 from remit.server.app import App
+from remit.server.extensions import Relay, Request
 from tests.server.asgi import AsgiRequest
 from tests.server.running import prompt
 from tests.support.roots import new_root
@@ -89,3 +95,76 @@ async def test_who_hangs_up_ends_the_call(
         (exchange,) = app.runtime.ledger.query(event_type="EXCHANGE", session_id=_SESSION)
         assert exchange.metadata["error_code"] == "CANCELLED"
         await app.runtime.aclose()
+
+
+_CHAT, _MESSAGES = "openai.chat", "anthropic.messages"
+_FAILS: dict[str, list[dict[str, Any]]] = {
+    "an error": [{"error": {"message": "overloaded", "type": "server_error"}}],
+    "another dialect": [{"type": "message_start", "message": {"id": "m", "usage": {}}}],
+    "what is no event": [{"choices": 1}],
+}
+
+
+class _Client:
+    full = False
+
+    def __init__(self) -> None:
+        self.wire = b""
+
+    def begin(self, status: int, headers: Any) -> None:
+        assert status == 200
+
+    def write(self, data: bytes) -> None:
+        self.wire += data
+
+    end = write
+
+
+def _relay(endpoint: Any, body: Any) -> tuple[_Client, Relay]:
+    client = _Client()
+    return client, Relay(Body.read(endpoint, json.dumps(body).encode()), cast("Request", client))
+
+
+def _chunk(endpoint: str, value: Any) -> WireChunk:
+    data = json.dumps(value).encode()
+    total = stream_sum(endpoint)
+    total.add("", data, value)
+    return WireChunk(endpoint, b"data: %b\n\n" % data, "", value, total=total)
+
+
+async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:
+    client, relay = _relay(CHAT, prompt(stream=True))
+    await relay.take(Dispatched("LED-1"))
+    comment = WireChunk(_CHAT, b": working\n\n", "", None, more=True)
+    await relay.take(comment)  # the gateway knows that it begins nothing
+    await relay.take(Dispatched("LED-2"))
+    said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
+    chunk = msgspec.structs.replace(_chunk(_CHAT, said), more=True)
+    assert await relay.take(chunk)  # or another attempt's answer would come behind it
+    error = {"error": {"message": "overloaded"}}
+    await relay.take(msgspec.structs.replace(_chunk(_CHAT, error), is_last=True))
+    assert client.wire == chunk.raw
+
+
+@pytest.mark.parametrize("fails", _FAILS)
+async def test_another_attempt_is_translated_from_its_beginning(fails: str) -> None:
+    client, relay = _relay(RESPONSES, {"model": "m", "input": "hi", "stream": True})
+    await relay.take(Dispatched("LED-1"))
+    for value in _FAILS[fails]:
+        began = await relay.take(_chunk(_MESSAGES if "type" in value else _CHAT, value))
+        assert not began
+    await relay.take(Dispatched("LED-2"))
+    said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
+    assert await relay.take(_chunk(_CHAT, said))
+    assert b"hello" in client.wire
+
+
+async def test_a_stream_without_its_record_has_no_end() -> None:
+    client, relay = _relay(CHAT, prompt(stream=True))
+    await relay.take(Dispatched("LED-1"))
+    said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hi"}}]}
+    await relay.take(_chunk(_CHAT, said))
+    await relay.take(WireChunk(_CHAT, b"data: [DONE]\n\n", "", None, is_last=True))
+    relay.break_off(503, "record_unavailable", "The record cannot be written just now.")
+    assert b"[DONE]" not in client.wire.split(b"record_unavailable")[0]
+    assert client.wire.count(b"record_unavailable") == 1

@@ -59,8 +59,6 @@ def _refused(dialect: str, status: int, raw: bytes) -> dict[str, Any]:
     return error
 
 
-# -- bodies --------------------------------------------------------------------------------
-
 _TURN = b'"messages": [{"role": "user", "content": "hi"}]'
 
 
@@ -233,9 +231,6 @@ def test_a_hundred_megabytes_are_not_kept(served: Served, dialect: str) -> None:
         assert most - before < 30_000_000
 
 
-# -- headers -------------------------------------------------------------------------------
-
-
 @dialects
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", ["a\x7fb", "caf\xe9", "\xe2\x80\xae", "x" * 513, "a\tb"])
@@ -269,9 +264,6 @@ def test_keys_that_are_no_text(served: Served) -> None:
         assert statuses(served.raw(head.encode("latin-1"))) == [401]
 
 
-# -- dawdling ------------------------------------------------------------------------------
-
-
 def test_headers_that_come_slowly(served: Served) -> None:
     sent, slow = 0, b"GET /healthz HTTP/1.1\r\nx-slow: " + b"x" * 600
     with served.connected() as connection:
@@ -302,9 +294,6 @@ def test_a_body_that_comes_slowly(served: Served, dialect: str) -> None:
     # Without a byte the answer is never lost to a reset.
     head = served.head("content-length: 1000", path=PATHS[dialect])
     assert statuses(served.raw(head)) == [408]
-
-
-# -- requests of another kind --------------------------------------------------------------
 
 
 def test_methods_that_there_are_not(served: Served) -> None:

@@ -38,9 +38,6 @@ def _call(served: Served, text: str, *lines: str, session: str = "", stream: boo
     return served.request(prompt(text, stream=stream), *lines, *named)
 
 
-# -- one reading of where a request ends ----------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "lines",
     [
@@ -150,9 +147,6 @@ def test_chunks_of_one_byte_are_a_body(served: Served) -> None:
     served.exchange(session)
 
 
-# -- one after the other ---------------------------------------------------------------------
-
-
 def test_a_slow_first_answer_comes_first(served: Served) -> None:
     session = new_session()
     sent = [
@@ -230,9 +224,6 @@ def test_a_key_is_needed_for_each(served: Served) -> None:
     bad = served.head("content-length: 2", token="nobody") + b"{}"
     reply = served.raw(_call(served, "hi") + bad + _call(served, "ho") + _HEALTH)
     assert statuses(reply) == [200, 401, 200, 200]
-
-
-# -- slow, half closed, gone -------------------------------------------------------------------
 
 
 def test_a_refusal_is_read_by_who_is_still_sending(served: Served) -> None:

@@ -43,9 +43,6 @@ def _response_stream(served: Served, text: str, session: str) -> Iterator[Events
             yield Events(reply)
 
 
-# -- killed --------------------------------------------------------------------------------
-
-
 def test_workers_end_with_their_parent_and_a_new_server_starts(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -112,9 +109,6 @@ def test_folders_of_dead_processes_are_removed(
         assert Path(used).is_dir()
         assert Path(other).is_dir()
     assert list(tmp_path.iterdir()) == []
-
-
-# -- told to read its configuration again --------------------------------------------------
 
 
 def _change(served: Served, old: str, new: str) -> None:
@@ -186,9 +180,6 @@ def test_sighup_reads_the_configuration_again(serve: Serve, workers: str) -> Non
         *_, changed = served.ledger.read_by_submission("settings")
         assert changed.metadata["settings"] == {"server.max_body_bytes": [100000, 4096]}
         assert changed.metadata["by"]
-
-
-# -- told to end ---------------------------------------------------------------------------
 
 
 def test_an_end_refuses_at_once_everywhere_and_tells_streams(serve: Serve) -> None:

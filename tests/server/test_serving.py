@@ -77,9 +77,6 @@ def _answered(served: Served, token: str) -> int:
     return _metric(served, token, r'remit_calls_total\{.*outcome="success"')
 
 
-# -- dev mode ------------------------------------------------------------------------------
-
-
 def test_dev_mode_asks_nobody_for_a_key(serve: Serve) -> None:
     with serve("--dev") as served:
         assert served.address[0] == "127.0.0.1"
@@ -167,9 +164,6 @@ def test_an_address_that_is_taken(served: Served) -> None:
     assert done.returncode == 1
     assert "is in use" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-# -- the end -------------------------------------------------------------------------------
 
 
 def test_calls_end_before_the_server_does(serve: Serve) -> None:
@@ -301,9 +295,6 @@ def test_killed_in_the_midst_of_calls(serve: Serve, tmp_path: Path) -> None:
             assert again.call(dialect, "hi")[0] == 200
 
 
-# -- workers -------------------------------------------------------------------------------
-
-
 def test_two_workers(serve: Serve) -> None:
     with serve("--workers", "2", toml=RECOVERS) as served:
         operator = served.key(role="operator").key
@@ -359,9 +350,6 @@ def _kill_one(served: Served) -> int:
         thread.join(30)
     assert settled()
     return victim
-
-
-# -- health --------------------------------------------------------------------------------
 
 
 def test_health_and_readiness(served: Served) -> None:

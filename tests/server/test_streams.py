@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from tests.server.events import PATHS, ended_well, failed, said, streaming
 from tests.server.running import Served, new_session, prompt, serving
 from tests.server.sdks import MODELS, is_whole, snapshot
 from tests.support import wire
+from tests.support.postgres import PostgresServer
+from tests.support.soak import is_soak, sample
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
@@ -187,9 +191,6 @@ def test_a_model_without_a_price_costs_no_zero(anywhere: Served, session: str) -
     assert "x-remit-cost-usd" not in it.comments
 
 
-# -- fallbacks -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dialect", PATHS)
 def test_another_model_answers_before_anything_came(
     serve: Serve, upstream: Upstream, session: str, dialect: str
@@ -228,9 +229,6 @@ def test_no_other_model_answers_after_the_first_byte(serve: Serve, upstream: Ups
             _arrived(served.exchange(session), "SERVER_ERROR")
 
 
-# -- time ----------------------------------------------------------------------------------
-
-
 def test_the_gateway_keeps_the_time(serve: Serve) -> None:
     toml = "\n[gateway]\ntimeout_ms = 700\nidle_timeout_ms = 700\nmax_retries = 0\n"
     with serve(toml=toml) as served:
@@ -253,9 +251,6 @@ def test_the_gateway_keeps_the_time(serve: Serve) -> None:
                            model="claude-sonnet-4-5") as it:  # fmt: skip
                 assert said(it.values()).split() == ["word"] * 25
             assert served.exchange(session).metadata["latency_ms"] > 1400
-
-
-# -- keys ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
@@ -295,3 +290,61 @@ def test_a_client_that_stops_reading(tmp_path: Path) -> None:
         _arrived(entry, "CANCELLED")
         assert entry.metadata["error_message"] == "the caller stopped reading the answer"
         assert entry.metadata["response"].startswith("hello x")
+
+
+_TEXT = "[[tokens=900 slow=0.02]]"
+_CHAT: dict[str, Any] = {"max_tokens": 900, "messages": [{"role": "user", "content": _TEXT}]}
+_GEMINI = {"contents": [{"role": "user", "parts": [{"text": _TEXT}]}]}
+_GPT, _CLAUDE = "gpt-4o-mini", "claude-sonnet-4-5"
+_STREAMED = "/v1beta/models/{}:streamGenerateContent?alt=sse"
+PATHS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat to messages": ("/v1/chat/completions", {"model": _CLAUDE, "stream": True, **_CHAT}),
+    "messages to chat": ("/v1/messages", {"model": _GPT, "stream": True, **_CHAT}),
+    "responses to messages": ("/v1/responses", {"model": _CLAUDE, "stream": True, "input": _TEXT}),
+    "gemini to messages": (_STREAMED.format(_CLAUDE), _GEMINI),
+    "gemini to chat": (_STREAMED.format(_GPT), _GEMINI),
+}
+_ROUNDS = 10 if is_soak() else 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("path", sample(PATHS, 2))
+def test_a_kill_within_a_translated_stream_loses_nothing(
+    path: str, store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    database = ""
+    if store == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        database = server.database()
+    root = tmp_path / "root"
+    sessions = [new_session() for _ in range(_ROUNDS)]
+    for number, session in enumerate(sessions):
+        with (
+            serving(root, upstream.url, toml=QUICK, database=database, checked=False) as served,
+            closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection,
+        ):
+            where, body = PATHS[path]
+            named = {"authorization": f"Bearer {served.token}", "x-remit-session": session}
+            named["content-type"] = "application/json"
+            connection.request("POST", where, json.dumps(body).encode(), named)
+            with connection.getresponse() as reply:
+                assert reply.status == 200, reply.read()
+                left = 3 + 7 * number  # every round dies later in its stream
+                while left:
+                    line = reply.readline()
+                    assert line, "the stream ended before the kill"
+                    left -= line.startswith(b"data: ")
+                assert [one.decision for one in served.entries("DISPATCH", session)] == [
+                    "DISPATCHED"
+                ]
+                served.kill()
+    # A server that is started again settles what the killed ones left, and is checked as it ends.
+    with serving(root, upstream.url, toml=QUICK, database=database) as again:
+        assert again.call("openai", "hi")[0] == 200
+        for session in sessions:
+            (orphan,) = again.entries("EXCHANGE_ORPHANED", session)
+            (dispatch,) = again.entries("DISPATCH", session)
+            assert orphan.metadata["dispatch_entry_id"] == dispatch.id
+            assert again.entries("EXCHANGE", session) == []
+    print(f"{path} on {store}: {_ROUNDS} kills, entries missing 0")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from remit.cli import main
 
-__all__ = ["remit_json", "run_remit"]
+__all__ = ["remit_json", "require_said", "run_remit"]
 
 
 def run_remit(
@@ -55,3 +55,10 @@ def remit_json(*arguments: object, code: int = 0) -> Any:
     done = run_remit(*arguments, "--json")
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
+
+
+def require_said(done: subprocess.CompletedProcess[str], *said: str, code: int = 1) -> None:
+    """Require an exit code of a command, and these texts in its standard error."""
+    assert done.returncode == code, done
+    for text in said:
+        assert text in done.stderr

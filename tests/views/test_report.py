@@ -85,9 +85,6 @@ def written(after: timedelta) -> Iterator[None]:
         yield
 
 
-# -- data -------------------------------------------------------------------------------------
-
-
 def test_it_lists_what_an_auditor_asks_for(client: LedgerClient, signer: Signer) -> None:
     ids = tell_auditor(client)
     client.erase(ids["call"], reason="asked for", requested_by="dpo")
@@ -286,9 +283,6 @@ def test_values_in_words(value: Any, text: str) -> None:
     assert shown_value(value) == text
 
 
-# -- the file ---------------------------------------------------------------------------------
-
-
 class _Markup(HTMLParser):
     """What a page consists of."""
 
@@ -365,8 +359,6 @@ def test_it_is_written_from_few_records_at_once(client: LedgerClient) -> None:
     assert read == written_records > 600
     assert most <= 200
 
-
-# -- in a browser -----------------------------------------------------------------------------
 
 _STATE = "document.getElementById('banner').dataset.state"
 _DONE = f"['good', 'bad'].includes({_STATE})"

@@ -36,9 +36,6 @@ def _user(text: Any) -> list[Any]:
     return [{"role": "user", "content": text}]
 
 
-# -- chat ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4.1", "gpt-5-mini", "o4-mini"])
 def test_chat(side: Side, client: openai.OpenAI, model: str) -> Any:
     return client.chat.completions.create(model=model, messages=_user("hello")).model_dump()
@@ -237,9 +234,6 @@ async def test_chat_async(side: Side) -> Any:
         return [answer.model_dump(), [chunk.model_dump() async for chunk in stream]]
 
 
-# -- responses -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-5-mini"])
 def test_responses(side: Side, client: openai.OpenAI, model: str) -> Any:
     answer = client.responses.create(model=model, input="hello")
@@ -362,9 +356,6 @@ def test_unknown_model(side: Side, client: openai.OpenAI, stream: bool) -> None:
 def test_responses_cancel_refused(side: Side, client: openai.OpenAI) -> Any:
     answer = client.responses.create(model="gpt-4o-mini", input="hello")
     return _refused(lambda: client.responses.cancel(answer.id))
-
-
-# -- the rest ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", ["one", ["one", "zwei"], [1, 2, 3], [[1, 2], [3]]],

@@ -9,6 +9,8 @@ from contextlib import closing
 
 import pytest
 
+from remit.agents import ApprovalQueue
+from remit.agents.tools import tool
 from remit.gateway.auth import ROLES, KeyStore
 from remit.ledger import LedgerEntry
 from tests.server.conftest import Serve
@@ -231,3 +233,49 @@ def test_new_calls_appear_by_themselves(anywhere: Served) -> None:
         assert row["kind"] == "call"
         assert "gpt-4o-mini" in str(row["cells"])
         assert HOSTILE not in json.dumps(rows)
+
+
+@tool
+def pay_back(order: int) -> str:
+    """Pay an order back."""
+    return str(order)
+
+
+def test_refusals_are_one_row_with_a_link_to_all_of_them(served: Served) -> None:
+    key = served.key(models=("claude*",))
+    asked = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "no"}]}
+    for _ in range(12):
+        assert served.ask("POST", "/v1/chat/completions", asked, token=key.key)[0] == 403
+    visitor = signed_in(served)
+    page = visitor.get("/").text
+    (row,) = [one for one in re.findall(r"<tr>.*?</tr>", page, re.DOTALL) if key.name in one]
+    assert ">12<" in row
+    assert "gpt-4o-mini" in row
+    link = re.search(r'href="(/console/calls[^"]*)"', row)
+    assert link
+    assert visitor.get(html.unescape(link[1])).text.count("/console/journey/LED-") == 12
+
+
+def test_a_waiting_request_is_a_state_and_counted_on_every_page(served: Served) -> None:
+    queue = ApprovalQueue(served.ledger)
+    asked = queue.request(pay_back, {"order": 7}, session_id=new_session(), agent_id="shop")
+    request = asked.request_id
+    visitor = signed_in(served)
+    assert request in visitor.get("/").text
+    assert re.search(r"Approvals <span[^>]*>\d+<", visitor.get("/console/spend").text)
+    denied = visitor.decide(f"/console/approvals/{request}", {"verdict": "deny", "reason": "no"})
+    assert denied.status == 303
+    assert request not in visitor.get("/").text
+
+
+def test_today_and_yesterday(served: Served) -> None:
+    served.call("openai", "hi")
+    page = signed_in(served).get("/").text
+    rows = re.findall(
+        r'<th scope="row"><a href="([^"]+)">(\w+)</a></th>(.*?)</tr>', page, re.DOTALL
+    )
+    assert [(html.unescape(link), day) for link, day, _ in rows] == [
+        ("/console/calls?since=today&zone=UTC", "Today"),
+        ("/console/calls?since=yesterday&until=today&zone=UTC", "Yesterday"),
+    ]
+    assert int(re.findall(r"<td[^>]*>([^<]*)</td>", rows[0][2])[0].replace(",", "")) >= 1

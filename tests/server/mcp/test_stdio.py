@@ -18,7 +18,7 @@ import pytest
 from remit.ledger import LedgerClient
 from tests.server.mcp import calls
 from tests.server.mcp.running import DOUBLED, TOP, stdio, variables
-from tests.support.commands import run_remit
+from tests.support.commands import require_said, run_remit
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
@@ -285,9 +285,7 @@ def test_wrong_use(tmp_path: Path) -> None:
     nowhere = run_remit("mcp", "--root", tmp_path / "none")
     assert (nowhere.returncode, nowhere.stdout) == (1, "")
     assert "There is no root" in nowhere.stderr
-    options = run_remit("mcp", "--port", "1")
-    assert options.returncode == 2
-    assert "require --http" in options.stderr
+    require_said(run_remit("mcp", "--port", "1"), "require --http", code=2)
 
 
 def test_integers_come_in_and_go_out_exactly_or_end_their_message_alone(root: Path) -> None:

@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.server.mcp.running import TOP, variables
-from tests.support.commands import run_remit
+from tests.support.commands import require_said, run_remit
 from tests.support.roots import new_root
 
 SCRIPT = str(TOP / "tests/agents/tools/stdio_server.py")
@@ -79,8 +79,7 @@ async def test_a_wrapped_server_answers_with_receipts_and_comes_back_as_it_was(
     assert "Nothing to do" in _wrap(file, root).stdout
     _wrap(file, root, "--undo")
     assert file.read_text() == before
-    again = _wrap(file, root, "--undo")
-    assert (again.returncode, "is not next to" in again.stderr) == (1, True)
+    require_said(_wrap(file, root, "--undo"), "is not next to")
 
 
 def test_what_was_edited_since_stays(tmp_path: Path) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
-from remit.runtime import weight_store
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
 from tests.server.strict import CLAUDE, GPT, Strict, client_of
+from tests.server.test_routes import TOML
+from tests.support.local_model import local_weights
+from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
 
@@ -222,7 +224,7 @@ def test_a_chain_over_two_providers_and_a_local_model_and_a_killed_server(
         assert "heron" in json.dumps(strict.seen("/messages")[-1])
         assert two.output_text == "The colour is blue."
         second.kill()
-    _needs_the_local_model()
+    local_weights()
     with serving(root, strict.url) as third, client_of(third, token) as client:
         local = f"local/{default_settings().local.model}"
         ended = client.responses.create(
@@ -251,15 +253,6 @@ def _last_exchange(served: Served) -> str:
     return found.id
 
 
-def _needs_the_local_model() -> None:
-    pytest.importorskip("xllamacpp", reason="the extra 'local' is not installed")
-    settings = default_settings()
-    try:
-        weight_store(settings).path(settings.local.model)
-    except RemitError as error:
-        pytest.skip(f"the local model's weights are not here: {error.message}")
-
-
 def test_all_of_it(on_postgres: Served) -> None:
     with client_of(on_postgres) as client:
         one = client.responses.create(model=GPT, input="[[say a tern]]")
@@ -280,3 +273,56 @@ def test_all_of_it(on_postgres: Served) -> None:
             assert on_postgres.ask("GET", f"/v1/responses/{odd}")[0] == 404
         body = {"model": GPT, "input": "x", "previous_response_id": "resp_\x00"}
         assert on_postgres.ask("POST", "/v1/responses", body)[0] == 400
+
+
+@pytest.fixture(scope="module")
+def routed(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("routed") / "root"
+    with serving(root, upstream.url, toml=TOML) as running:
+        yield running
+
+
+def test_a_chain_goes_on_through_a_route(routed: Served) -> None:
+    session = new_session()
+    named = {"x-remit-session": session}
+    with client_of(routed) as client:
+        first = client.responses.create(model="auto", input="a heron", extra_headers=named)
+        assert client.responses.retrieve(first.id) == first
+        second = client.responses.create(
+            model="auto", input="which?", previous_response_id=first.id, extra_headers=named
+        )
+        with client.responses.stream(
+            model="auto", input="and?", previous_response_id=second.id, extra_headers=named
+        ) as stream:
+            third = stream.get_final_response()
+        assert client.responses.retrieve(third.id).output_text == third.output_text
+        begun = client.responses.create(
+            model="auto", input="x", previous_response_id=third.id, background=True
+        )
+        until(lambda: client.responses.retrieve(begun.id).status == "completed")
+    sent = routed.entries("EXCHANGE", session)[-1].metadata
+    assert sent["outcome"] == "success"
+    assert "a heron" in json.dumps(sent["prompt"])
+
+
+@pytest.mark.parametrize("route", ["many", "staged"])
+def test_an_answer_of_several_models_has_no_id_of_its_own(routed: Served, route: str) -> None:
+    with client_of(routed) as client:
+        first = client.responses.create(model="up", input="a heron")
+        answer = client.responses.create(model=route, input="x", previous_response_id=first.id)
+        assert answer.output_text
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(answer.id)
+        with pytest.raises(openai.BadRequestError):
+            client.responses.create(model=route, input="x", background=True)
+
+
+def test_what_has_been_erased_is_told(routed: Served) -> None:
+    with client_of(routed) as client:
+        first = client.responses.create(model="up", input="a heron is a bird")
+        second = client.responses.create(model="up", input="x", previous_response_id=first.id)
+        client.responses.delete(first.id)
+        for model in ("auto", "many", "up"):
+            with pytest.raises(openai.BadRequestError) as refused:
+                client.responses.create(model=model, input="y", previous_response_id=second.id)
+            assert refused.value.code == "previous_response_not_found"

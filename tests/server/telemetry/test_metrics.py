@@ -168,16 +168,6 @@ def test_a_missing_price_is_no_number() -> None:
     assert _get(got, "remit_unpriced_calls_total", **who) == 1
 
 
-def test_requests_are_counted() -> None:
-    metrics = CallMetrics()
-    metrics.in_progress = 1
-    metrics.refused_key()
-    metrics.refused_key()
-    got = _samples(metrics)
-    assert _get(got, "remit_requests_in_progress") == 1
-    assert _get(got, "remit_refused_keys_total") == 2
-
-
 def test_breakers_and_numbers_are_asked_for_at_each_scrape(tmp_path: Path) -> None:
     metrics = CallMetrics(known=lambda provider, model: model == "gpt-4o-mini")
     with (
