@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import ConfigError
 from remit.kernel.installation import shipped_file
 from remit.learning import (
-    KeptOnRecord,
+    Replay,
     Sample,
     Signal,
     SignalPolicy,
@@ -135,19 +136,21 @@ def test_a_replay_whose_first_reading_failed_reads_all_calls_again(ledger: Ledge
         exchange(work_order_id=f"WO-R-{one}", charged_to=["session:learning"])
     lost = {"work_order_id": f"WO-R-{asked[0]}", "charged_to": ["session:learning"]}
     ledger.write(LedgerEntry("EXCHANGE_ORPHANED", "S", "ORPHANED", "r", metadata=lost))
-    kept, failures = KeptOnRecord(ledger, "WO-R", asked, "prices"), [OSError("away")]
+    failures = [OSError("away")]
 
-    def graded(entry: LedgerEntry, answer: str) -> tuple[float, float]:
+    def grade(entry: LedgerEntry, answer: str) -> float:
         if entry.id == asked[2] and failures:
             raise failures.pop()
-        return 1.0, 0.5
+        return 1.0
 
+    gateway: Any = SimpleNamespace(cost_bound=lambda *_: 7)
+    request: Any = SimpleNamespace(provider_id="p", model_id="m")
+    replay = Replay(gateway, ledger, lambda _: request, grade, "WO-R", asked, "prices")
     with pytest.raises(OSError, match="away"):
-        list(kept.read(graded, lambda entry: 7))
+        replay.run((), budget_nano=0)
     for _ in range(2):
-        pairs = list(kept.read(graded, lambda entry: 7))
-        assert [pair.exchange_id for pair in pairs] == asked[1:]
-        assert kept.lost_nano == 7
+        result = replay.run((), budget_nano=0)
+        assert (result.calls, result.spent_nano) == (2, 2 * 500_000_000 + 7)
 
 
 def test_an_answer_from_the_cache_counts_once(ledger: LedgerClient) -> None:

@@ -24,7 +24,6 @@ from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installation import InstalledFiles
 from remit.kernel.root import Root
 from remit.learning import (
-    KeptOnRecord,
     Replay,
     ReplayResult,
     grade_by_test,
@@ -144,9 +143,9 @@ def replayed(
         told = with_additions(f"[system]\n{system['content']}\n", [added] if added else [])
         return request([{**system, "content": told.partition("\n")[2].strip()}, *rest], model)
 
-    known = KeptOnRecord.of_file(kept, runtime.ledger, exchanges, runtime.prices.version)
     grade = lambda _, text: float(right(text))  # noqa: E731
-    replay = Replay(runtime.gateway, runtime.ledger, ask, grade, known)
+    prices = runtime.prices.version
+    replay = Replay(runtime.gateway, runtime.ledger, ask, grade, kept, exchanges, prices)
     result = replay.run(exchanges, budget_nano=10**9)
     assert (result.ended, result.failed) == ("complete", 0)
     return result

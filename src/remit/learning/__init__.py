@@ -39,7 +39,6 @@ from remit.learning.exchanges import (
 from remit.learning.statistics import (
     ConfidenceSequence,
     Estimate,
-    Logged,
     difference,
     doubly_robust,
     paired_effect,
@@ -53,20 +52,20 @@ if TYPE_CHECKING:
         learnable_contract,
         recorded_grader,
     )
-    from remit.learning.replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
+    from remit.learning.replay import ChangedRequests, Replay, ReplayResult
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "gradable": "gradable_exchanges grader learnable_contract recorded_grader",
-            "replay": "ChangedRequests KeptOnRecord Replay ReplayResult",
+            "replay": "ChangedRequests Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",
         },
     )
 
 __all__ = [
-    "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback", "KeptOnRecord", "Logged",
+    "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback",
     "RaterShare", "Replay", "ReplayResult", "Sample", "Signal", "SignalPolicy", "Source",
     "current_signals", "difference", "doubly_robust", "feedback_on", "give_feedback",
     "gradable_exchanges", "grade_by_reference", "grade_by_schema", "grade_by_test", "grader",

@@ -12,7 +12,6 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installation import InstalledFiles
 from remit.learning import (
     ChangedRequests,
-    KeptOnRecord,
     Replay,
     ReplayResult,
     gradable_exchanges,
@@ -214,13 +213,10 @@ class Replays:
         runtime = self._runtime
         installed = InstalledFiles(runtime.root.path)
         ask = ChangedRequests(runtime.ledger, installed, self._contract, files, model)
-        on = runtime.ledger, self.exchanges, runtime.prices.version
-        kept = (
-            KeptOnRecord(on[0], name, *on[1:])
-            if name
-            else KeptOnRecord.of_file(self._file(files, model), *on)
-        )
-        return Replay(runtime.gateway, runtime.ledger, ask, self._grade, kept)
+        return Replay(
+            runtime.gateway, runtime.ledger, ask, self._grade, name or self._file(files, model),
+            self.exchanges, runtime.prices.version,
+        )  # fmt: skip
 
     def _file(self, files: Mapping[str, bytes], model: tuple[str, str] | None) -> Path:
         what = {

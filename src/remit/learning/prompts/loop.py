@@ -20,7 +20,7 @@ from remit.learning.meta.requirements import Requirement, prompt_text
 from remit.learning.prompts.search import Found, PromptSearch, Purse, Quotes, rules_of
 from remit.learning.proposals import Change, Learner, Proposal, ProposalError
 from remit.learning.proposals.change import pack_of
-from remit.learning.replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
+from remit.learning.replay import ChangedRequests, Replay, ReplayResult
 from remit.learning.statistics import Estimate, paired_effect
 from remit.ledger import LedgerClient
 from remit.routing import new_request
@@ -195,9 +195,10 @@ class PromptLoop:
         files = change.made(self._installed, self._contracts, 1)
         what: Mapping[str, Any] = {path: sha256_hex(data) for path, data in files.items()}
         file = self._kept / f"{part}-{sha256_hex(canonical_json(what))[:16]}.txt"
-        kept = KeptOnRecord.of_file(file, self._ledger, exchange_ids, self._prices)
         ask = ChangedRequests(self._ledger, self._installed, self._contract, files)
-        return Replay(self._gateway, self._ledger, ask, self._grade, kept)
+        return Replay(
+            self._gateway, self._ledger, ask, self._grade, file, exchange_ids, self._prices
+        )
 
     def _reflected(
         self, model: tuple[str, str], exchange_id: str, parts: dict[str, str], purse: Purse

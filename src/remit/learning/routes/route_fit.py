@@ -20,7 +20,7 @@ from remit.learning.routes.ridge import (
 )
 from remit.learning.statistics import (
     Estimate,
-    Logged,
+    doubly_robust,
     one_sided,
     paired_effect,
     pairs_needed,
@@ -301,11 +301,8 @@ def _gain(one: Unseen, new: str, old: str) -> float:
 
     def reward(name: str) -> float:
         predicted = min(1.0, max(0.0, one.qualities[name] / MILLION))
-        given = one.graded.rewards.get(name, predicted)
-        return Logged(
-            reward=given, propensity=min(1.0, one.graded.chances[name]), target=1.0,
-            predicted=predicted, predicted_target=predicted,
-        ).term()  # fmt: skip
+        chance = min(1.0, one.graded.chances[name])
+        return doubly_robust(one.graded.rewards.get(name), chance, predicted)
 
     return reward(new) - reward(old)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
 from statistics import NormalDist, fmean, variance
 
@@ -251,68 +250,12 @@ def prediction_powered(
     )  # fmt: skip
 
 
-MAX_WEIGHT = 20.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logged:
-    """An exchange as an off-policy estimate reads it.
-
-    Attributes:
-        reward: reward, 0 to 1.
-        propensity: probability of the actual choice under the policy in force; above 0.
-        target: probability of the same choice under the proposal.
-        predicted: reward that a model predicts for the choice; 0 without a model.
-        predicted_target: mean reward that the model predicts for the proposal's choices.
-
-    Raises:
-        InvalidInputError: a value is outside these bounds.
-    """
-
-    reward: float
-    propensity: float
-    target: float
-    predicted: float = 0.0
-    predicted_target: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.propensity <= 1:
-            raise InvalidInputError("a propensity lies above 0 and is at most 1")
-        for value in (self.reward, self.target, self.predicted, self.predicted_target):
-            if not 0 <= value <= 1:
-                raise InvalidInputError("rewards and probabilities lie between 0 and 1")
-
-    def term(self, max_weight: float = MAX_WEIGHT) -> float:
-        """Return the doubly robust reward under the proposal, with a limited weight."""
-        weight = min(self.target / self.propensity, max_weight)
-        return self.predicted_target + weight * (self.reward - self.predicted)
-
-
-def doubly_robust(
-    logged: Sequence[Logged], *, effect: bool = True, confidence: float = 0.95,
-    max_weight: float = MAX_WEIGHT,
-) -> Estimate:  # fmt: skip
-    """Estimate the mean reward under a proposal from exchanges under the policy in force.
-
-    The interval is valid for a number of exchanges that is fixed in advance.
+def doubly_robust(reward: float | None, chance: float, predicted: float) -> float:
+    """Return the doubly robust value of a model's reward for one prompt; its mean is unbiased.
 
     Args:
-        logged: the exchanges. Reward models must not have seen the exchanges that they predict.
-        effect: True to estimate the gain over the logged rewards, False for the mean itself.
-        max_weight: limit of the weights; the result has the number of limited weights.
-
-    Raises:
-        InvalidInputError: there are fewer than two exchanges.
+        reward: the reward of the model's answer; ``None`` if the model was not asked.
+        chance: probability with which the model was asked, above 0.
+        predicted: prediction of the reward that does not depend on the reward.
     """
-    if len(logged) < 2:
-        raise InvalidInputError("an off-policy estimate needs at least two exchanges")
-    terms = [row.term(max_weight) - (row.reward if effect else 0) for row in logged]
-    ratios = [row.target / row.propensity for row in logged]
-    weights = [min(ratio, max_weight) for ratio in ratios]
-    squares = sum(map(mul, weights, weights))
-    low, high = skewed_interval(terms, confidence)
-    return Estimate(
-        value=sum(terms) / len(terms), low=low, high=high, confidence=confidence,
-        samples=len(logged), effective_samples=sum(weights) ** 2 / squares if squares else 0.0,
-        method="doubly_robust", clipped=sum(ratio > max_weight for ratio in ratios),
-    )  # fmt: skip
+    return predicted if reward is None else predicted + (reward - predicted) / chance
