@@ -115,7 +115,6 @@ def test_what_an_exchange_and_its_feedback_say(ledger: LedgerClient) -> None:
     assert four.cost_nano is None
     assert (five.tainted, five.cancelled) == ("erased", True)
     assert [s.exchange_id for s in read_samples(ledger, after=failed)] == [again, fell, gone]
-    assert list(read_samples(ledger, since=two.at, until=four.at)) == [two, three]
 
 
 def test_learnings_own_calls_are_no_samples(ledger: LedgerClient) -> None:
@@ -190,7 +189,6 @@ def test_an_agents_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert [s.rejected for s in found] == [False, False, True, False, False, False]
         assert [s.repaired for s in found] == [False, False, False, False, True, False]
         assert [s.reward for s in found] == [0.5, 0.5, None, None, None, None]
-        assert {s.package_id for s in found} == {"PKG-HO1-EXECUTOR-001"}
         assert len({s.turn_id for s in found}) == 3
         assert all(s.prompt_pack_id and not s.tainted for s in found)
 

@@ -13,9 +13,6 @@ outcomes with predictions, ``prompts`` searches for additions to a prompt, ``pro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from remit.kernel import lazy_names
 from remit.kernel.errors import ConflictError
 from remit.learning.evidence.feedback import Feedback, Source, feedback_on, give_feedback
 from remit.learning.evidence.grading import (
@@ -36,6 +33,14 @@ from remit.learning.exchanges import (
     open_account,
     prompt_key,
 )
+from remit.learning.gradable import (
+    gradable_exchanges,
+    grader,
+    learnable_contract,
+    recorded_grader,
+)
+from remit.learning.replay import ChangedRequests, Replay, ReplayResult
+from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
 from remit.learning.statistics import (
     ConfidenceSequence,
     Estimate,
@@ -44,25 +49,6 @@ from remit.learning.statistics import (
     paired_effect,
     prediction_powered,
 )
-
-if TYPE_CHECKING:
-    from remit.learning.gradable import (
-        gradable_exchanges,
-        grader,
-        learnable_contract,
-        recorded_grader,
-    )
-    from remit.learning.replay import ChangedRequests, Replay, ReplayResult
-    from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "gradable": "gradable_exchanges grader learnable_contract recorded_grader",
-            "replay": "ChangedRequests Replay ReplayResult",
-            "signals": "Signal SignalPolicy current_signals observe",
-        },
-    )
 
 __all__ = [
     "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback",

@@ -63,7 +63,7 @@ def report_lines(found: Report) -> Iterator[str]:
     for judge in found.uncalibrated:
         yield (
             f"UNCALIBRATED: only {judge.judge} graded these answers under {judge.contract_id}; "
-            f"people graded {judge.calibration.labelled} of the {judge.calibration.judged} "
+            f"people graded {judge.labelled} of the {judge.judged} "
             "answers that it judged"
         )
     if found.effects:

@@ -20,6 +20,7 @@ from remit.learning.replay import Replay, ReplayResult
 from remit.learning.signals import before_latest
 from remit.learning.statistics import ConfidenceSequence, Estimate, difference
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic
+from remit.packages import policy_epoch
 
 _MIN_SAMPLES = 30  # Both sides need as many samples for a conclusion.
 _EVIDENCE = 500
@@ -369,9 +370,10 @@ def read_report(
     samples = reader.watch(read_samples(ledger, after=after))
     questions = read_questions(ledger, contracts, samples=samples, folders=folders)
     return Report(
-        epoch=proposals.epoch(), proposals=tuple(proposals.all()), effects=tuple(reader.effects()),
-        questions=tuple(questions), attributions=tuple(read_attributions(ledger)),
-        uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibration.calibrated),
+        epoch=policy_epoch(ledger), proposals=tuple(proposals.all()),
+        effects=tuple(reader.effects()), questions=tuple(questions),
+        attributions=tuple(read_attributions(ledger)),
+        uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibrated),
         complete=after is None,
     )  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""A learner's rights on a root: to read the ledger, to record signals, and to propose."""
+"""A learner's rights on a root: to read the ledger, and to propose."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.contracts import ContractLoader
@@ -22,7 +22,6 @@ from remit.learning.proposals.proposal import (
     evidence_digest,
     is_erased,
 )
-from remit.learning.signals import Signal, observe
 from remit.learning.statistics import Estimate
 from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, package_lock
@@ -36,7 +35,7 @@ _PREDICTED = ("value", "low", "high", "confidence", "samples", "effective_sample
 
 
 class Learner:
-    """A learner's handle on a root, which reads, and writes only signals and proposals.
+    """A learner's handle on a root, which reads, and writes only proposals.
 
     The handle is a :class:`~remit.ledger.LedgerReader`: ``read``, ``read_many``, ``select`` and
     ``query`` are those of the ledger.
@@ -66,10 +65,6 @@ class Learner:
         self._ledger = ledger
         self.read, self.read_many = ledger.read, ledger.read_many
         self.select, self.query = ledger.select, ledger.query
-
-    def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
-        """Record crossed signals and return the new ids, as :func:`remit.learning.observe`."""
-        return observe(self._ledger, signals, window=window)
 
     def propose(
         self, change: Change, *, evidence: Sequence[str], predicted: Estimate,

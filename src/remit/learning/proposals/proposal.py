@@ -13,7 +13,6 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import ConflictError
 from remit.kernel.root import Root
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
-from remit.packages import policy_epoch
 
 State = Literal["open", "adopted", "rejected", "rolled_back"]
 
@@ -141,12 +140,6 @@ class Proposals:
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
         for entry in filter(_is_proposal, found):
             yield _proposal(entry, decided.get(entry.submission_id, ()))
-
-    def epoch(self) -> int:
-        """Return the policy epoch in force, which the latest adoption or rollback of a learned
-        package began; 0 before the first.
-        """
-        return policy_epoch(self._ledger)
 
     def get(self, proposal_id: str) -> Proposal:
         """Return a proposal. With fewer digits, no proposal is found.

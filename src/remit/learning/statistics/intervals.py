@@ -34,9 +34,9 @@ def student(confidence: float, freedom: float) -> float:
 
 
 def skewed_interval(
-    values: Sequence[float], confidence: float = 0.95, weights: Sequence[float] | None = None
+    values: Sequence[float], weights: Sequence[float] | None = None
 ) -> tuple[float, float]:
-    """Return the ends of the interval for a mean by Student's t, corrected for skewness.
+    """Return the ends of the 95 % interval for a mean by Student's t, corrected for skewness.
 
     The correction is Hall's monotone cubic transformation: weighted rewards are skewed, and a
     symmetric interval then misses on one side. Both ends are the mean if all values are equal.
@@ -56,7 +56,7 @@ def skewed_interval(
         return mean, mean
     error = math.sqrt(squares * n / (n - 1)) / total
     a = math.fsum([term**3 for term in terms]) / total**3 / error**3
-    t = student(confidence, n - 1)
+    t = student(0.95, n - 1)
     if abs(a) < 1e-9:
         return mean - error * t, mean + error * t
 
@@ -140,7 +140,7 @@ def _added(alpha: float) -> float:
 
 def pairs_needed(
     tolerance: float, deviation: float, *, effect: float = 0.0, worst: float = 1.0, looks: int = 1,
-    alpha: float = ALPHA, power: float = 0.8,
+    power: float = 0.8,
 ) -> int:  # fmt: skip
     """Return the number of pairs with which :func:`one_sided` passes with probability ``power``.
 
@@ -151,7 +151,6 @@ def pairs_needed(
         effect: the true mean difference; above ``-tolerance``.
         worst: the largest loss of a pair.
         looks: number of looks, at least 1.
-        alpha: error of all looks together.
         power: probability of passing, above 0 and below 1.
 
     Raises:
@@ -164,8 +163,8 @@ def pairs_needed(
             next_step="Give a tolerance above the expected loss.",
         )
     normal = NormalDist()
-    spread = deviation * max(0.0, normal.inv_cdf(1 - alpha / looks) + normal.inv_cdf(power))
-    added = _added(alpha / looks) if deviation else math.log(looks / alpha)
+    spread = deviation * max(0.0, normal.inv_cdf(1 - ALPHA / looks) + normal.inv_cdf(power))
+    added = _added(ALPHA / looks) if deviation else math.log(looks / ALPHA)
     root = (spread + math.sqrt(spread**2 + 4 * room * added * worst)) / (2 * room)
     return math.ceil(root**2)
 
@@ -199,7 +198,7 @@ def paired_effect(
         gate = sequence.estimate
     if len(set(differences)) < 2:
         return gate, gate
-    below, above = skewed_interval(differences, weights=weights)
+    below, above = skewed_interval(differences, weights)
     predicted = Estimate(
         value=gate.value, low=max(low, below), high=min(high, above), samples=len(differences),
         effective_samples=gate.effective_samples, method="student",
@@ -208,9 +207,8 @@ def paired_effect(
 
 
 def prediction_powered(
-    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float], *,
-    confidence: float = 0.95,
-) -> Estimate:  # fmt: skip
+    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float]
+) -> Estimate:
     """Estimate the mean of people's grades over all answers that a judge graded.
 
     A bad judge makes the interval as wide as that of people's grades alone, and never wrong; with
@@ -242,10 +240,10 @@ def prediction_powered(
     if trust:
         value += trust * fmean(judged_only)
         error += trust**2 * variance(judged_only) / others
-    half = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(error)
+    half = NormalDist().inv_cdf(0.975) * math.sqrt(error)
     alone = variance(grades)
     return Estimate(
-        value=value, low=value - half, high=value + half, confidence=confidence, samples=n + others,
+        value=value, low=value - half, high=value + half, samples=n + others,
         effective_samples=alone / error if error > 0 else float(n), method="prediction_powered",
     )  # fmt: skip
 

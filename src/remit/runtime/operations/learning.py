@@ -150,23 +150,22 @@ def _latest(ledger: LedgerClient, contract_id: str, number: int) -> tuple[str, .
 
 
 def _judge_lines(one: JudgeReport) -> Iterator[str]:
-    known = one.calibration
     yield f"{one.judge}, answers under {one.contract_id}"
-    if not known.calibrated:
-        yield f"  UNCALIBRATED: people graded {known.labelled} of its {known.judged} answers"
-    yield f"  its own mean      {known.judge_mean:.3f} of {known.judged}"
-    if known.mean is not None:
-        mean = known.mean
+    if not one.calibrated:
+        yield f"  UNCALIBRATED: people graded {one.labelled} of its {one.judged} answers"
+    yield f"  its own mean      {one.judge_mean:.3f} of {one.judged}"
+    if one.mean is not None:
+        mean = one.mean
         yield f"  calibrated mean   {mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]"
-    if known.agreement is not None:
-        kappa = "" if known.kappa is None else f", kappa {known.kappa:.2f}"
-        yield f"  agreement         {known.agreement:.0%} of {known.labelled}{kappa}"
-        yield f"  judge - person    {known.bias:+.3f} on average"
-    if known.length_slope is not None:
-        slope = known.length_slope
+    if one.agreement is not None:
+        kappa = "" if one.kappa is None else f", kappa {one.kappa:.2f}"
+        yield f"  agreement         {one.agreement:.0%} of {one.labelled}{kappa}"
+        yield f"  judge - person    {one.bias:+.3f} on average"
+    if one.length_slope is not None:
+        slope = one.length_slope
         yield (
             f"  length            {slope.value:+.3f} [{slope.low:+.3f}, {slope.high:+.3f}] per "
-            f"1,000 characters, correlation {known.length_correlation or 0:+.2f}"
+            f"1,000 characters, correlation {one.length_correlation or 0:+.2f}"
         )
     yield "  position          not applicable: the judge sees one answer at a time"
     more = f"{one.labels_needed} more grades by people narrow the interval to {one.width:g}"

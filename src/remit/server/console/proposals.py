@@ -8,6 +8,7 @@ from urllib.parse import quote
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.learning.proposals import ProposalError, Proposals, canary_of
 from remit.operations import Caller, Operation
+from remit.packages import policy_epoch
 from remit.runtime.installation import governance
 from remit.runtime.operations import all_operations
 from remit.server.console.forms import see
@@ -60,7 +61,8 @@ def show(sources: Sources, asked: Asked) -> Page:
     if not asked.rest:
         found = [one.to_dict() for one, _ in zip(known.all(), range(_LISTED), strict=False)]
         forms = [form_of(one, _FORMS[one.endpoint]) for one in _operations().values()]
-        shown = {"proposals": found, "epoch": known.epoch(), "forms": forms, "action": _PATH}
+        epoch = policy_epoch(sources.ledger)
+        shown = {"proposals": found, "epoch": epoch, "forms": forms, "action": _PATH}
         return Page("proposals.html.j2", shown)
     if asked.rest == "report":
         report, read_at = sources.learned.read()
