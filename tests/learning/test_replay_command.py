@@ -17,7 +17,8 @@ from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
 from remit.kernel.installation import InstalledFiles
 from remit.kernel.loops import run_blocking
-from remit.learning import ChangedRequests, held_out_sides, is_held_out
+from remit.learning import ChangedRequests, held_out_sides
+from remit.learning.exchanges import is_held_out
 from remit.learning.proposals import Change, Learner
 from tests.agents.queue.test_workers import working
 from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another, record

@@ -20,18 +20,16 @@ from remit.kernel.errors import ConfigError
 from remit.kernel.installation import shipped_file
 from remit.learning import (
     Replay,
-    Sample,
     Signal,
     SignalPolicy,
     give_feedback,
     gradable_exchanges,
     observe,
     rater_shares,
-    rater_weights,
     read_samples,
 )
-from remit.learning.evidence.samples import corrects
-from remit.learning.evidence.shares import SettledWeights
+from remit.learning.evidence.samples import Sample, corrects
+from remit.learning.evidence.shares import SettledWeights, rater_weights
 from remit.learning.signals import Window, is_below, read_signals
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.agents import anthropic_runtime
@@ -105,7 +103,7 @@ def test_what_an_exchange_and_its_feedback_say(ledger: LedgerClient) -> None:
     one, two, three, four, five = read_samples(ledger)
     assert one == Sample(
         exchange_id=plain, session_id="SES-0", agent_id="AGT-1", framework_id="FMWK-A",
-        contract_id="PRC-A-001", prompt_pack_id="PRM-A-001", model_id="m", key_id="KEY-1",
+        contract_id="PRC-A-001", prompt_pack_id="PRM-A-001", model_id="m",
         cost_nano=1000, latency_ms=5, reward=0.75, raters=("KEY-1", "KEY-2"), at=one.at,
     )  # fmt: skip
     assert (two.failed, two.retried, three.retried) == (True, True, False)
@@ -182,7 +180,7 @@ def test_an_agents_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             talk.turn("Thanks, 12 as a number", output_type=int)
         found = list(read_samples(runtime.ledger))
         assert len(found) == 6, [s.contract_id for s in found]
-        assert [s.tool_errors for s in found] == [1, 0, 0, 0, 0, 0]
+        assert [len(s.failed_tools) for s in found] == [1, 0, 0, 0, 0, 0]
         assert [s.tools for s in found] == [("lookup",), (), (), (), (), ()]
         assert [s.failed_tools for s in found] == [("lookup",), (), (), (), (), ()]
         assert [s.corrected for s in found] == [True, True, False, False, False, False]

@@ -27,12 +27,13 @@ from remit.learning import (
     Replay,
     ReplayResult,
     grade_by_test,
-    is_held_out,
     paired_effect,
     read_samples,
 )
+from remit.learning.exchanges import is_held_out
 from remit.learning.meta import EffectReader, Question, attribute, read_questions
-from remit.learning.proposals import Change, Learner, Proposals, with_additions
+from remit.learning.proposals import Change, Learner, Proposals
+from remit.learning.proposals.change import with_additions
 from remit.ledger import LedgerEntry
 from tests.support.commands import run_remit
 from tests.support.packages import bring
@@ -209,6 +210,7 @@ def test_a_bad_model_is_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def question_of(root: Path, runtime: Runtime, version: str) -> Question:
     """What the record says of one version of the contract."""
     contracts = ContractLoader(Root(root).tier("ho1"), installed=InstalledFiles(root))
-    found = read_questions(runtime.ledger, contracts, contract_id=CONTRACT)
+    samples = read_samples(runtime.ledger, contract_id=CONTRACT)
+    found = read_questions(runtime.ledger, contracts, samples)
     (of_version,) = (one for one in found if one.contract_version == version)
     return of_version

@@ -119,12 +119,8 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
     are missing or erased are left out.
     """
     ids = list(exchange_ids)
-    known = {
-        entry.id: is_held_out(prompt)
-        for entry in ledger.read_many(ids)
-        if is_whole(prompt := entry.metadata.get("prompt"))
-        and is_whole(entry.metadata.get("response"))
-    }
+    entries = filter(is_whole_exchange, ledger.read_many(ids))
+    known = {entry.id: is_held_out(entry.metadata["prompt"]) for entry in entries}
     return {one: known[one] for one in ids if one in known}
 
 
@@ -132,3 +128,8 @@ def is_whole(content: Any) -> bool:
     """Return True if a prompt or an answer is recorded, not empty, and no part of it was erased."""
     parts = content if isinstance(content, list) else [content]
     return all(isinstance(one, str | dict) and one for one in parts or [""])
+
+
+def is_whole_exchange(entry: LedgerEntry) -> bool:
+    """Return True if an entry has a prompt and an answer, and no part of either was erased."""
+    return all(is_whole(entry.metadata.get(name)) for name in ("prompt", "response"))

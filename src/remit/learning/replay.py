@@ -26,6 +26,7 @@ from remit.learning.exchanges import (
     held_out_sides,
     is_own_call,
     is_whole,
+    is_whole_exchange,
     terms_of,
 )
 from remit.ledger import LedgerClient, LedgerEntry
@@ -175,7 +176,7 @@ class Replay:
             if exchange_id in pairs:
                 continue
             entry = self._ledger.read(exchange_id)
-            if not _is_whole(entry):
+            if not is_whole_exchange(entry):
                 erased.add(exchange_id)  # Since the run began.
                 continue
             request = self._ask(entry)
@@ -235,7 +236,7 @@ class Replay:
                 cost = sum(self._cost(call, entry) for call in calls)
                 answers = [call for call in calls if call.event_type == "EXCHANGE"]
                 last = answers[-1].metadata if answers else {"response": None}
-                if not (_is_whole(entry) and is_whole(last["response"])):
+                if not (is_whole_exchange(entry) and is_whole(last["response"])):
                     lost += cost
                     continue
                 if last.get("price_version") not in (None, self._prices):
@@ -248,9 +249,9 @@ class Replay:
     def _cost(self, call: LedgerEntry, exchange: LedgerEntry) -> int:
         """Return the recorded cost of a call in nano-dollars; its bound if none is recorded."""
         usd = call.metadata.get("cost_usd")
-        if usd is None:
-            return bound_of(self._gateway, self._ask(exchange)) if _is_whole(exchange) else 0
-        return round(usd * _NANO)
+        if usd is None and is_whole_exchange(exchange):
+            return bound_of(self._gateway, self._ask(exchange))
+        return round((usd or 0) * _NANO)
 
     def _pair(self, exchange: LedgerEntry, replayed_id: str, text: str | None, cost: int) -> Pair:
         """Return the pair of an exchange and its replay; ``text`` is None without an answer."""
@@ -268,10 +269,6 @@ class Replay:
             f"The replay cannot continue: {what}. Its results would not measure the change alone.",
             next_step=self._again,
         )
-
-
-def _is_whole(exchange: LedgerEntry) -> bool:
-    return all(is_whole(exchange.metadata[name]) for name in ("prompt", "response"))
 
 
 _AGENT = "replay"
@@ -311,12 +308,7 @@ class ChangedRequests:
         self._contract = contract
 
     def __call__(self, exchange: LedgerEntry) -> PromptRequest:
-        """Return the changed request of an exchange.
-
-        No call is made.
-
-        Args:
-            exchange: a recorded ``EXCHANGE`` with its prompt.
+        """Return the changed request of a recorded ``EXCHANGE``.
 
         Raises:
             InvalidInputError: the change cannot be applied to this prompt: its pack is not

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -213,11 +212,6 @@ class Signal:
     evidence: tuple[str, ...]
     uncalibrated: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields as JSON data; the estimates become objects."""
-        texts = {"evidence": list(self.evidence), "uncalibrated": list(self.uncalibrated)}
-        return {**asdict(self), **texts}
-
 
 @dataclass(slots=True)
 class _Group:
@@ -413,5 +407,5 @@ def _entry(signal: Signal, window: str) -> LedgerEntry:
     return LedgerEntry(
         "SIGNAL_OBSERVED", f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}", "OBSERVED",
         f"{signal.metric} of {signal.dimension} {signal.name} became worse",
-        metadata={**signal.to_dict(), "window": window},
+        metadata={**asdict(signal), "window": window},
     )  # fmt: skip

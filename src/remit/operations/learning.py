@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -254,7 +255,7 @@ def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     """
     found = root.governance(caller).settle_canary()
     nothing = {"verdict": "", "reason": "No canary is in force."}
-    return nothing if found is None else found.to_dict()
+    return nothing if found is None else asdict(found)
 
 
 @verb(
@@ -386,7 +387,7 @@ def list_signals(
         root.ledger, policy, since=since, latest=None if observe else latest
     )
     written = record(root.ledger, signals, window=window) if observe else []
-    shown = [one.to_dict() for one in signals if one.crossed or not crossed]
+    shown = [asdict(one) for one in signals if one.crossed or not crossed]
     found = {
         "signals": shown[:limit], "window": window, "exchanges": exchanges,
         "complete": is_complete, **({"written": written} if caller.is_local else {}),

@@ -117,10 +117,10 @@ def replay_report(sides: tuple[ReplayResult, ...], cause: Attribution | None) ->
     if cause is not None:
         question, model = sides
         replays = {"question": question.summary(), "model": model.summary()}
-        return {**cause.to_dict(), "replays": replays}
+        return {**asdict(cause), "replays": replays}
     (made,) = sides
     known, gate = paired_effect(made.differences)
-    return {**made.summary(), "effect": known.to_dict(), "gate": gate.to_dict()}
+    return {**made.summary(), "effect": asdict(known), "gate": asdict(gate)}
 
 
 class Replays:

@@ -15,7 +15,7 @@ from remit import Runtime
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.learning import give_feedback, read_samples
-from remit.learning.judges import calibrate_judge
+from remit.learning.judges.calibration import calibrate_judge
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted, scripted
 

@@ -15,7 +15,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import load_settings
 from remit.learning import Estimate, read_samples
 from remit.learning.meta import EffectReader, read_questions
-from remit.learning.proposals import Change, ProposalError, additions_of
+from remit.learning.proposals import Change, ProposalError
+from remit.learning.proposals.change import additions_of
 from remit.learning.routes import graded_prompts
 from remit.ledger import LedgerError, entry_id
 from remit.packages import PackageError, policy_epoch
@@ -126,7 +127,7 @@ def test_a_learner_writes_nothing_but_proposals(world: World) -> None:
     before = ledger.count()
     samples = list(read_samples(learner))
     assert [one.exchange_id for one in samples] == world.exchanges
-    assert read_questions(learner, learner.contracts)
+    assert read_questions(learner, learner.contracts, samples)
     assert EffectReader(learner, learner.proposals).effects(samples) == []
     assert graded_prompts(learner) == []
     for statement in ("DELETE FROM erasures", "PRAGMA query_only=OFF", "VACUUM INTO 'x'"):

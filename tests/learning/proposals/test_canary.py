@@ -19,9 +19,11 @@ from remit import Runtime
 from remit.gateway.auth import Identity
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.learning import Sample, give_feedback
-from remit.learning.proposals import Change, Comparison, Learner, Proposals, canary_of
-from remit.learning.routes import RouteFit, fit_route, graded_prompts
+from remit.learning import give_feedback
+from remit.learning.evidence.samples import Sample
+from remit.learning.proposals import Change, Learner, Proposals, canary_of
+from remit.learning.proposals.canary import Comparison
+from remit.learning.routes import ROUTE_SETTINGS, RouteFit, fit_route, graded_prompts
 from remit.ledger import LedgerEntry
 from remit.packages import Registry
 from remit.routing import CanaryTerms, explain, find_decision, new_request, replay
@@ -86,7 +88,7 @@ def place(provider: Scripted, tmp_path: Path) -> Path:
             runtime.root, runtime.ledger, runtime.loaded, Identity("otto", "operator")
         )
         learner.propose(
-            Change("head", settings=fit.settings, files=fit.files),
+            Change("head", settings=ROUTE_SETTINGS, files=fit.files),
             holds=fit.holds, evidence=fit.evidence, predicted=gain(), replay={}, reason="Less.",
         )  # fmt: skip
     return place

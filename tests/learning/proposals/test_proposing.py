@@ -16,7 +16,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.learning import read_samples
-from remit.learning.proposals import KINDS, Change, Proposals, case_of
+from remit.learning.proposals import Change, Proposals, case_of
+from remit.learning.proposals.change import KINDS
 from remit.learning.routes import GradedPrompt, abilities_case
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import Candidate, Weights

@@ -16,9 +16,10 @@ from benchmarks.learning.alarms import detections, false_alarms
 from benchmarks.learning.coverage import logged_coverage, replay_coverage, route_coverage
 
 from remit.kernel.errors import InvalidInputError
-from remit.learning import ConfidenceSequence, difference, doubly_robust
-from remit.learning.judges import calibrate_judge
+from remit.learning import ConfidenceSequence, doubly_robust
+from remit.learning.judges.calibration import calibrate_judge
 from remit.learning.statistics import (
+    difference,
     evidence_below,
     one_sided,
     paired_effect,

@@ -61,10 +61,8 @@ class Sample:
     contract_version: str = ""
     prompt_pack_id: str = ""
     model_id: str = ""
-    provider_id: str = ""
     route: str = ""
     task: str = ""
-    key_id: str = ""
     epoch: int = 0
     canary: str = ""
     arm: str = ""
@@ -79,7 +77,6 @@ class Sample:
     repaired: bool = False
     corrected: bool = False
     cancelled: bool = False
-    tool_errors: int = 0
     failed_tools: tuple[str, ...] = ()
     reward: float | None = None
     raters: tuple[str, ...] = ()
@@ -92,12 +89,11 @@ _PAGE = 1_000  # Exchanges of a page are joined in a few statements.
 _NANO = 1_000_000_000
 # These answers are complete, so another call in the same order asks for the answer again.
 _FINAL_REASONS = frozenset({"stop", "end_turn", "stop_sequence"})
+# Metadata of an EXCHANGE that a sample has under the same name.
 _TEXTS = (
     "session_id", "work_order_id", "agent_id", "framework_id", "contract_id", "contract_version",
-    "model_id", "provider_id", "key_id",
+    "model_id",
 )  # fmt: skip
-"""Metadata of an ``EXCHANGE`` that a sample has under the same name."""
-
 _OF_ORDERS = ("EXCHANGE", "WO_PLANNED", "WO_QUALITY_GATE", "TOOL_CALL")
 _OF_SESSIONS = ("TURN_RECORDED", "DEGRADATION")
 
@@ -319,7 +315,7 @@ def _sample(row: _Row, joined: _Joined, retried: set[str], task: str) -> Sample:
         retried=entry_id(row.seq) in retried, rejected=joined.rejected(row),
         repaired=joined.asked_again(row), corrected=turn_id in joined.corrected,
         cancelled=data.get("error_code") == "CANCELLED", tools=_tools(calls),
-        tool_errors=len(tool_failures), failed_tools=_tools(tool_failures), reward=reward,
+        failed_tools=_tools(tool_failures), reward=reward,
         raters=raters, judged=judged, tainted=_taint(row, joined), at=row.timestamp,
         **{name: _text(data, name) for name in _TEXTS},
     )  # fmt: skip

@@ -11,14 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from statistics import (
-    NormalDist,
-    StatisticsError,
-    correlation,
-    fmean,
-    linear_regression,
-    variance,
-)
+from statistics import NormalDist, StatisticsError, correlation, fmean, linear_regression, variance
 from typing import Any
 
 from remit.kernel.canonical import sha256_hex
@@ -78,8 +71,7 @@ class JudgeReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and ``calibrated``, for JSON."""
-        own = {"label_next": list(self.label_next), "calibrated": self.calibrated}
-        return asdict(self) | own
+        return {**asdict(self), "calibrated": self.calibrated}
 
 
 def calibrate_judge(

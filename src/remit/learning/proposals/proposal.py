@@ -13,6 +13,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import ConflictError
 from remit.kernel.root import Root
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
+from remit.packages import Registry
 
 State = Literal["open", "adopted", "rejected", "rolled_back"]
 
@@ -27,7 +28,7 @@ class ProposalError(ConflictError):
     """A proposal cannot be made, adopted, rejected or rolled back.
 
     Attributes:
-        code: ``not_enough``, ``no_effect``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
+        code: ``not_enough``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
             ``edited``, ``no_role``, ``no_reason``, ``not_in_force``, ``lost``, ``canary_in_force``
             or ``no_canary``.
         missing: sentences about what is missing, for a report.
@@ -216,6 +217,32 @@ class Proposals:
         for entries in found.values():
             entries.sort(key=lambda entry: parse_entry_id(entry.id) or 0)
         return found
+
+
+def require_in_force(proposal: Proposal, registry: Registry) -> None:
+    """Raise ProposalError if a proposal cannot be rolled back.
+
+    The codes are ``decided``, if it is a rollback or not adopted, and ``not_in_force``, if its
+    package is at another version or not installed.
+    """
+    if proposal.rolls_back or proposal.state != "adopted":
+        state = f"{proposal.state.replace('_', ' ')}, not adopted"
+        state = "itself a rollback" if proposal.rolls_back else state
+        raise ProposalError(
+            "decided",
+            f"{proposal.proposal_id} is {state}.",
+            next_step=f"Propose the change of {proposal.rolls_back} again."
+            if proposal.rolls_back
+            else "`remit learn proposals --state adopted` lists adopted proposals.",
+        )
+    now = registry.packages.get(proposal.package_id)
+    if now is None or now.version != proposal.version:
+        there = f"is at version {now.version}" if now else "is not installed"
+        raise ProposalError(
+            "not_in_force",
+            f"{proposal.package_id} {there}, not at {proposal.version}.",
+            next_step="Roll back later adoptions first.",
+        )
 
 
 def evidence_digest(entry_ids: Sequence[str]) -> str:

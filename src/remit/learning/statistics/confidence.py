@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from remit.kernel.errors import InvalidInputError
@@ -47,10 +47,6 @@ class Estimate:
     effective_samples: float = 0.0
     method: Method = "betting"
     clipped: int = 0
-
-    def to_dict(self) -> dict[str, float | int | str]:
-        """Return all fields by name, for JSON."""
-        return asdict(self)
 
 
 # Equal funds bet these shares of the largest bet that cannot lose everything. Halving suits 10

@@ -210,6 +210,7 @@ def search_prompt(
         held_out_sides,
         learnable_contract,
         open_account,
+        read_samples,
         recorded_grader,
     )
     from remit.learning.meta import read_questions
@@ -238,12 +239,12 @@ def search_prompt(
         learned = [one for one, held_out in parted.items() if not held_out][-examples:]
         root.note(f"searching on {count(len(learned), 'exchange')}")
         budget = round(usd * _NANO)
+        samples = read_samples(ledger, contract_id=contract_id)
         found = loop.search(
             learned, Purse(budget // _SEARCH, calls),
             schema=wanted if references is None else None,
             reflect=(provider, model) if reflect else None,
-            findings=[one for question in read_questions(ledger, runtime.contracts,
-                                                         contract_id=contract_id)
+            findings=[one for question in read_questions(ledger, runtime.contracts, samples)
                       if question.contract_version in ("", contract.version)
                       for one, _ in question.missing],
         )  # fmt: skip
@@ -268,8 +269,8 @@ def search_prompt(
              "unused_references": unused}  # fmt: skip
     if measured is not None:
         replay, predicted, gate = measured
-        value |= {"held_out": replay.summary(), "effect": predicted.to_dict(),
-                  "gate": gate.to_dict()}  # fmt: skip
+        value |= {"held_out": replay.summary(), "effect": asdict(predicted),
+                  "gate": asdict(gate)}  # fmt: skip
     lines = _search_lines(found, measured, missing, made)
     return Answer({**value, "proposal_id": made}, lines, propose and not made)
 
