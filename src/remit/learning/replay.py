@@ -248,7 +248,7 @@ class Replay:
 
     def _cost(self, call: LedgerEntry, exchange: LedgerEntry) -> int:
         """Return the recorded cost of a call in nano-dollars; its bound if none is recorded."""
-        usd = call.metadata.get("cost_usd")
+        usd: float | None = call.metadata.get("cost_usd")
         if usd is None and is_whole_exchange(exchange):
             return bound_of(self._gateway, self._ask(exchange))
         return round((usd or 0) * _NANO)

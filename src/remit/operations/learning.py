@@ -179,8 +179,9 @@ def adopt_proposal(
     by: str | None = by(),
     proposal_id: str = _proposal_id(),
 ) -> dict[str, Any]:  # fmt: skip
-    """Adopt a proposal, or try its route on a share of the calls (canary). Running servers apply
-    it within seconds.
+    """Adopt a proposal, or try its route on a share of the calls (canary).
+
+    Running servers apply it within seconds.
 
     With --share, the proposed route answers a share of the calls until the comparison of the
     rewards decides: Remit then adopts the proposal, or stops the canary. With --shadow, the

@@ -274,7 +274,7 @@ def feedback_on(
     """
     where: dict[str, Any] = {"event_type": "FEEDBACK", "after": after}
     if target is not None:
-        where["submission_id"] = find_target(ledger, target).entry.id
+        where["submission_id"] = find_target(ledger, target)[0].id
     return (_feedback(entry) for entry in ledger.query(**where))
 
 

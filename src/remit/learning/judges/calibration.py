@@ -213,8 +213,8 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
                 [fmean(people[one].values()) for one in both], [mine[one] for one in both],
                 [mine[one] for one in alone], [lengths[one] for one in both], width=width,
             )  # fmt: skip
-            names = {"judge": judge, "contract_id": contract_id, "label_next": tuple(alone[:_NEXT])}
-            found.append(replace(agreement, **names))
+            named = tuple(alone[:_NEXT])
+            found.append(replace(agreement, judge=judge, contract_id=contract_id, label_next=named))
     return found
 
 

@@ -336,7 +336,7 @@ class Report:
 
 
 def read_report(
-    ledger: LedgerReader, proposals: Proposals, contracts: ContractLoader, *,
+    ledger: LedgerClient, proposals: Proposals, contracts: ContractLoader, *,
     latest: int | None = None, folders: Sequence[ContractLoader] = (),
 ) -> Report:  # fmt: skip
     """Return the report on a root, for which the ledger is read once.
