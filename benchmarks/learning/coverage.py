@@ -46,11 +46,14 @@ class Coverage:
         )
 
 
-def replay_coverage(proposals: int, pairs: int, seed: int) -> Coverage:
-    """A prompt is changed: grades 0 or 1 before and after, on held-out exchanges."""
+def replay_coverage(proposals: int, pairs: int, seed: int, *, most: float = 0.4) -> Coverage:
+    """A prompt is changed: grades 0 or 1 before and after, on held-out exchanges.
+
+    Up to ``most`` of the answers become better, and up to a quarter of that worse.
+    """
     rng, result = random.Random(seed), Coverage()
     for _ in range(proposals):
-        better, worse = rng.uniform(0, 0.4), rng.uniform(0, 0.1)
+        better, worse = rng.uniform(0, most), rng.uniform(0, most / 4)
         differences = [
             float(draw < better) - float(better <= draw < better + worse)
             for draw in (rng.random() for _ in range(pairs))
@@ -190,8 +193,10 @@ class _World:
 def table(seed: int) -> None:
     """Replays and routes as they are proposed, and off-policy estimates; a line for each size."""
     print("coverage of predicted 95 % intervals")
-    for pairs in (200, 400, 800):
+    for pairs in (20, 50, 100, 200, 400, 800):
         print(f"replay, {pairs} pairs:", replay_coverage(2000, pairs, seed), flush=True)
+        rare = replay_coverage(2000, pairs, seed, most=0.1)
+        print(f"replay, {pairs} pairs, few changes:", rare, flush=True)
     for graded in (300, 600):
         print(f"route, {graded} prompts:", route_coverage(300, graded, seed), flush=True)
     for exchanges, share in ((700, 1.0), (1000, 0.6), (2000, 0.3)):

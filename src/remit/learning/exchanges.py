@@ -103,13 +103,10 @@ def prompt_key(prompt: Any) -> str:
 
 
 def is_held_out(prompt: Any) -> bool:
-    """Return True if a prompt is held out, each time that it is asked.
+    """Return True if a prompt, as in :func:`prompt_key`, is held out each time that it is asked.
 
     Three in ten prompts are held out. A prompt is one of them if the first byte of the SHA-256 of
     ``remit held-out`` and the prompt's key, separated by a space, is below 77.
-
-    Args:
-        prompt: a text, or a list of messages, without erased parts.
     """
     return int(sha256_hex(f"remit held-out {prompt_key(prompt)}".encode())[:2], 16) < _HELD_OUT
 

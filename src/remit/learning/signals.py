@@ -36,9 +36,6 @@ class Window:
 
     Args:
         alpha: probability that the settled sequence ever excludes the mean.
-
-    Attributes:
-        samples: number of values.
     """
 
     def __init__(self, alpha: float) -> None:

@@ -27,8 +27,7 @@ class Purse:
     """A budget and its expenses, which have names, so that a continued run pays once."""
 
     def __init__(self, nano: int, calls: int) -> None:
-        self.nano = nano
-        self.calls = calls
+        self.nano, self.calls = nano, calls
         self._spent: dict[str, tuple[int, int]] = {}
 
     @property
@@ -189,7 +188,6 @@ class PromptSearch:
         replay: returns the replay under some additions; each replay has its own file.
         propose: returns further additions, given those of the candidate, the exchange's id, the
             answer's grade and the answer; ``None`` if there will be no more.
-        quotes: texts that must not be quoted.
     """
 
     def __init__(

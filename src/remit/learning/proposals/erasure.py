@@ -49,9 +49,6 @@ def forget_erased(
     ``SIGNAL_ADOPTED`` and ``ERASURE`` entries; each of the first and third begins a policy epoch.
     The file ``proposals/.erased`` names the newest erasure that was handled.
 
-    Args:
-        governance: adopts heads in the name of the erasure.
-
     Returns:
         Ids of the proposals that held erased content.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from remit.contracts import ContractLoader
@@ -283,11 +284,12 @@ def case_of(
     The predicted effect is the mean of the exchanges that the change would have left less that of
     those that it would have prevented: calls of a model set aside, calls with a tool that is no
     longer allowed, calls of a session or work order beyond its limit. An exchange counts with its
-    reward, without one as 1 if it is valid, else as 0. The interval is valid at every look.
+    reward, without one as 1 if it is valid, else as 0. Exchanges of one task are compared, so that
+    a model with the harder tasks looks no worse for it. The interval is valid at every look.
 
     Args:
         change: of the kind ``set_aside``, ``tool_permission`` or ``budget``.
-        samples: recorded exchanges, oldest first.
+        samples: recorded exchanges with their tasks, oldest first.
         served_as: the provider's name of each model that has another name in the settings.
 
     Raises:
@@ -295,11 +297,14 @@ def case_of(
     """
     prevents = _rule(change, served_as)
     left, prevented = sides = ConfidenceSequence(), ConfidenceSequence()
+    tasks: dict[str, tuple[ConfidenceSequence, ConfidenceSequence]] = {}
     named = tuple(deque[str](maxlen=_EVIDENCE) for _ in sides)
     for one in samples:
         side = None if one.tainted or one.cancelled else prevents(one)
         if side is not None:
-            sides[side].update(_outcome(one))
+            of = tasks.setdefault(one.task, (ConfidenceSequence(), ConfidenceSequence()))
+            for sequence in (sides[side], of[side]):
+                sequence.update(_outcome(one))
             named[side].append(one.exchange_id)
     if not prevented.samples:
         raise InvalidInputError(
@@ -311,7 +316,28 @@ def case_of(
         "mean_left": round(left.mean, 6), "mean_prevented": round(prevented.mean, 6),
     }  # fmt: skip
     evidence = [*named[0], *named[1]]
-    return {"evidence": evidence, "predicted": difference(left, prevented), "replay": replay}
+    return {"evidence": evidence, "predicted": _within(tasks.values()), "replay": replay}
+
+
+def _within(tasks: Iterable[tuple[ConfidenceSequence, ConfidenceSequence]]) -> Estimate:
+    """Return the mean difference within tasks, each weighted by its prevented exchanges.
+
+    The intervals of all tasks hold together, and so does that of their sum. A task that only
+    prevented exchanges have makes the interval wider by its whole range.
+    """
+    known = [pair for pair in tasks if pair[1].samples]
+    for sequence in chain(*known):
+        sequence.alpha /= len(known)
+    found = [(difference(*pair), pair[1].samples) for pair in known]
+    total = sum(weight for _, weight in found)
+    value, low, high = (
+        sum(getattr(one, name) * weight for one, weight in found) / total
+        for name in ("value", "low", "high")
+    )
+    return Estimate(
+        value=value, low=low, high=high, samples=sum(one.samples for one, _ in found),
+        effective_samples=sum(one.effective_samples for one, _ in found),
+    )  # fmt: skip
 
 
 def _outcome(sample: Sample) -> float:

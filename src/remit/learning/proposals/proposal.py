@@ -115,11 +115,7 @@ class Proposal:
 
 
 class Proposals:
-    """The recorded proposals of a root, read from its ledger. Nothing is written here.
-
-    Args:
-        root: the installation; its folder ``proposals/`` holds the archives.
-    """
+    """The recorded proposals of a root, read from its ledger. Nothing is written here."""
 
     def __init__(self, root: Root, ledger: LedgerClient) -> None:
         self._folder = root.path / _FOLDER

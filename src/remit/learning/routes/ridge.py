@@ -78,9 +78,6 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
 
     A model without graded answers is not part of the head. Prompts with equal text are all used.
     The evidence of the head has the words' hashes, grades and exchange ids, but no text.
-
-    Args:
-        prompts: graded prompts, at most :data:`MAX_PROMPTS` for a fit of a few seconds.
     """
     return fit_evidence([
         Neighbour(

@@ -69,9 +69,6 @@ class ConfidenceSequence:
         low: smallest possible value.
         high: largest possible value.
 
-    Attributes:
-        samples: number of values so far.
-
     Raises:
         InvalidInputError: ``alpha`` is not between 0 and 1, or the bounds are not finite and in
             order.
