@@ -90,7 +90,7 @@ def _compare(
     found: dict[tuple[str, float], list[tuple[float, float]]] = {}
     for number in range(_DRAWS):
         learned = random.Random(f"{seed} {number}").sample(list(pool), _LEARNED)
-        folds = cross_fitted(learned, MODELS, _LEARNED, lambda done, total: None)
+        folds = cross_fitted(learned, MODELS, lambda done, total: None)
         head = fit_head(learned)
         test = unseen_by(head, held)
         level = [replace(one, costs={m: head.models[m].cost_nano for m in MODELS}) for one in test]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from remit.learning import ConfidenceSequence, Estimate, Logged, doubly_robust, paired_effect
+from remit.learning import Estimate, doubly_robust, paired_effect
 from remit.learning.routes import GradedPrompt, RouteFit, fit_route
 from remit.routing import Candidate, ScoringInputs, score_candidates
 
@@ -46,11 +46,14 @@ class Coverage:
         )
 
 
-def replay_coverage(proposals: int, pairs: int, seed: int) -> Coverage:
-    """A prompt is changed: grades 0 or 1 before and after, on held-out exchanges."""
+def replay_coverage(proposals: int, pairs: int, seed: int, *, most: float = 0.4) -> Coverage:
+    """A prompt is changed: grades 0 or 1 before and after, on held-out exchanges.
+
+    Up to ``most`` of the answers become better, and up to a quarter of that worse.
+    """
     rng, result = random.Random(seed), Coverage()
     for _ in range(proposals):
-        better, worse = rng.uniform(0, 0.4), rng.uniform(0, 0.1)
+        better, worse = rng.uniform(0, most), rng.uniform(0, most / 4)
         differences = [
             float(draw < better) - float(better <= draw < better + worse)
             for draw in (rng.random() for _ in range(pairs))
@@ -127,7 +130,7 @@ def _text(topic: int) -> str:
 
 
 def logged_coverage(estimates: int, exchanges: int, exploration: float, seed: int) -> Coverage:
-    """Off-policy: what :func:`doubly_robust` says of logged decisions that explored.
+    """Off-policy: the mean of :func:`doubly_robust` over logged decisions that explored.
 
     Three models' quality falls with a prompt's difficulty, and guesses of it have errors. Estimates
     of fewer than 200 effective samples are left out.
@@ -135,15 +138,10 @@ def logged_coverage(estimates: int, exchanges: int, exploration: float, seed: in
     rng, result = random.Random(seed), Coverage()
     while result.made < estimates:
         world = _World(rng, exploration)
-        rows = world.logged(exchanges)
-        predicted = doubly_robust(rows, max_weight=40.0)
-        if predicted.effective_samples >= 200:
-            bound = 3 / exploration
-            sequence = ConfidenceSequence(0.05, -1 - bound, 1 + bound, 1_000_000)
-            for row in rows:
-                sequence.update(row.term(bound) - row.reward)
-            gate = sequence.estimate
-            result.add(predicted, gate, world.effect())
+        gains, weights = zip(*world.logged(exchanges), strict=True)
+        if sum(weights) ** 2 >= 200 * sum(weight * weight for weight in weights):
+            bound = 1 + 3 / exploration
+            result.add(*paired_effect(gains, low=-bound, high=bound), world.effect())
     return result
 
 
@@ -176,30 +174,29 @@ class _World:
             total += self._truth(self._proposed(x), x) - before
         return total / points
 
-    def logged(self, exchanges: int) -> list[Logged]:
-        """Exchanges under the incumbent with exploration, rewards 0 or 1."""
+    def logged(self, exchanges: int) -> list[tuple[float, float]]:
+        """Doubly robust gain and weight of exchanges with exploration, rewards 0 or 1."""
         rng, rows = self._rng, []
         for _ in range(exchanges):
             x = rng.random()
             explore = rng.random() < self._exploration
             model = rng.randrange(3) if explore else self._incumbent
             proposed = self._proposed(x)
-            row = Logged(
-                reward=float(rng.random() < self._truth(model, x)),
-                propensity=self._propensity(model),
-                target=float(model == proposed),
-                predicted=self._guess(model, x),
-                predicted_target=self._guess(proposed, x),
-            )
-            rows.append(row)
+            chance = self._propensity(model)
+            reward = float(rng.random() < self._truth(model, x))
+            given = reward if model == proposed else None
+            value = doubly_robust(given, chance, self._guess(proposed, x))
+            rows.append((value - reward, float(model == proposed) / chance))
         return rows
 
 
 def table(seed: int) -> None:
     """Replays and routes as they are proposed, and off-policy estimates; a line for each size."""
     print("coverage of predicted 95 % intervals")
-    for pairs in (200, 400, 800):
+    for pairs in (20, 50, 100, 200, 400, 800):
         print(f"replay, {pairs} pairs:", replay_coverage(2000, pairs, seed), flush=True)
+        rare = replay_coverage(2000, pairs, seed, most=0.1)
+        print(f"replay, {pairs} pairs, few changes:", rare, flush=True)
     for graded in (300, 600):
         print(f"route, {graded} prompts:", route_coverage(300, graded, seed), flush=True)
     for exchanges, share in ((700, 1.0), (1000, 0.6), (2000, 0.3)):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ class Run:
             samples = [one for one in read_samples(runtime.ledger) if one.route == "auto"]
         latest = max((one.epoch for one in samples), default=0)
         signals = read_signals([one for one in samples if one.epoch == latest], policy)
-        return _named([one.to_dict() for one in signals if one.crossed])
+        return _named([asdict(one) for one in signals if one.crossed])
 
     def crossed_since_prices(self) -> str:
         """Signals since the prices changed, which is on record: before against since."""

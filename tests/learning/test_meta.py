@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 
 from remit.contracts import ContractLoader
-from remit.learning import Estimate, ReplayResult
+from remit.learning import Estimate, ReplayResult, read_samples
+from remit.learning.evidence.samples import Sample
 from remit.learning.held_out_replay import Pair
-from remit.learning.meta import (
-    EffectReader,
-    attribute,
-    calibrate,
-    read_questions,
+from remit.learning.meta import EffectReader, attribute, read_questions
+from remit.learning.meta.effects import agrees, calibrate
+from remit.learning.meta.questions import (
+    answer_value,
+    criteria_requirements,
     schema_requirements,
     unstated,
 )
-from remit.learning.meta.effects import agrees
-from remit.learning.meta.questions import answer_value
-from remit.learning.meta.requirements import criteria_requirements
 from remit.learning.proposals import Change
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.learning.proposals.conftest import gain, world  # noqa: F401
@@ -68,7 +66,7 @@ def test_a_missing_unit_is_named_alone(ledger: LedgerClient, contracts: Contract
     for number in range(40):  # each question twice: once in euros, once in dollars, both valid
         prompt = f"Give the price of order {number // 2} as JSON."
         _ask(ledger, prompt, json.dumps({"price": 10 + number % 2}))
-    (bad,) = read_questions(ledger, contracts)
+    (bad,) = read_questions(ledger, contracts, read_samples(ledger))
     assert bad.wrong
     assert (bad.success.value, bad.disagreement.value, bad.unstated.value) == (1, 1, 1)
     assert (bad.exchanges, bad.disagreement.samples, len(bad.differing)) == (40, 20, 20)
@@ -79,7 +77,7 @@ def test_a_missing_unit_is_named_alone(ledger: LedgerClient, contracts: Contract
     last = _ask(ledger, "x", "{}")
     for number in range(40):
         _ask(ledger, f"Give the price of {number // 2} in euros.", json.dumps({"price": 10.0}))
-    found = read_questions(ledger, contracts, samples=_after(ledger, last))
+    found = read_questions(ledger, contracts, _after(ledger, last))
     assert (found[0].wrong, found[0].missing, found[0].disagreement.value) == (False, (), 0)
 
 
@@ -87,13 +85,11 @@ def test_a_schema_on_the_wire_states_what_it_demands(ledger: LedgerClient, tmp_p
     contracts = _contracts(tmp_path, structured_output=True)
     for number in range(40):
         _ask(ledger, f"Order {number}?", json.dumps({"price": number}))
-    (found,) = read_questions(ledger, contracts)
+    (found,) = read_questions(ledger, contracts, read_samples(ledger))
     assert (found.unstated.samples, found.unstated.value, found.missing) == (40, 0, ())
 
 
 def _after(ledger: LedgerClient, entry: str) -> Any:
-    from remit.learning import read_samples
-
     return read_samples(ledger, after=entry)
 
 
@@ -138,7 +134,6 @@ def test_what_of_answers_is_compared() -> None:
 
 
 def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
-    from remit.learning import Sample
 
     proposal = world.propose(Change("budget", settings={"budget": {"session_tokens": 12_345}}))
     world.governance().adopt(proposal.proposal_id, reason="Why not.")
@@ -158,9 +153,8 @@ def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
     assert (good.held, bad.held, none.held) == (True, False, None)
     assert (good.harmful, bad.harmful) == (False, True)
     assert good.predicted.value == gain().value
-    assert [calibrate([good, bad, none]).to_dict()[k] for k in ("held", "missed", "open")] == [
-        1
-    ] * 3
+    known = calibrate([good, bad, none])
+    assert (known.held, known.missed, known.open) == (1, 1, 1)
     world.runtime.close()
     said = run_remit("learn", "report", "--root", world.place).stdout
     assert {"effects:", "questions:", "  open: 1"} <= set(said.splitlines()), said

@@ -16,7 +16,7 @@ import pytest
 from remit import Runtime
 from remit.kernel.root import Root
 from remit.learning import grade_by_test, read_samples, recorded_grader
-from remit.learning.gradable import graded_by
+from remit.learning.grading import graded_by
 from remit.learning.meta import EffectReader
 from remit.learning.proposals import Proposals
 from remit.ledger import LedgerEntry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.loops import run_blocking
-from remit.learning import ChangedRequests, held_out_sides, is_held_out
+from remit.learning import ChangedRequests, held_out_sides
+from remit.learning.exchanges import is_held_out
 from remit.learning.proposals import Change, Learner
 from remit.learning.routes import calibrate
 from remit.providers.prices import PriceTable
@@ -299,14 +301,27 @@ def test_a_boundary_is_proposed_only_if_the_replay_shows_that_it_helps(
         assert done.returncode, done.stdout
         return done.stderr
 
-    assert "may be zero" in said("--max-tokens", 800)  # all answers are as bad as before
-    better = said("--max-tokens", 1000)
-    assert f"effective sample size is {wanted} of 200" in better
-    assert "may be zero" not in better
-    assert "Give a limit" in said()
     asked = len(provider.bodies)
+    few = said("--max-tokens", 1000)
+    assert f"has 30 exchanges that can be graded, of which {wanted} are held out" in few
+    assert "needs 200" in few
+    assert f"record about {(200 - wanted) * 10 // 3 + 1} more" in few
+    with Runtime.open(answered, model=MODEL) as runtime:
+        first = next(iter(runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)))
+        for number in range(700):
+            prompt = [{"role": "user", "content": f"Recorded case {number}?"}]
+            entry = dataclasses.replace(first, metadata={**first.metadata, "prompt": prompt})
+            runtime.ledger.write(entry)
+    assert "Give a limit" in said()
     assert "Give a larger budget" in said("--max-tokens", 950, "--usd", 0.0000001)
     assert len(provider.bodies) == asked
+    assert "may be zero" in said("--max-tokens", 800)  # all answers are as bad as before
+    done = run_remit("learn", "boundary", CONTRACT, *common, "--max-tokens", 1000)
+    assert done.returncode == 0, done.stderr
+    proposal = json.loads(done.stdout)
+    assert (proposal["kind"], proposal["state"]) == ("boundary", "open")
+    assert proposal["replay"]["replayed"] >= 200
+    assert proposal["predicted"]["value"] == 1.0
 
 
 # -- A budget that is no number would hold against nothing -------------------------------------

@@ -19,18 +19,17 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import GuardSettings
 from remit.learning import give_feedback, read_samples
 from remit.learning.routes import (
-    IN_FORCE,
     Calibration,
     GradedPrompt,
     RouteFit,
-    abilities_of,
     calibrate,
     fit_head,
     fit_route,
-    fold_of,
     graded_prompts,
     power_plan,
 )
+from remit.learning.routes.ridge import abilities_of
+from remit.learning.routes.route_fit import IN_FORCE, fold_of
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.providers.prices import PriceTable

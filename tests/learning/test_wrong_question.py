@@ -24,16 +24,16 @@ from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.learning import (
-    KeptOnRecord,
     Replay,
     ReplayResult,
     grade_by_test,
-    is_held_out,
     paired_effect,
     read_samples,
 )
+from remit.learning.exchanges import is_held_out
 from remit.learning.meta import EffectReader, Question, attribute, read_questions
-from remit.learning.proposals import Change, Learner, Proposals, with_additions
+from remit.learning.proposals import Change, Learner, Proposals
+from remit.learning.proposals.change import with_additions
 from remit.ledger import LedgerEntry
 from tests.support.commands import run_remit
 from tests.support.packages import bring
@@ -144,9 +144,9 @@ def replayed(
         told = with_additions(f"[system]\n{system['content']}\n", [added] if added else [])
         return request([{**system, "content": told.partition("\n")[2].strip()}, *rest], model)
 
-    known = KeptOnRecord.of_file(kept, runtime.ledger, exchanges, runtime.prices.version)
     grade = lambda _, text: float(right(text))  # noqa: E731
-    replay = Replay(runtime.gateway, runtime.ledger, ask, grade, known)
+    prices = runtime.prices.version
+    replay = Replay(runtime.gateway, runtime.ledger, ask, grade, kept, exchanges, prices)
     result = replay.run(exchanges, budget_nano=10**9)
     assert (result.ended, result.failed) == ("complete", 0)
     return result
@@ -210,6 +210,7 @@ def test_a_bad_model_is_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def question_of(root: Path, runtime: Runtime, version: str) -> Question:
     """What the record says of one version of the contract."""
     contracts = ContractLoader(Root(root).tier("ho1"), installed=InstalledFiles(root))
-    found = read_questions(runtime.ledger, contracts, contract_id=CONTRACT)
+    samples = read_samples(runtime.ledger, contract_id=CONTRACT)
+    found = read_questions(runtime.ledger, contracts, samples)
     (of_version,) = (one for one in found if one.contract_version == version)
     return of_version

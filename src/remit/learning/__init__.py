@@ -13,67 +13,40 @@ outcomes with predictions, ``prompts`` searches for additions to a prompt, ``pro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from remit.kernel import lazy_names
 from remit.kernel.errors import ConflictError
 from remit.learning.evidence.feedback import Feedback, Source, feedback_on, give_feedback
-from remit.learning.evidence.grading import (
-    grade_by_reference,
-    grade_by_schema,
-    grade_by_test,
-    is_reference,
-    matches_schema,
-)
-from remit.learning.evidence.party_shares import RaterShare, rater_shares, rater_weights
-from remit.learning.evidence.samples import Sample, read_samples
+from remit.learning.evidence.party_shares import rater_shares
+from remit.learning.evidence.samples import read_samples
 from remit.learning.exchanges import (
     held_out_sides,
     is_evidence,
-    is_held_out,
     is_own_call,
     is_whole,
     open_account,
     prompt_key,
 )
-from remit.learning.statistics import (
-    ConfidenceSequence,
-    Estimate,
-    Logged,
-    difference,
-    doubly_robust,
-    paired_effect,
-    prediction_powered,
+from remit.learning.grading import (
+    gradable_exchanges,
+    grade_by_reference,
+    grade_by_schema,
+    grade_by_test,
+    grader,
+    is_reference,
+    learnable_contract,
+    matches_schema,
+    recorded_grader,
 )
-
-if TYPE_CHECKING:
-    from remit.learning.gradable import (
-        gradable_exchanges,
-        grader,
-        learnable_contract,
-        recorded_grader,
-    )
-    from remit.learning.held_out_replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
-    from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "gradable": "gradable_exchanges grader learnable_contract recorded_grader",
-            "held_out_replay": "ChangedRequests KeptOnRecord Replay ReplayResult",
-            "signals": "Signal SignalPolicy current_signals observe",
-        },
-    )
+from remit.learning.held_out_replay import ChangedRequests, Replay, ReplayResult
+from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
+from remit.learning.statistics import ConfidenceSequence, Estimate, doubly_robust, paired_effect
 
 __all__ = [
-    "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback", "KeptOnRecord", "Logged",
-    "RaterShare", "Replay", "ReplayResult", "Sample", "Signal", "SignalPolicy", "Source",
-    "current_signals", "difference", "doubly_robust", "feedback_on", "give_feedback",
-    "gradable_exchanges", "grade_by_reference", "grade_by_schema", "grade_by_test", "grader",
-    "held_out_sides", "is_evidence", "is_held_out", "is_own_call", "is_reference", "is_whole",
+    "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback", "Replay", "ReplayResult",
+    "Signal", "SignalPolicy", "Source", "current_signals", "doubly_robust", "feedback_on",
+    "give_feedback", "gradable_exchanges", "grade_by_reference", "grade_by_schema", "grade_by_test",
+    "grader", "held_out_sides", "is_evidence", "is_own_call", "is_reference", "is_whole",
     "learnable_contract", "matches_schema", "observe", "open_account", "paired_effect",
-    "prediction_powered", "prompt_key", "rater_shares", "rater_weights", "read_samples",
-    "recorded_grader",
+    "prompt_key", "rater_shares", "read_samples", "recorded_grader",
 ]  # fmt: skip
 
 # Earlier names, for programs that catch them; they end with version 1.0.

@@ -103,13 +103,10 @@ def prompt_key(prompt: Any) -> str:
 
 
 def is_held_out(prompt: Any) -> bool:
-    """Return True if a prompt is held out, each time that it is asked.
+    """Return True if a prompt, as in :func:`prompt_key`, is held out each time that it is asked.
 
     Three in ten prompts are held out. A prompt is one of them if the first byte of the SHA-256 of
     ``remit held-out`` and the prompt's key, separated by a space, is below 77.
-
-    Args:
-        prompt: a text, or a list of messages, without erased parts.
     """
     return int(sha256_hex(f"remit held-out {prompt_key(prompt)}".encode())[:2], 16) < _HELD_OUT
 
@@ -119,12 +116,8 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
     are missing or erased are left out.
     """
     ids = list(exchange_ids)
-    known = {
-        entry.id: is_held_out(prompt)
-        for entry in ledger.read_many(ids)
-        if is_whole(prompt := entry.metadata.get("prompt"))
-        and is_whole(entry.metadata.get("response"))
-    }
+    entries = filter(is_whole_exchange, ledger.read_many(ids))
+    known = {entry.id: is_held_out(entry.metadata["prompt"]) for entry in entries}
     return {one: known[one] for one in ids if one in known}
 
 
@@ -132,3 +125,8 @@ def is_whole(content: Any) -> bool:
     """Return True if a prompt or an answer is recorded, not empty, and no part of it was erased."""
     parts = content if isinstance(content, list) else [content]
     return all(isinstance(one, str | dict) and one for one in parts or [""])
+
+
+def is_whole_exchange(entry: LedgerEntry) -> bool:
+    """Return True if an entry has a prompt and an answer, and no part of either was erased."""
+    return all(is_whole(entry.metadata.get(name)) for name in ("prompt", "response"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,35 @@ from remit.learning.exchanges import (
     held_out_sides,
     is_own_call,
     is_whole,
+    is_whole_exchange,
     terms_of,
 )
 from remit.ledger import LedgerClient, LedgerEntry
 
 _NANO = 1_000_000_000
+_NAME = re.compile(r"REPLAY-[0-9a-f]{16}")
+_CALLS = ("EXCHANGE", "EXCHANGE_ORPHANED")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An exchange and its replay.
+
+    Attributes:
+        exchange_id: id of the recorded ``EXCHANGE``.
+        replayed_id: id of the new ``EXCHANGE``.
+        model_id: the model that answered; empty if none did, or if an answer cannot be graded.
+        before: grade of the recorded answer, 0 to 1.
+        after: grade of the new answer, 0 to 1.
+        cost_nano: cost of the new call in nano-dollars.
+    """
+
+    exchange_id: str
+    replayed_id: str
+    model_id: str
+    before: float
+    after: float
+    cost_nano: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +94,47 @@ class ReplayResult:
 
 
 class Replay:
-    """The replay of exchanges under one change.
+    """The replay of exchanges under one change; any machine can continue it.
+
+    The progress is the recorded calls. Each belongs to a work order that is named after the replay
+    and the exchange. Every paid call counts, also if a killed process did not read its answer.
 
     Args:
         ask: returns the request for an exchange under the change; the request names its model.
         grade: grades an answer to an exchange from 0 to 1; returns ``None`` if it cannot. The
             recorded answer is graded by the same function.
-        kept: the progress of earlier runs.
+        name: name of the replay, such as the id of its order; or the path of a file with the name,
+            which is created if it is missing.
+        exchange_ids: all exchanges that the replay may ask again.
+        prices: version of the prices in force.
+
+    Raises:
+        ConflictError: the file does not hold the name of a replay.
+        OSError: the file cannot be read or written.
     """
 
     def __init__(
         self, gateway: LLMGateway, ledger: LedgerClient,
         ask: Callable[[LedgerEntry], PromptRequest],
-        grade: Callable[[LedgerEntry, str], float | None], kept: KeptOnRecord,
+        grade: Callable[[LedgerEntry, str], float | None], name: str | Path,
+        exchange_ids: Sequence[str], prices: str,
     ) -> None:  # fmt: skip
         self._gateway, self._ledger = gateway, ledger
-        self._ask, self._grade, self._kept = ask, grade, kept
+        self._ask, self._grade = ask, grade
+        self._ids, self._prices = exchange_ids, prices
         self._sides: dict[str, bool] = {}
+        self._pairs: dict[str, Pair] | None = None
+        self._lost_nano = 0
+        self._again = "Submit the replay again as a new order."
+        if isinstance(name, Path):
+            self._again = f"Move {name} elsewhere, and start again from the beginning."
+            if not name.exists():
+                name.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                name.write_text(f"REPLAY-{secrets.token_hex(8)}\n")
+            name = name.read_text(errors="replace").strip()
+            if not _NAME.fullmatch(name):
+                raise self._drift("its file does not hold the name of a replay")
+        self._name = name
 
     def run(
         self, exchange_ids: Iterable[str], *, budget_nano: int, calls: int | None = None,
@@ -114,9 +162,8 @@ class Replay:
             EntryNotFoundError: the recorded progress names an exchange that does not exist.
         """
         wanted = self.part(exchange_ids, held_out=held_out)
-        earlier = self._kept.read(self._graded, self._bound)
-        pairs = {pair.exchange_id: pair for pair in earlier}
-        spent = sum(pair.cost_nano for pair in pairs.values()) + self._kept.lost_nano
+        pairs = self._recorded()
+        spent = sum(pair.cost_nano for pair in pairs.values()) + self._lost_nano
         ended = "complete"
         # Exchanges of several models are each asked of their own: who answered, by who did before.
         models = {
@@ -130,7 +177,7 @@ class Replay:
             if exchange_id in pairs:
                 continue
             entry = self._ledger.read(exchange_id)
-            if not all(is_whole(entry.metadata[name]) for name in ("prompt", "response")):
+            if not is_whole_exchange(entry):
                 erased.add(exchange_id)  # Since the run began.
                 continue
             request = self._ask(entry)
@@ -138,21 +185,20 @@ class Replay:
             if spent + bound > budget_nano or (calls is not None and len(pairs) >= calls):
                 ended = "budget"
                 break
+            name = f"{self._name}-{exchange_id}"
             # A call that was paid before a kill is answered from the record, and not paid again.
-            answer = self._gateway.route(self._kept.named(request, exchange_id))
+            answer = self._gateway.route(
+                replace(request, work_order_id=name, idempotency_key=f"replay {name}")
+            )
             cost = cost_of(self._ledger, answer, bound)
             spent += cost
-            grades = self._graded(entry, answer.content) if not answer.error_code else None
-            model = ""
-            if grades is not None:
-                model = str(self._ledger.read(answer.exchange_entry_id).metadata["model_id"])
-                before_it = models.setdefault(str(entry.metadata["model_id"]), model)
-                if model != before_it:
-                    raise drift(self._kept, f"{model} answers now, and {before_it} did before")
-            before, after = grades or (0.0, 0.0)
-            pair = Pair(exchange_id, answer.exchange_entry_id, model, before, after, cost)
+            text = None if answer.error_code else answer.content
+            pair = self._pair(entry, answer.exchange_entry_id, text, cost)
+            if pair.model_id:
+                before_it = models.setdefault(str(entry.metadata["model_id"]), pair.model_id)
+                if pair.model_id != before_it:
+                    raise self._drift(f"{pair.model_id} answers now, and {before_it} did before")
             pairs[exchange_id] = pair
-            self._kept.keep(pair)
         progress(len(wanted), len(wanted))
         asked = [pairs[one] for one in wanted if one in pairs]
         found = tuple(pair for pair in asked if pair.model_id)
@@ -169,153 +215,61 @@ class Replay:
         self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))
         return [one for one in ids if self._sides.get(one) == held_out]
 
-    def _bound(self, entry: LedgerEntry) -> int:
-        return bound_of(self._gateway, self._ask(entry))
+    def _recorded(self) -> dict[str, Pair]:
+        """Return the recorded pairs by exchange, read from the ledger at the first call; raise
+        ConflictError if the prices changed since one.
 
-    def _graded(self, entry: LedgerEntry, text: str) -> tuple[float, float] | None:
-        before = self._grade(entry, str(entry.metadata["response"]))
-        after = self._grade(entry, text)
-        return None if before is None or after is None else (before, after)
-
-
-_NAME = re.compile(r"REPLAY-[0-9a-f]{16}")
-_CALLS = ("EXCHANGE", "EXCHANGE_ORPHANED")
-
-Graded = Callable[[LedgerEntry, str], tuple[float, float] | None]
-"""Grades of the recorded answer to an exchange, and of a new one."""
-
-Bound = Callable[[LedgerEntry], int]
-"""Returns the highest cost of asking an exchange again, in nano-dollars."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """An exchange and its replay.
-
-    Attributes:
-        exchange_id: id of the recorded ``EXCHANGE``.
-        replayed_id: id of the new ``EXCHANGE``.
-        model_id: the model that answered; empty if none did, or if an answer cannot be graded.
-        before: grade of the recorded answer, 0 to 1.
-        after: grade of the new answer, 0 to 1.
-        cost_nano: cost of the new call in nano-dollars.
-    """
-
-    exchange_id: str
-    replayed_id: str
-    model_id: str
-    before: float
-    after: float
-    cost_nano: int
-
-
-class KeptOnRecord:
-    """The progress of a replay among its recorded calls; any machine can continue it.
-
-    Each call belongs to a work order that is named after the replay and the exchange. Every paid
-    call is counted, including calls whose answer a killed process did not read. The ledger is read
-    at the first :meth:`read`. Nothing is written here: the gateway records the calls.
-
-    Args:
-        name: name of the replay, such as the id of its order.
-        exchange_ids: all exchanges that the replay may ask again.
-
-    Attributes:
-        lost_nano: cost in nano-dollars of calls whose answers are lost; 0 until :meth:`read`.
-        from_the_beginning: the instruction for starting the replay again.
-    """
-
-    def __init__(
-        self, ledger: LedgerClient, name: str, exchange_ids: Sequence[str], prices: str
-    ) -> None:
-        self._ledger, self._name, self._ids, self._prices = ledger, name, exchange_ids, prices
-        self._pairs: dict[str, Pair] | None = None
-        self.lost_nano = 0
-        self.from_the_beginning = "Submit the replay again as a new order."
-
-    @classmethod
-    def of_file(
-        cls, file: Path, ledger: LedgerClient, exchange_ids: Sequence[str], prices: str
-    ) -> KeptOnRecord:
-        """Return the progress of the replay whose name a file holds; create a missing file.
-
-        Raises:
-            ConflictError: the file holds no such name.
-            OSError: the file cannot be read or written.
-        """
-        if not file.exists():
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file.write_text(f"REPLAY-{secrets.token_hex(8)}\n")
-        made = cls(ledger, file.read_text(errors="replace").strip(), exchange_ids, prices)
-        made.from_the_beginning = f"Move {file} elsewhere, and start again from the beginning."
-        if not _NAME.fullmatch(made._name):
-            raise drift(made, "its file does not hold the name of a replay")
-        return made
-
-    def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
-        """Yield the recorded pairs; raise ConflictError if the prices changed since one.
-
-        Calls whose answer is lost or erased are added to ``lost_nano`` and not yielded.
+        The cost of calls whose answer is lost or erased is stored in ``_lost_nano``.
         """
         if self._pairs is None:
-            pairs, self.lost_nano = {}, 0
+            pairs: dict[str, Pair] = {}
+            lost = 0
             for exchange_id in self._ids:
-                if (pair := self._recorded(exchange_id, graded, bound)) is not None:
-                    pairs[exchange_id] = pair
-            self._pairs = pairs
-        yield from list(self._pairs.values())
+                order = f"{self._name}-{exchange_id}"
+                calls = [
+                    call
+                    for call in self._ledger.query(work_order_id=order)
+                    if call.event_type in _CALLS and is_own_call(call.metadata)
+                ]
+                if not calls:
+                    continue
+                entry = self._ledger.read(exchange_id)
+                cost = sum(self._cost(call, entry) for call in calls)
+                answers = [call for call in calls if call.event_type == "EXCHANGE"]
+                last = answers[-1].metadata if answers else {"response": None}
+                if not (is_whole_exchange(entry) and is_whole(last["response"])):
+                    lost += cost
+                    continue
+                if last.get("price_version") not in (None, self._prices):
+                    raise self._drift("the prices changed since the start")
+                text = str(last["response"]) if last["outcome"] == "success" else None
+                pairs[exchange_id] = self._pair(entry, answers[-1].id, text, cost)
+            self._pairs, self._lost_nano = pairs, lost
+        return self._pairs
 
-    def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """Return the request under an order and an idempotency key made of the replay's name."""
-        name = self._of(exchange_id)
-        return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
+    def _cost(self, call: LedgerEntry, exchange: LedgerEntry) -> int:
+        """Return the recorded cost of a call in nano-dollars; its bound if none is recorded."""
+        usd: float | None = call.metadata.get("cost_usd")
+        if usd is None and is_whole_exchange(exchange):
+            return bound_of(self._gateway, self._ask(exchange))
+        return round((usd or 0) * _NANO)
 
-    def keep(self, pair: Pair) -> None:
-        """Add a pair in memory; the ledger holds the call already."""
-        if self._pairs is not None:
-            self._pairs[pair.exchange_id] = pair
+    def _pair(self, exchange: LedgerEntry, replayed_id: str, text: str | None, cost: int) -> Pair:
+        """Return the pair of an exchange and its replay; ``text`` is None without an answer."""
+        before = after = None
+        if text is not None:
+            before = self._grade(exchange, str(exchange.metadata["response"]))
+            after = self._grade(exchange, text)
+        if before is None or after is None:
+            return Pair(exchange.id, replayed_id, "", 0.0, 0.0, cost)
+        model = str(self._ledger.read(replayed_id).metadata["model_id"])
+        return Pair(exchange.id, replayed_id, model, before, after, cost)
 
-    def _of(self, exchange_id: str) -> str:
-        return f"{self._name}-{exchange_id}"
-
-    def _recorded(self, exchange_id: str, graded: Graded, bound: Bound) -> Pair | None:
-        calls = [
-            call
-            for call in self._ledger.query(work_order_id=self._of(exchange_id))
-            if call.event_type in _CALLS and is_own_call(call.metadata)
-        ]
-        if not calls:
-            return None
-        entry = self._ledger.read(exchange_id)
-        is_there = all(is_whole(entry.metadata[name]) for name in ("prompt", "response"))
-        cost = 0
-        for call in calls:
-            usd = call.metadata.get("cost_usd")
-            if usd is None and is_there:
-                cost += bound(entry)
-            cost += round((usd or 0) * _NANO)
-        answers = [call.metadata for call in calls if call.event_type == "EXCHANGE"]
-        if not answers or not is_there or not is_whole(answers[-1]["response"]):
-            self.lost_nano += cost
-            return None
-        answer = answers[-1]
-        if answer.get("price_version") not in (None, self._prices):
-            raise drift(self, "the prices changed since the start")
-        grades = None
-        if answer["outcome"] == "success":
-            grades = graded(entry, str(answer["response"]))
-        model = str(answer["model_id"]) if grades is not None else ""
-        before, after = grades or (0.0, 0.0)
-        replayed = [call.id for call in calls if call.event_type == "EXCHANGE"][-1]
-        return Pair(exchange_id, replayed, model, before, after, cost)
-
-
-def drift(kept: KeptOnRecord, what: str) -> ConflictError:
-    """Return the error of a replay that cannot continue because of ``what``."""
-    return ConflictError(
-        f"The replay cannot continue: {what}. Its results would not measure the change alone.",
-        next_step=kept.from_the_beginning,
-    )
+    def _drift(self, what: str) -> ConflictError:
+        return ConflictError(
+            f"The replay cannot continue: {what}. Its results would not measure the change alone.",
+            next_step=self._again,
+        )
 
 
 _AGENT = "replay"
@@ -355,12 +309,7 @@ class ChangedRequests:
         self._contract = contract
 
     def __call__(self, exchange: LedgerEntry) -> PromptRequest:
-        """Return the changed request of an exchange.
-
-        No call is made.
-
-        Args:
-            exchange: a recorded ``EXCHANGE`` with its prompt.
+        """Return the changed request of a recorded ``EXCHANGE``.
 
         Raises:
             InvalidInputError: the change cannot be applied to this prompt: its pack is not

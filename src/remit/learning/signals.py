@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,9 +36,6 @@ class Window:
 
     Args:
         alpha: probability that the settled sequence ever excludes the mean.
-
-    Attributes:
-        samples: number of values.
     """
 
     def __init__(self, alpha: float) -> None:
@@ -212,11 +208,6 @@ class Signal:
     crossed: bool
     evidence: tuple[str, ...]
     uncalibrated: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields as JSON data; the estimates become objects."""
-        texts = {"evidence": list(self.evidence), "uncalibrated": list(self.uncalibrated)}
-        return {**asdict(self), **texts}
 
 
 @dataclass(slots=True)
@@ -413,5 +404,5 @@ def _entry(signal: Signal, window: str) -> LedgerEntry:
     return LedgerEntry(
         "SIGNAL_OBSERVED", f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}", "OBSERVED",
         f"{signal.metric} of {signal.dimension} {signal.name} became worse",
-        metadata={**signal.to_dict(), "window": window},
+        metadata={**asdict(signal), "window": window},
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -129,8 +130,9 @@ def adopt_proposal(
     by: str | None = by(),
     proposal_id: str = _proposal_id(),
 ) -> dict[str, Any]:  # fmt: skip
-    """Adopt a proposal, or try its route on a share of the calls (canary). Running servers apply
-    it within seconds.
+    """Adopt a proposal, or try its route on a share of the calls (canary).
+
+    Running servers apply it within seconds.
 
     With --share, the proposed route answers a share of the calls until the comparison of the
     rewards decides: Remit then adopts the proposal, or stops the canary. With --shadow, the
@@ -202,7 +204,7 @@ def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     """
     found = root.governance(caller).settle_canary()
     nothing = {"verdict": "", "reason": "No canary is in force."}
-    return nothing if found is None else found.to_dict()
+    return nothing if found is None else asdict(found)
 
 
 @verb(
@@ -295,7 +297,7 @@ def list_signals(
         root.ledger, policy, since=since, latest=None if observe else latest
     )
     written = record(root.ledger, signals, window=window) if observe else []
-    shown = [one.to_dict() for one in signals if one.crossed or not crossed]
+    shown = [asdict(one) for one in signals if one.crossed or not crossed]
     return {
         "signals": shown[:limit], "window": window, "exchanges": exchanges,
         "complete": is_complete, **({"written": written} if caller.is_local else {}),

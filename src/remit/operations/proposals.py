@@ -39,7 +39,7 @@ def _proposed(
     models = root.settings.routing.models
     names = {name: one.served_as for name, one in models.items() if one.served_as}
     change = Change(kind, settings=settings)
-    case = case_of(change, read_samples(root.ledger), names)
+    case = case_of(change, read_samples(root.ledger, with_tasks=True), names)
     learner = Learner(root.place, root.ledger, root.loaded, caller.identity)
     return learner.propose(change, reason=why, **case).to_dict()
 

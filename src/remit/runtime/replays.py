@@ -12,7 +12,6 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed_files import InstalledFiles
 from remit.learning import (
     ChangedRequests,
-    KeptOnRecord,
     Replay,
     ReplayResult,
     gradable_exchanges,
@@ -118,10 +117,10 @@ def replay_report(sides: tuple[ReplayResult, ...], cause: Attribution | None) ->
     if cause is not None:
         question, model = sides
         replays = {"question": question.summary(), "model": model.summary()}
-        return {**cause.to_dict(), "replays": replays}
+        return {**asdict(cause), "replays": replays}
     (made,) = sides
     known, gate = paired_effect(made.differences)
-    return {**made.summary(), "effect": known.to_dict(), "gate": gate.to_dict()}
+    return {**made.summary(), "effect": asdict(known), "gate": asdict(gate)}
 
 
 class Replays:
@@ -215,13 +214,10 @@ class Replays:
         runtime = self._runtime
         installed = InstalledFiles(runtime.root.path)
         ask = ChangedRequests(runtime.ledger, installed, self._contract, files, model)
-        on = runtime.ledger, self.exchanges, runtime.prices.version
-        kept = (
-            KeptOnRecord(on[0], name, *on[1:])
-            if name
-            else KeptOnRecord.of_file(self._file(files, model), *on)
-        )
-        return Replay(runtime.gateway, runtime.ledger, ask, self._grade, kept)
+        return Replay(
+            runtime.gateway, runtime.ledger, ask, self._grade, name or self._file(files, model),
+            self.exchanges, runtime.prices.version,
+        )  # fmt: skip
 
     def _file(self, files: Mapping[str, bytes], model: tuple[str, str] | None) -> Path:
         what = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from remit.gateway.auth import Identity
@@ -21,6 +21,7 @@ from remit.learning.judges import Judge
 from remit.learning.proposals import Change, Learner, Proposal
 from remit.learning.routes import (
     CALIBRATOR,
+    ROUTE_SETTINGS,
     Calibration,
     PowerPlan,
     RouteFit,
@@ -287,8 +288,8 @@ def figures_of(found: RouteFit) -> dict[str, Any]:
         "best_single": found.best_single,
         "held_out": found.held_out,
         "saves_against": found.saves_against,
-        "saved_usd": found.saved.to_dict(),
-        "reward": found.reward.to_dict(),
+        "saved_usd": asdict(found.saved),
+        "reward": asdict(found.reward),
         "usd_per_call": found.usd_per_call,
         "price_weight": found.price_weight,
         "shares": dict(found.shares),
@@ -313,7 +314,7 @@ def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) ->
     """
     learner = Learner(runtime.root, runtime.ledger, runtime.loaded, Identity(by, "operator"))
     return learner.propose(
-        Change("head", settings=found.settings, files=found.files),
+        Change("head", settings=ROUTE_SETTINGS, files=found.files),
         evidence=found.evidence, predicted=found.saved, reason=reason, holds=found.holds,
         gate=found.gate, replay=figures_of(found) | {"price_version": runtime.prices.version},
     )  # fmt: skip

@@ -15,7 +15,7 @@ from remit import Runtime
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.learning import give_feedback, read_samples
-from remit.learning.judges import calibrate_judge, labels_needed
+from remit.learning.judges.calibration import calibrate_judge
 from tests.support.commands import remit_json, run_remit
 from tests.support.scripted import Scripted, scripted
 
@@ -170,20 +170,24 @@ def drawn(labels: int, total: int) -> tuple[list[float], list[float], list[float
     return people[:labels], judge[:labels], judge[labels:]
 
 
+def labels_needed(labels: int, total: int, width: float) -> int:
+    return calibrate_judge(*drawn(labels, total), [10] * labels, width=width).labels_needed
+
+
 def test_as_many_labels_as_are_said_make_the_interval_so_wide() -> None:
     width = 0.05
-    more = labels_needed(*drawn(40, 4_000), width)
-    grades, judged, only = drawn(40 + more, 4_000)
-    mean = calibrate_judge(grades, judged, only, [10] * len(grades)).mean
+    more = labels_needed(40, 4_000, width)
+    mean = calibrate_judge(*drawn(40 + more, 4_000), [10] * (40 + more)).mean
     assert mean is not None
     assert mean.high - mean.low == pytest.approx(width, rel=0.2)
-    assert labels_needed(*drawn(40 + 2 * more, 4_000), width) == 0
+    assert labels_needed(40 + 2 * more, 4_000, width) == 0
 
 
 def test_few_labels_ask_for_as_many_as_any_grades_may_need() -> None:
-    assert labels_needed([], [], [0.5] * 9, 0.1) == 385  # (1.96 / 0.1)² rounded up
+    few = calibrate_judge([], [], [0.5] * 9, [], width=0.1)
+    assert few.labels_needed == 385  # (1.96 / 0.1)² rounded up
     with pytest.raises(InvalidInputError, match="above 0"):
-        labels_needed([], [], [0.5], 0)
+        calibrate_judge([], [], [0.5], [], width=0)
 
 
 def test_what_cannot_be_computed_is_none() -> None:

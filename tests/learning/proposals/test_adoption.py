@@ -13,11 +13,11 @@ from remit.gateway.auth import Identity
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import load_settings
-from remit.learning import Estimate, SignalPolicy, read_samples
+from remit.learning import Estimate, read_samples
 from remit.learning.meta import EffectReader, read_questions
-from remit.learning.proposals import Change, ProposalError, additions_of
+from remit.learning.proposals import Change, ProposalError
+from remit.learning.proposals.change import additions_of
 from remit.learning.routes import graded_prompts
-from remit.learning.signals import read_signals
 from remit.ledger import LedgerError, entry_id
 from remit.packages import PackageError, policy_epoch
 from remit.packages.gates import check_gates
@@ -122,32 +122,27 @@ def test_roles_and_reasons(world: World) -> None:
     assert policy_epoch(world.runtime.ledger) == 0
 
 
-def test_a_learner_writes_nothing_but_signals_and_proposals(world: World) -> None:
+def test_a_learner_writes_nothing_but_proposals(world: World) -> None:
     learner, ledger = world.learner(), world.runtime.ledger
     before = ledger.count()
     samples = list(read_samples(learner))
     assert [one.exchange_id for one in samples] == world.exchanges
-    assert read_questions(learner, learner.contracts)
+    assert read_questions(learner, learner.contracts, samples)
     assert EffectReader(learner, learner.proposals).effects(samples) == []
     assert graded_prompts(learner) == []
     for statement in ("DELETE FROM erasures", "PRAGMA query_only=OFF", "VACUUM INTO 'x'"):
         with pytest.raises(LedgerError):
             learner.select(statement)
     assert ledger.count() == before
-    worse = [dataclasses.replace(one, failed=number >= 200) for number, one in
-             enumerate(samples[:1] * 500)]  # fmt: skip
-    policy = SignalPolicy.installed(learner.installed)
-    observed = learner.observe(read_signals(worse, policy), window="first 200")
-    assert observed
     learner.propose(
         BUDGET, evidence=world.exchanges, predicted=gain(), replay={}, reason="Shorter."
     )
     written = ledger.query(after=entry_id(before - 1))
-    assert {one.event_type for one in written} == {"SIGNAL_OBSERVED", "SIGNAL_PROPOSED"}
+    assert {one.event_type for one in written} == {"SIGNAL_PROPOSED"}
     public = {name for name in dir(learner) if not name.startswith("_")}
     assert public == {
-        "contracts", "identity", "installed", "loaded", "observe", "propose",
-        "propose_rollback", "proposals", "query", "read", "read_many", "select",
+        "contracts", "identity", "installed", "loaded", "propose", "propose_rollback",
+        "proposals", "query", "read", "read_many", "select",
     }  # fmt: skip
 
 

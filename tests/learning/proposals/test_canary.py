@@ -17,17 +17,25 @@ import pytest
 
 from remit import Runtime
 from remit.gateway.auth import Identity
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.learning import Sample, give_feedback
-from remit.learning.proposals import Change, Comparison, Learner, Proposals, canary_of
-from remit.learning.routes import RouteFit, fit_route, graded_prompts
+from remit.learning import give_feedback
+from remit.learning.evidence.samples import Sample
+from remit.learning.proposals import Change, Learner, Proposals, canary_of
+from remit.learning.proposals.canary_comparison import Comparison
+from remit.learning.routes import ROUTE_SETTINGS, RouteFit, fit_route, graded_prompts
 from remit.ledger import LedgerEntry
 from remit.packages import Registry
-from remit.routing import CanaryTerms, explain, find_decision, new_request, replay
+from remit.routing import CanaryTerms, canary_in_force, explain, find_decision, new_request, replay
 from remit.runtime.installation import forget_erased, settle_canary
+from remit.server.console import sign_in
+from remit.server.console.pages import Asked
+from remit.server.console.proposals import change as sent_to
+from remit.server.refusals import HttpError
 from tests.learning.proposals.conftest import gain, two_models
 from tests.learning.proposals.test_route import verified
+from tests.server.console.conftest import opened as console
 from tests.server.running import serving
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
@@ -73,7 +81,7 @@ def place(provider: Scripted, tmp_path: Path) -> Path:
             runtime.root, runtime.ledger, runtime.loaded, Identity("otto", "operator")
         )
         learner.propose(
-            Change("head", settings=fit.settings, files=fit.files),
+            Change("head", settings=ROUTE_SETTINGS, files=fit.files),
             holds=fit.holds, evidence=fit.evidence, predicted=gain(), replay={}, reason="Less.",
         )  # fmt: skip
     return place
@@ -354,6 +362,39 @@ def test_the_page_of_a_proposal_shows_its_canary(place: Path, provider: Scripted
         assert status == 200
         assert b"In force: 50 % of the calls" in page
         assert b"More graded calls decide the comparison." in page
+
+
+def test_a_form_starts_a_canary_and_never_adopts(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A form without a share would change all calls, so it is refused."""
+    admin = replace(sign_in.DEVELOPER, role="admin")
+    monkeypatch.setattr(sign_in, "DEVELOPER", admin)
+    with console(place) as opened_console:
+        proposal = Proposals(Root(place), opened_console.ledger).get("last").proposal_id
+        page = f"/console/proposals/{proposal}"
+        assert f'action="{page}/canary"' in opened_console.get(page).text
+        sources = opened_console.console._sources
+
+        def send(role: str = "admin", **fields: str) -> int:
+            identity = Identity("otto", role)
+            form = {"operation": "learn adopt", "reason": "A try.", **fields}
+            return sent_to(sources, Asked(page, f"{proposal}/canary", identity, form=form)).status
+
+        for fields in ({}, {"share": "0", "usd": "1"}, {"share": "0.5"}, {"share": "x"},
+                       {"share": "0.5", "usd": "1", "reason": ""}):  # fmt: skip
+            with pytest.raises(InvalidInputError):
+                send(**fields)
+        with pytest.raises(HttpError):
+            send("operator", share="0.5", usd="1")
+        entries = [one.event_type for one in opened_console.ledger.query(with_content=False)]
+        assert not {"SIGNAL_CANARY", "SIGNAL_ADOPTED"} & set(entries)
+        assert send(share="0.5", usd="1", task="code") == 303
+        terms = canary_in_force(opened_console.ledger)
+        assert terms is not None
+        assert (terms.share, terms.usd, terms.task, terms.by) == (0.5, 1.0, "code", "otto")
+        assert "In force: 50 % of the calls, task code" in opened_console.get(page).text
+        assert f'action="{page}/canary"' not in opened_console.get(page).text
 
 
 # -- The comparison alone, simulated with a fixed seed ---------------------------------------------

@@ -15,7 +15,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.learning import read_samples
-from remit.learning.proposals import KINDS, Change, Proposals, case_of
+from remit.learning.proposals import Change, Proposals, case_of
+from remit.learning.proposals.change import KINDS
 from remit.learning.routes import GradedPrompt, abilities_case
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import Candidate, Weights
@@ -87,6 +88,24 @@ def test_a_model_that_fails_is_set_aside_by_the_record(root: Path) -> None:
     adopted = run_remit("learn", "adopt", "last", "--reason", "It fails.", "--root", root)
     assert adopted.returncode == 0, adopted.stderr
     assert load_settings(Root(root).config).settings.routing.set_aside == ["weak"]
+
+
+def test_a_model_with_the_harder_tasks_is_not_set_aside(root: Path) -> None:
+    """Simpson's paradox: `weak` is as good at each task, but is asked most of the hard ones."""
+    asked = {"Write a Python function.": 0.5, "Translate this into German.": 0.05}
+    with Runtime.open(root) as runtime:
+        for model, counts in (("weak-1", (400, 100)), ("strong", (100, 400))):
+            for (prompt, failing), count in zip(asked.items(), counts, strict=True):
+                record(runtime.ledger, model, failing, count, prompt=prompt)
+    done = run_remit("learn", "set-aside", "weak", "--reason", "It fails.", "--root", root)
+    assert (done.returncode, "may be zero" in done.stderr) == (1, True), done.stderr
+    with Runtime.open(root) as runtime:
+        change = Change("set_aside", settings={"routing": {"set_aside": ["weak"]}})
+        mixed = case_of(change, read_samples(runtime.ledger), {"weak": "weak-1"})
+        assert mixed["predicted"].low > 0.1, "without tasks the mix alone condemns it"
+        of_tasks = read_samples(runtime.ledger, with_tasks=True)
+        found = case_of(change, of_tasks, {"weak": "weak-1"})["predicted"]
+        assert found.low < 0 < found.high < 0.3
 
 
 def test_calls_beyond_a_limit_that_fail_speak_for_the_limit(root: Path) -> None:

@@ -13,7 +13,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.learning import give_feedback
 from remit.learning.proposals import Change, Proposals
-from remit.learning.routes import GradedPrompt, fit_head, fit_route, graded_prompts
+from remit.learning.routes import ROUTE_SETTINGS, GradedPrompt, fit_head, fit_route, graded_prompts
 from remit.learning.routes.route_fit import HEAD_FILE, RouteFit
 from remit.ledger import Erased, LedgerClient, LedgerEntry
 from remit.packages import Registry, archive_path, policy_epoch
@@ -62,7 +62,7 @@ def _adopted(world: World) -> tuple[str, RouteFit]:
     fit = fit_route(_prompts(world.runtime), 0.01)
     assert isinstance(fit, RouteFit), fit
     made = world.propose(
-        Change("head", settings=fit.settings, files=fit.files),
+        Change("head", settings=ROUTE_SETTINGS, files=fit.files),
         holds=fit.holds, evidence=fit.evidence, predicted=gain(), replay={"held_out": 1},
     )  # fmt: skip
     models = ["mock/mock-model-1", "mock/mock-model-2"]

@@ -11,7 +11,8 @@ import pytest
 from remit.gateway import PromptRequest
 from remit.kernel.budget_values import LEARNING
 from remit.kernel.errors import InvalidInputError
-from remit.learning import KeptOnRecord, Replay, is_held_out
+from remit.learning import Replay
+from remit.learning.exchanges import is_held_out
 from remit.ledger import LedgerEntry
 from tests.learning.proposals.conftest import World
 
@@ -40,8 +41,8 @@ def replay(
     ask: Callable[[LedgerEntry], PromptRequest] = request_of,
 ) -> Replay:
     ledger = world.runtime.ledger
-    kept = KeptOnRecord.of_file(file, ledger, exchanges, world.runtime.prices.version)
-    return Replay(world.runtime.gateway, ledger, ask, graded, kept)
+    prices = world.runtime.prices.version
+    return Replay(world.runtime.gateway, ledger, ask, graded, file, exchanges, prices)
 
 
 class Priced:

@@ -14,7 +14,7 @@ from remit import Runtime
 from remit.gateway.auth import Identity
 from remit.kernel.settings import load_settings
 from remit.learning.proposals import Change, Learner, Proposals
-from remit.learning.routes import RouteFit, fit_route, graded_prompts
+from remit.learning.routes import ROUTE_SETTINGS, RouteFit, fit_route, graded_prompts
 from remit.learning.routes.route_fit import HEAD_FILE
 from remit.packages import Registry
 from remit.routing import new_request
@@ -79,7 +79,7 @@ def proposed(place: Path) -> tuple[str, RouteFit]:
             runtime.root, runtime.ledger, runtime.loaded, Identity("otto", "operator")
         )
         proposal = learner.propose(
-            Change("head", settings=fit.settings, files=fit.files),
+            Change("head", settings=ROUTE_SETTINGS, files=fit.files),
             holds=fit.holds, evidence=fit.evidence, predicted=gain(), replay={}, reason="Less.",
         )  # fmt: skip
     return proposal.proposal_id, fit

@@ -40,45 +40,8 @@ _NEXT_STEP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The target of feedback.
-
-    Attributes:
-        entry: the `EXCHANGE`, `WO_PLANNED`, `TURN_RECORDED` or the decision's `THOUGHT_RECORD`.
-    """
-
-    entry: LedgerEntry
-    kind: TargetType
-
-    @property
-    def session_id(self) -> str:
-        """The session of the target; may be empty."""
-        found = self.entry.metadata.get("session_id") or _provenance(self.entry).get("session_id")
-        return str(found or "")
-
-    @property
-    def subject_id(self) -> str | None:
-        """The person whom the content concerns; ``None`` if there is none."""
-        found = self.entry.metadata.get("subject_id")
-        return found if isinstance(found, str) and found else None
-
-    def is_of(self, tx: Transaction, identity: Identity) -> bool:
-        """Return True if a caller may give feedback on the target.
-
-        A session's key may do so in that session, an agent's key on its own exchanges, and any
-        other role everywhere.
-        """
-        if identity.session_id and identity.session_id != self.session_id:
-            return False
-        if identity.role != "agent":
-            return True
-        rows = tx.execute(
-            "SELECT owner FROM session_owners WHERE session_id = ?", (self.session_id,)
-        )
-        if rows:
-            return str(rows[0][0]) == owner_of(identity)
-        return bool(identity.key_id) and self.entry.metadata.get("key_id") == identity.key_id
+Target = tuple[LedgerEntry, TargetType]
+"""An `EXCHANGE`, `WO_PLANNED`, `TURN_RECORDED` or a decision's `THOUGHT_RECORD`, and its kind."""
 
 
 def find_target(ledger: LedgerReader, name: str) -> Target:
@@ -98,6 +61,22 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
     return found
 
 
+def _may_rate(tx: Transaction, identity: Identity, entry: LedgerEntry, session_id: str) -> bool:
+    """Return True if a caller may give feedback on a target.
+
+    A session's key may do so in that session, an agent's key on its own exchanges, and any other
+    role everywhere.
+    """
+    if identity.session_id and identity.session_id != session_id:
+        return False
+    if identity.role != "agent":
+        return True
+    rows = tx.execute("SELECT owner FROM session_owners WHERE session_id = ?", (session_id,))
+    if rows:
+        return str(rows[0][0]) == owner_of(identity)
+    return bool(identity.key_id) and entry.metadata.get("key_id") == identity.key_id
+
+
 def not_found(name: str) -> EntryNotFoundError:
     """Return the error for a missing target, or equally for a target of another caller."""
     return EntryNotFoundError(
@@ -111,7 +90,7 @@ def _found(ledger: LedgerReader, name: str) -> Target | None:
         if name.startswith("LED-"):
             return _of_entry(ledger, ledger.read(name))
         if name.startswith("DEC-"):
-            return Target(find_decision(ledger, name), "decision")
+            return find_decision(ledger, name), "decision"
     except NotFoundError:
         return None
     if "\x00" in name or not name.isprintable():
@@ -121,21 +100,21 @@ def _found(ledger: LedgerReader, name: str) -> Target | None:
     session, slash, number = name.partition("/")
     if not slash:
         turns = ledger.query(session_id=session, event_type="TURN_RECORDED", order="desc", limit=1)
-        return next((Target(entry, "turn") for entry in turns), None)
+        return next(((entry, "turn") for entry in turns), None)
     for entry in ledger.query(session_id=session, event_type="TURN_RECORDED", with_content=False):
         if str(entry.metadata.get("turn_number")) == number:
-            return Target(ledger.read(entry.id), "turn")
+            return ledger.read(entry.id), "turn"
     return None
 
 
 def _of_entry(ledger: LedgerReader, entry: LedgerEntry) -> Target | None:
     event, metadata = entry.event_type, entry.metadata
     if event == "EXCHANGE":
-        return Target(entry, "exchange")
+        return entry, "exchange"
     if event == "TURN_RECORDED":
-        return Target(entry, "turn")
+        return entry, "turn"
     if event == "THOUGHT_RECORD" and "decision_id" in metadata:
-        return Target(entry, "decision")
+        return entry, "decision"
     if event == "LLM_CALL":
         return _found(ledger, str(metadata["exchange_entry_id"]))
     if event in _ORDER_EVENTS:
@@ -147,18 +126,13 @@ def _of_entry(ledger: LedgerReader, entry: LedgerEntry) -> Target | None:
         )  # fmt: skip
         for exchange in exchanges:
             if exchange.metadata["dispatch_entry_id"] == entry.id:
-                return Target(ledger.read(exchange.id), "exchange")
+                return ledger.read(exchange.id), "exchange"
     return None
 
 
 def _order(ledger: LedgerReader, wo_id: str) -> Target | None:
     planned = ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", limit=1)
-    return next((Target(entry, "work_order") for entry in planned), None)
-
-
-def _provenance(entry: LedgerEntry) -> dict[str, object]:
-    found = entry.metadata.get("provenance")
-    return found if isinstance(found, dict) else {}
+    return next(((entry, "work_order") for entry in planned), None)
 
 
 Source = Literal["person", "program", "judge", "reference", "schema", "test"]
@@ -241,23 +215,27 @@ def give_feedback(
             the party gave feedback on the target 100 times already.
     """
     entry = _entry(score, label, reason, source, by, identity, idempotency_key)
-    found = find_target(ledger, target)
-    entry.submission_id = entry.metadata["target_entry_id"] = found.entry.id
-    entry.metadata |= {"target_type": found.kind, "session_id": found.session_id}
-    shown = [orjson.loads(ledger.read_record(found.entry.id))["metadata"]]
+    rated, kind = find_target(ledger, target)
+    provenance = rated.metadata.get("provenance")
+    place = provenance if isinstance(provenance, dict) else {}
+    session_id = str(rated.metadata.get("session_id") or place.get("session_id") or "")
+    entry.submission_id = entry.metadata["target_entry_id"] = rated.id
+    entry.metadata |= {"target_type": kind, "session_id": session_id}
+    shown = [orjson.loads(ledger.read_record(rated.id))["metadata"]]
+    person = subject_id or rated.metadata.get("subject_id")
 
     def write(tx: Transaction) -> tuple[str, bool]:
-        if identity is not None and not found.is_of(tx, identity):
+        if identity is not None and not _may_rate(tx, identity, rated, session_id):
             raise not_found(target)
         if erased_of(tx.execute, shown):
             raise ConflictError(
-                f"The content of {found.entry.id} was erased, so it cannot be rated.",
+                f"The content of {rated.id} was erased, so it cannot be rated.",
                 next_step="Rate another exchange.",
             )
         metadata = entry.metadata
         me = rater_of(metadata)
         said_before = 0
-        for (stored,) in tx.execute(_ON, (found.entry.id,)):
+        for (stored,) in tx.execute(_ON, (rated.id,)):
             earlier = orjson.loads(stored)
             said = earlier["metadata"]
             if rater_of(said) != me:
@@ -274,11 +252,12 @@ def give_feedback(
                 metadata["replaces"] = str(earlier["id"])
         if said_before >= _MAX_WORDS:
             raise ConflictError(
-                f"{by} already gave feedback {said_before} times on {found.entry.id}, which is "
+                f"{by} already gave feedback {said_before} times on {rated.id}, which is "
                 "the limit.",
                 next_step="The latest feedback counts.",
             )
-        return tx.append(ledger.prepare(entry, subject_id=subject_id or found.subject_id)), False
+        subject = person if isinstance(person, str) and person else None
+        return tx.append(ledger.prepare(entry, subject_id=subject)), False
 
     entry_id, again = ledger.transact(write)
     return _feedback(ledger.read(entry_id), again=again)
@@ -299,7 +278,7 @@ def feedback_on(
     """
     where: dict[str, Any] = {"event_type": "FEEDBACK", "after": after}
     if target is not None:
-        where["submission_id"] = find_target(ledger, target).entry.id
+        where["submission_id"] = find_target(ledger, target)[0].id
     return (_feedback(entry) for entry in ledger.query(**where))
 
 

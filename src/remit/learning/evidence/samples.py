@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +28,6 @@ class Sample:
         decision_id: id of the router's decision (`DEC-…`), if one chose the model.
         turn_id: id of the `TURN_RECORDED` entry, if the exchange was part of a turn.
         framework_id: the framework of the agent's package.
-        package_id: the package that installed the contract at that time; empty without one.
         route: the named route, if one chose the model.
         task: the task that the router reads in the prompt, if tasks were asked for.
         epoch: the policy epoch in force; 0 before the first adoption.
@@ -59,15 +57,12 @@ class Sample:
     turn_id: str = ""
     agent_id: str = ""
     framework_id: str = ""
-    package_id: str = ""
     contract_id: str = ""
     contract_version: str = ""
     prompt_pack_id: str = ""
     model_id: str = ""
-    provider_id: str = ""
     route: str = ""
     task: str = ""
-    key_id: str = ""
     epoch: int = 0
     canary: str = ""
     arm: str = ""
@@ -82,7 +77,6 @@ class Sample:
     repaired: bool = False
     corrected: bool = False
     cancelled: bool = False
-    tool_errors: int = 0
     failed_tools: tuple[str, ...] = ()
     reward: float | None = None
     raters: tuple[str, ...] = ()
@@ -93,15 +87,13 @@ class Sample:
 
 _PAGE = 1_000  # Exchanges of a page are joined in a few statements.
 _NANO = 1_000_000_000
-_CONTRACTS = "HO1/contracts/"
 # These answers are complete, so another call in the same order asks for the answer again.
 _FINAL_REASONS = frozenset({"stop", "end_turn", "stop_sequence"})
+# Metadata of an EXCHANGE that a sample has under the same name.
 _TEXTS = (
     "session_id", "work_order_id", "agent_id", "framework_id", "contract_id", "contract_version",
-    "model_id", "provider_id", "key_id",
+    "model_id",
 )  # fmt: skip
-"""Metadata of an ``EXCHANGE`` that a sample has under the same name."""
-
 _OF_ORDERS = ("EXCHANGE", "WO_PLANNED", "WO_QUALITY_GATE", "TOOL_CALL")
 _OF_SESSIONS = ("TURN_RECORDED", "DEGRADATION")
 
@@ -117,9 +109,8 @@ class _Row(NamedTuple):
 
 
 def read_samples(
-    ledger: LedgerReader, *, since: str | datetime | None = None,
-    until: str | datetime | None = None, after: str | None = None, model_id: str | None = None,
-    contract_id: str | None = None, with_tasks: bool = False,
+    ledger: LedgerReader, *, after: str | None = None, contract_id: str | None = None,
+    with_tasks: bool = False,
 ) -> Iterator[Sample]:  # fmt: skip
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
@@ -129,40 +120,27 @@ def read_samples(
     exchanges read, at most 1,000 later.
 
     Args:
-        since: start, inclusive.
-        until: end, exclusive.
         after: id of an entry; only later exchanges are read.
         with_tasks: True to read the prompts, for the task of each.
-
-    Raises:
-        InvalidInputError: ``since`` or ``until`` is not a time.
     """
-    packages = _contract_packages(ledger)
     entries = ledger.query(
-        event_type="EXCHANGE", since=since, until=until, after=after, model_id=model_id,
-        contract_id=contract_id, with_content=False,
-    )  # fmt: skip
-    pages = _pages(
+        event_type="EXCHANGE", after=after, contract_id=contract_id, with_content=False
+    )
+    rows = (
         _Row(parse_entry_id(one.id) or 0, "EXCHANGE", one.metadata, one.timestamp,
              next(iter(one.prompts_used), ""))
         for one in entries
         if is_evidence(one.metadata)
     )  # fmt: skip
-    page = next(pages, None)
-    while page is not None:
-        following = next(pages, None)
-        retried = {str(row.metadata.get("retry_of")) for row in (*page, *(following or ()))}
+    page = list(islice(rows, _PAGE))
+    while page:
+        following = list(islice(rows, _PAGE))
+        retried = {str(row.metadata.get("retry_of")) for row in (*page, *following)}
         joined = _join(ledger, page)
         tasks = _tasks(ledger, page) if with_tasks else {}
         for row in page:
-            task = tasks.get(row.seq, "")
-            yield _sample(row, joined, _package_of(row, packages), retried, task)
+            yield _sample(row, joined, retried, tasks.get(row.seq, ""))
         page = following
-
-
-def _pages(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
-    while page := list(islice(rows, _PAGE)):
-        yield page
 
 
 @dataclass(slots=True)
@@ -313,9 +291,7 @@ def _tasks(ledger: LedgerReader, page: Sequence[_Row]) -> dict[int, str]:
     return found
 
 
-def _sample(
-    row: _Row, joined: _Joined, package_id: str, retried: set[str], task: str
-) -> Sample:  # fmt: skip
+def _sample(row: _Row, joined: _Joined, retried: set[str], task: str) -> Sample:
     data = row.metadata
     turn = joined.turn_of(row)
     turn_id = "" if turn is None else entry_id(turn)
@@ -328,7 +304,7 @@ def _sample(
     canary = data.get("canary") or {"proposal_id": "", "arm": "", "differs": True, "share": 1}
     return Sample(
         exchange_id=entry_id(row.seq), decision_id=decision_id, turn_id=turn_id,
-        package_id=package_id, prompt_pack_id=row.prompt_pack_id, task=task,
+        prompt_pack_id=row.prompt_pack_id, task=task,
         route=_text(data, "requested_model_id") if decision_id else "",
         epoch=int(data.get("policy_epoch", 0)), canary=canary["proposal_id"],
         arm=(canary["arm"] if canary["share"] else "shadow") if canary["differs"] else "same",
@@ -339,7 +315,7 @@ def _sample(
         retried=entry_id(row.seq) in retried, rejected=joined.rejected(row),
         repaired=joined.asked_again(row), corrected=turn_id in joined.corrected,
         cancelled=data.get("error_code") == "CANCELLED", tools=_tools(calls),
-        tool_errors=len(tool_failures), failed_tools=_tools(tool_failures), reward=reward,
+        failed_tools=_tools(tool_failures), reward=reward,
         raters=raters, judged=judged, tainted=_taint(row, joined), at=row.timestamp,
         **{name: _text(data, name) for name in _TEXTS},
     )  # fmt: skip
@@ -359,26 +335,6 @@ def _taint(row: _Row, joined: _Joined) -> Taint:
     if joined.is_degraded(row):
         return "degradation"
     return "fallback" if data.get("fallback_from") else ""
-
-
-def _contract_packages(ledger: LedgerReader) -> dict[str, list[tuple[int, str]]]:
-    """Return the packages that installed each contract, with the entries' sequence numbers."""
-    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for entry in ledger.query(event_type="INSTALLED"):
-        for asset in orjson.loads(entry.metadata["manifest"])["assets"]:
-            path = str(asset["path"])
-            if path.startswith(_CONTRACTS):
-                contract = path.removeprefix(_CONTRACTS).removesuffix(".json")
-                change = (parse_entry_id(entry.id) or 0, str(entry.metadata["package_id"]))
-                found[contract].append(change)
-    return found
-
-
-def _package_of(row: _Row, packages: Mapping[str, list[tuple[int, str]]]) -> str:
-    """Return the package of an exchange's contract; empty if no package installed it."""
-    changes = packages.get(_text(row.metadata, "contract_id"), [])
-    place = bisect_right(changes, (row.seq, "")) - 1
-    return changes[place][1] if place >= 0 else ""
 
 
 def _rows(

@@ -1,17 +1,6 @@
 """Judges: models that grade recorded answers, and how far their grades agree with people's."""
 
-from remit.learning.judges.calibration import (
-    JudgeCalibration,
-    JudgeReport,
-    calibrate_judge,
-    calibrated_judges,
-    is_uncalibrated,
-    labels_needed,
-    read_judges,
-)
-from remit.learning.judges.judge import Judge, Judged
+from remit.learning.judges.calibration import JudgeReport, is_uncalibrated, read_judges
+from remit.learning.judges.judge import Judge
 
-__all__ = [
-    "Judge", "JudgeCalibration", "JudgeReport", "Judged", "calibrate_judge", "calibrated_judges",
-    "is_uncalibrated", "labels_needed", "read_judges",
-]  # fmt: skip
+__all__ = ["Judge", "JudgeReport", "is_uncalibrated", "read_judges"]

@@ -9,16 +9,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from statistics import (
-    NormalDist,
-    StatisticsError,
-    correlation,
-    fmean,
-    linear_regression,
-    variance,
-)
+from statistics import NormalDist, StatisticsError, correlation, fmean, linear_regression, variance
 from typing import Any
 
 from remit.kernel.canonical import sha256_hex
@@ -35,10 +28,11 @@ _CHARACTERS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeCalibration:
-    """The agreement of a judge's grades with people's.
+class JudgeReport:
+    """The agreement of a judge's grades with people's, on answers under one contract.
 
     Attributes:
+        judge: the judge's name in its feedback.
         judged: number of answers that the judge graded.
         labelled: number of these that people graded too.
         judge_mean: mean of the judge's grades.
@@ -49,38 +43,53 @@ class JudgeCalibration:
         length_slope: increase of judge minus person per 1,000 characters of the answer; None below
             three labels, or if all answers are equally long.
         length_correlation: correlation of judge minus person with the answer's length, -1 to 1.
+        width: wanted width of the interval of ``mean``.
+        labels_needed: estimated number of further labels that give this width.
+        label_next: exchanges for people to grade, drawn by the hash of their ids. Exchanges that
+            people choose are not a random sample, so the interval would not be valid.
     """
 
+    judge: str = ""
+    contract_id: str = ""
     judged: int
     labelled: int
     judge_mean: float
-    mean: Estimate | None = None
-    agreement: float | None = None
-    kappa: float | None = None
-    bias: float | None = None
-    length_slope: Estimate | None = None
-    length_correlation: float | None = None
+    mean: Estimate | None
+    agreement: float | None
+    kappa: float | None
+    bias: float | None
+    length_slope: Estimate | None
+    length_correlation: float | None
+    width: float
+    labels_needed: int
+    label_next: tuple[str, ...] = ()
 
     @property
     def calibrated(self) -> bool:
         """True if people graded at least :data:`MIN_LABELS` of the judged answers."""
         return self.labelled >= MIN_LABELS
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and ``calibrated``, for JSON."""
+        return {**asdict(self), "calibrated": self.calibrated}
+
 
 def calibrate_judge(
     grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float],
-    lengths: Sequence[int],
-) -> JudgeCalibration:  # fmt: skip
-    """Return the agreement of a judge's grades with people's.
+    lengths: Sequence[int], *, width: float = 0.1,
+) -> JudgeReport:  # fmt: skip
+    """Return the agreement of a judge's grades with people's, without names and ``label_next``.
 
     Args:
         grades: people's grades, 0 to 1.
         judged: the judge's grades of the same answers, in the same order.
         judged_only: the judge's grades of answers without a person's grade.
         lengths: characters of the answers graded by people, in the same order.
+        width: wanted width of the interval of the mean, for the number of missing labels.
 
     Raises:
-        InvalidInputError: the lengths of the first two and the last differ, or there is no grade.
+        InvalidInputError: the lengths of the first two and ``lengths`` differ, there is no grade,
+            or the width is not above 0.
     """
     if not len(grades) == len(judged) == len(lengths) or not (judged or judged_only):
         raise InvalidInputError(
@@ -91,47 +100,38 @@ def calibrate_judge(
     good = [y >= _SIDE for y in grades]
     said = [f >= _SIDE for f in judged]
     same = [a == b for a, b in zip(good, said, strict=True)]
-    return JudgeCalibration(
+    return JudgeReport(
         judged=len(judged) + len(judged_only), labelled=len(grades),
         judge_mean=fmean([*judged, *judged_only]),
         mean=prediction_powered(grades, judged, judged_only) if len(grades) > 1 else None,
         agreement=fmean(same) if same else None, kappa=_kappa(good, said),
         bias=fmean(differences) if differences else None, length_slope=slope,
-        length_correlation=correlation,
+        length_correlation=correlation, width=width,
+        labels_needed=_labels_needed(grades, judged, len(grades) + len(judged_only), width),
     )  # fmt: skip
 
 
-def labels_needed(
-    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float], width: float, *,
-    confidence: float = 0.95,
-) -> int:  # fmt: skip
+def _labels_needed(
+    grades: Sequence[float], judged: Sequence[float], total: int, width: float
+) -> int:
     """Return an estimate of the further labels that narrow the interval of the mean to ``width``.
 
     With T answers judged, of which n are labelled, variance s² of people's grades and correlation r
     with the judge's, the variance of the mean is about s² ((1 - r²) / n + r² / T). Below
     :data:`MIN_LABELS` labels, s² counts as 1/4, its maximum, and r as 0.
-
-    Args:
-        grades: people's grades, 0 to 1.
-        judged: the judge's grades of the same answers, in the same order.
-        judged_only: the judge's grades of answers without a person's grade.
-
-    Raises:
-        InvalidInputError: the width is not above 0.
     """
     if not width > 0:
         raise InvalidInputError("The width of an interval must be above 0.")
-    n, total = len(grades), len(grades) + len(judged_only)
-    wanted = (width / 2 / NormalDist().inv_cdf(0.5 + confidence / 2)) ** 2
+    wanted = (width / 2 / NormalDist().inv_cdf(0.975)) ** 2
     spread, shared = 0.25, 0.0
-    if n >= MIN_LABELS:
+    if len(grades) >= MIN_LABELS:
         spread = variance(grades)
         shared = max(0.0, _correlation(grades, judged) or 0.0) ** 2
-    left = wanted - spread * shared / total if total else wanted
+    left = wanted - spread * shared / total
     needed = spread * (1 - shared) / left if left > 0 else math.inf
     if needed > total:  # The judge's grades are too few to help.
         needed = spread / wanted
-    return max(0, math.ceil(needed) - n)
+    return max(0, math.ceil(needed) - len(grades))
 
 
 def _on_length(
@@ -172,31 +172,6 @@ def _kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:
 _NEXT = 10  # exchanges that are named for a person to grade
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeReport:
-    """A judge of a contract's answers.
-
-    Attributes:
-        judge: the judge's name in its feedback.
-        calibration: the agreement of its grades with people's.
-        labels_needed: number of further labels that give this width.
-        label_next: exchanges for people to grade, drawn by the hash of their ids. Exchanges that
-            people choose are not a random sample, so the interval would not be valid.
-    """
-
-    judge: str
-    contract_id: str
-    calibration: JudgeCalibration
-    width: float
-    labels_needed: int
-    label_next: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
-        own = asdict(self) | {"label_next": list(self.label_next)}
-        return {**own, **own.pop("calibration"), "calibrated": self.calibration.calibrated}
-
-
 def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport]:
     """Return a report on every judge that graded exchanges, sorted by judge and contract.
 
@@ -204,8 +179,7 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
     with erased content, or whose response is no text, are left out.
 
     Args:
-        width: wanted width of the interval of the calibrated mean, for the number of missing
-            labels.
+        width: wanted width of the interval of the calibrated mean.
 
     Raises:
         InvalidInputError: the width is not above 0.
@@ -236,23 +210,19 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
             alone = sorted(
                 (one for one in mine if one not in people), key=lambda one: sha256_hex(one.encode())
             )
-            given = (
-                [fmean(people[one].values()) for one in both],
-                [mine[one] for one in both],
-                [mine[one] for one in alone],
-            )
-            found.append(JudgeReport(
-                judge=judge, contract_id=contract_id, width=width,
-                calibration=calibrate_judge(*given, [lengths[one] for one in both]),
-                labels_needed=labels_needed(*given, width), label_next=tuple(alone[:_NEXT]),
-            ))  # fmt: skip
+            agreement = calibrate_judge(
+                [fmean(people[one].values()) for one in both], [mine[one] for one in both],
+                [mine[one] for one in alone], [lengths[one] for one in both], width=width,
+            )  # fmt: skip
+            named = tuple(alone[:_NEXT])
+            found.append(replace(agreement, judge=judge, contract_id=contract_id, label_next=named))
     return found
 
 
 def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
     """Return the judges, each with the id of a contract, that :data:`MIN_LABELS` labels confirm."""
     found = read_judges(ledger)
-    return {(one.judge, one.contract_id) for one in found if one.calibration.calibrated}
+    return {(one.judge, one.contract_id) for one in found if one.calibrated}
 
 
 def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:

@@ -17,13 +17,11 @@ from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, text_of
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.learning.evidence.feedback import feedback_on, give_feedback
-from remit.learning.exchanges import cost_of, terms_of
-from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
+from remit.learning.exchanges import cost_of, is_whole, terms_of
+from remit.ledger import LedgerClient, LedgerEntry, is_plain_text
 from remit.routing import JUDGE_CONTRACT, StagePrompts, new_request
 
 _AGENT = "judge"
-"""The agent id of a judge's calls."""
-
 _NANO = 1_000_000_000
 _MAX_REASON = 2_000  # characters
 
@@ -142,10 +140,7 @@ class Judge:
         prompt, answer = data.get("prompt"), data.get("response")
         if entry.event_type != "EXCHANGE" or not isinstance(answer, str) or not answer.strip():
             return None
-        parts = prompt if isinstance(prompt, list) else [prompt]
-        if any(part is None or isinstance(part, Erased) for part in parts):
-            return None
-        if data.get("outcome") != "success":
+        if data.get("outcome") != "success" or not is_whole(prompt):
             return None
         base = new_request(
             _AGENT, provider_id=self._of[0], model_id=self._of[1], **terms_of(self._ledger, entry),

@@ -7,18 +7,14 @@ from remit.learning.meta.effects import (
     EffectReader,
     Report,
     attribute,
-    calibrate,
     propose_rollbacks,
-    read_attributions,
     read_report,
     record_attribution,
     replay_both,
 )
 from remit.learning.meta.questions import Question, read_questions
-from remit.learning.meta.requirements import Requirement, schema_requirements, unstated
 
 __all__ = [
-    "Attribution", "Calibration", "Effect", "EffectReader", "Question", "Report", "Requirement",
-    "attribute", "calibrate", "propose_rollbacks", "read_attributions", "read_questions",
-    "read_report", "record_attribution", "replay_both", "schema_requirements", "unstated",
+    "Attribution", "Calibration", "Effect", "EffectReader", "Question", "Report", "attribute",
+    "propose_rollbacks", "read_questions", "read_report", "record_attribution", "replay_both",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from remit.contracts import ContractLoader
 from remit.learning.evidence.samples import Sample, read_samples
-from remit.learning.gradable import graded_by
+from remit.learning.grading import graded_by
 from remit.learning.held_out_replay import Replay, ReplayResult
 from remit.learning.judges import JudgeReport, read_judges
 from remit.learning.meta.questions import Question, read_questions
@@ -20,10 +20,10 @@ from remit.learning.proposals.proposal import State
 from remit.learning.signals import before_latest
 from remit.learning.statistics import ConfidenceSequence, Estimate, difference
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic
+from remit.packages import policy_epoch
 
 _MIN_SAMPLES = 30  # Both sides need as many samples for a conclusion.
-_EVIDENCE = 500
-"""Largest number of exchanges of a side that are named as evidence."""
+_EVIDENCE = 500  # Largest number of exchanges of a side that are named as evidence.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +95,6 @@ class Calibration:
     open: int
     share: Estimate | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
-        return asdict(self)
-
 
 class _Side:
     """Values of one epoch."""
@@ -164,7 +160,8 @@ class EffectReader:
             for proposal, side in () if left_out else self._sides.get(sample.epoch, ()):
                 if not _concerns(proposal, sample):
                     continue
-                metric, grader = self._metrics[proposal.proposal_id], self._grader_of(proposal)
+                metric = self._metrics[proposal.proposal_id]
+                grader = self._known.get(proposal.rolls_back, proposal).replay.get("grader")
                 value = _value(sample, metric)
                 if grader:
                     grade = graded_by(grader, self._ledger.read(sample.exchange_id))
@@ -172,10 +169,6 @@ class EffectReader:
                 if value is not None:
                     side.add(value, metric, sample.exchange_id)
             yield sample
-
-    def _grader_of(self, proposal: Proposal) -> Mapping[str, Any]:
-        of = self._known.get(proposal.rolls_back, proposal)
-        return of.replay.get("grader") or {}
 
     def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
         """Return the effects of all proposals ever adopted, by epoch; count further samples."""
@@ -207,8 +200,6 @@ def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
     which depends on the number of samples and not on their values.
 
     Args:
-        predicted: the proposal's estimate.
-        realised: the realised effect.
         error: standard error of the realised effect.
     """
     z = NormalDist().inv_cdf(0.5 + predicted.confidence / 2)
@@ -238,24 +229,16 @@ def _effect(proposal: Proposal, epoch: int, metric: str, before: _Side, after: _
             realised, regained = difference(after.reward, before.reward), _fall(before, after)
         else:
             realised, regained = _fall(before, after), _fall(after, before)
+    held = None
+    if predicted is not None and realised is not None:
+        held = agrees(predicted, realised.value, math.sqrt(before.error + after.error))
     return Effect(
-        proposal_id=proposal.proposal_id,
-        kind=proposal.kind,
-        target=proposal.target,
-        state=proposal.state,
-        metric=metric,
-        epoch=epoch,
-        predicted=predicted,
-        before=before.mean if before.count else None,
-        after=after.mean if after.count else None,
-        realised=realised,
-        held=None
-        if predicted is None or realised is None
-        else agrees(predicted, realised.value, math.sqrt(before.error + after.error)),
-        harmful=realised is not None and realised.high < 0,
-        regained=regained,
-        evidence=(*before.latest, *after.latest),
-    )
+        proposal_id=proposal.proposal_id, kind=proposal.kind, target=proposal.target,
+        state=proposal.state, metric=metric, epoch=epoch, predicted=predicted,
+        before=before.mean if before.count else None, after=after.mean if after.count else None,
+        realised=realised, held=held, harmful=realised is not None and realised.high < 0,
+        regained=regained, evidence=(*before.latest, *after.latest),
+    )  # fmt: skip
 
 
 def _fall(before: _Side, after: _Side) -> Estimate:
@@ -345,7 +328,7 @@ class Report:
             "policy_epoch": self.epoch, "proposals": self.states,
             "adopted": [one.to_dict() for one in self.proposals if one.state == "adopted"],
             "effects": [one.to_dict() for one in self.effects],
-            "calibration": self.calibration.to_dict(),
+            "calibration": asdict(self.calibration),
             "questions": [one.to_dict() for one in self.questions],
             "attributions": [dict(one) for one in self.attributions],
             "uncalibrated": [one.to_dict() for one in self.uncalibrated], "complete": self.complete,
@@ -353,12 +336,10 @@ class Report:
 
 
 def read_report(
-    ledger: LedgerReader, proposals: Proposals, contracts: ContractLoader, *,
+    ledger: LedgerClient, proposals: Proposals, contracts: ContractLoader, *,
     latest: int | None = None, folders: Sequence[ContractLoader] = (),
 ) -> Report:  # fmt: skip
     """Return the report on a root, for which the ledger is read once.
-
-    Writes nothing.
 
     Args:
         latest: largest number of exchanges, counted from the latest; ``None`` for all.
@@ -367,11 +348,12 @@ def read_report(
     after = None if latest is None else before_latest(ledger, latest)
     reader = EffectReader(ledger, proposals)
     samples = reader.watch(read_samples(ledger, after=after))
-    questions = read_questions(ledger, contracts, samples=samples, folders=folders)
+    questions = read_questions(ledger, contracts, samples, folders=folders)
     return Report(
-        epoch=proposals.epoch(), proposals=tuple(proposals.all()), effects=tuple(reader.effects()),
-        questions=tuple(questions), attributions=tuple(read_attributions(ledger)),
-        uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibration.calibrated),
+        epoch=policy_epoch(ledger), proposals=tuple(proposals.all()),
+        effects=tuple(reader.effects()), questions=tuple(questions),
+        attributions=tuple(read_attributions(ledger)),
+        uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibrated),
         complete=after is None,
     )  # fmt: skip
 
@@ -402,10 +384,6 @@ class Attribution:
     cause: str
     exchanges: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
-        return {**asdict(self), "exchanges": list(self.exchanges)}
-
 
 def replay_both(
     question: Replay, model: Replay, exchange_ids: Iterable[str], *, budget_nano: int,
@@ -420,7 +398,6 @@ def replay_both(
         question: the replay with the question changed and the model kept.
         model: the replay with the question kept and the model changed.
         budget_nano: limit of the cost of all runs of both, in nano-dollars.
-        progress: called with the number that both have asked and the number in all.
 
     Returns:
         The results of both, in the order of the arguments.
@@ -466,10 +443,9 @@ def record_attribution(
 
     Nothing is written without exchanges, or if the contract's latest attribution is equal.
     """
-    value = made.to_dict()
     known = {
-        "kind": _KIND, "contract_id": contract_id, "contract_version": version, **value,
-        "exchanges": len(made.exchanges), "evidence": value["exchanges"][-_NAMED:],
+        **asdict(made), "kind": _KIND, "contract_id": contract_id, "contract_version": version,
+        "exchanges": len(made.exchanges), "evidence": list(made.exchanges[-_NAMED:]),
     }  # fmt: skip
     if made.exchanges and known not in read_attributions(ledger):
         said = f"the failures of {contract_id} were attributed: {made.cause}"

@@ -14,11 +14,18 @@ from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.installed_files import InstalledFiles
-from remit.learning.exchanges import bound_of, cost_of, held_out_sides, is_whole, terms_of
-from remit.learning.gradable import Grade
-from remit.learning.held_out_replay import ChangedRequests, KeptOnRecord, Replay, ReplayResult
-from remit.learning.meta.requirements import Requirement, prompt_text
-from remit.learning.prompts.search import Found, PromptSearch, Purse, Quotes, rules_of
+from remit.learning.exchanges import (
+    bound_of,
+    cost_of,
+    held_out_sides,
+    is_whole,
+    is_whole_exchange,
+    terms_of,
+)
+from remit.learning.grading import Grade
+from remit.learning.held_out_replay import ChangedRequests, Replay, ReplayResult
+from remit.learning.meta.questions import Requirement, prompt_text
+from remit.learning.prompts.search import Found, PromptSearch, Purse, Quotes, SpentError, rules_of
 from remit.learning.proposals import Change, Learner, Proposal, ProposalError
 from remit.learning.proposals.change import pack_of
 from remit.learning.statistics import Estimate, paired_effect
@@ -69,8 +76,8 @@ class PromptLoop:
         """Search for additions to the prompt, on exchanges that are not held out.
 
         The first additions state what the schema and the findings require and the prompt omits;
-        the model that reflects sees the findings. The calls are
-        recorded as ``EXCHANGE`` entries, and their progress is stored in ``kept``.
+        the model that reflects sees the findings. The calls are recorded as ``EXCHANGE`` entries,
+        and their progress is stored in ``kept``.
 
         Args:
             exchange_ids: ids of exchanges, none of them held out (:func:`is_held_out`); every
@@ -111,7 +118,13 @@ class PromptLoop:
             }
             return self._reflected(reflect, exchange_id, shown, purse)
 
-        quotes = Quotes(self._said(exchange_ids), [text, *rules])
+        said = [
+            one
+            for entry in self._ledger.read_many(exchange_ids)
+            if is_whole_exchange(entry)  # Else erased meanwhile.
+            for one in (*_texts(entry.metadata["prompt"]), prompt_text(entry.metadata["response"]))
+        ]
+        quotes = Quotes(said, [text, *rules])
         replay = partial(self._replay, exchange_ids)
         found = PromptSearch(self._ledger, replay, self._grade, propose, quotes, purse)
         made = found.run(exchange_ids)
@@ -138,7 +151,6 @@ class PromptLoop:
         Args:
             exchange_ids: ids of exchanges; those that are not held out are skipped.
             budget_nano: limit of the cost over all runs, in nano-dollars.
-            progress: called with the number done and the number in all.
 
         Raises:
             ConflictError: the prices or the model that answers changed during the replay.
@@ -195,9 +207,10 @@ class PromptLoop:
         files = change.made(self._installed, self._contracts, 1)
         what: Mapping[str, Any] = {path: sha256_hex(data) for path, data in files.items()}
         file = self._kept / f"{part}-{sha256_hex(canonical_json(what))[:16]}.txt"
-        kept = KeptOnRecord.of_file(file, self._ledger, exchange_ids, self._prices)
         ask = ChangedRequests(self._ledger, self._installed, self._contract, files)
-        return Replay(self._gateway, self._ledger, ask, self._grade, kept)
+        return Replay(
+            self._gateway, self._ledger, ask, self._grade, file, exchange_ids, self._prices
+        )
 
     def _reflected(
         self, model: tuple[str, str], exchange_id: str, parts: dict[str, str], purse: Purse
@@ -218,23 +231,15 @@ class PromptLoop:
         terms = terms_of(self._ledger, exchange)
         request = _reflection(model, text, idempotency_key=key, **terms)
         bound = bound_of(self._gateway, request)
-        purse.require(bound)
+        nano, calls = purse.left_for(key)
+        if bound > nano or calls < 1:
+            raise SpentError("The budget of the search is spent.")
         response = self._gateway.route(request)
         purse.spend(key, cost_of(self._ledger, response, bound))
         if response.error_code:
             return []
         lines = (line.strip() for line in response.content.splitlines())
         return [line[2:].strip() for line in lines if line.startswith(("- ", "* "))][:3]
-
-    def _said(self, exchange_ids: Sequence[str]) -> list[str]:
-        """Return the texts of exchanges, with the values filled into system messages."""
-        said: list[str] = []
-        for entry in self._ledger.read_many(exchange_ids):
-            given = entry.metadata["prompt"]
-            if not is_whole(given):  # Erased meanwhile.
-                continue
-            said += [*_texts(given), prompt_text(entry.metadata["response"])]
-        return said
 
 
 def _texts(prompt: Any) -> list[str]:

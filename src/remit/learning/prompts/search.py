@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.learning.exchanges import is_whole
-from remit.learning.gradable import Grade
+from remit.learning.grading import Grade
 from remit.learning.held_out_replay import Replay
-from remit.learning.meta.requirements import Requirement, schema_requirements, unstated, words
+from remit.learning.meta.questions import Requirement, schema_requirements, unstated, words
 from remit.learning.proposals.change import with_additions
 from remit.ledger import LedgerClient
 
@@ -27,8 +27,7 @@ class Purse:
     """A budget and its expenses, which have names, so that a continued run pays once."""
 
     def __init__(self, nano: int, calls: int) -> None:
-        self.nano = nano
-        self.calls = calls
+        self.nano, self.calls = nano, calls
         self._spent: dict[str, tuple[int, int]] = {}
 
     @property
@@ -40,11 +39,6 @@ class Purse:
     def made(self) -> int:
         """The number of calls of all expenses so far."""
         return sum(calls for _, calls in self._spent.values())
-
-    def require(self, nano: int) -> None:
-        """Raise SpentError if a call of this highest cost could exceed a limit; charge nothing."""
-        if self.spent_nano + nano > self.nano or self.made >= self.calls:
-            raise SpentError("The budget of the search is spent.")
 
     def left_for(self, name: str) -> tuple[int, int]:
         """Return the nano-dollars and the calls that an expense may reach in all.
@@ -194,7 +188,6 @@ class PromptSearch:
         replay: returns the replay under some additions; each replay has its own file.
         propose: returns further additions, given those of the candidate, the exchange's id, the
             answer's grade and the answer; ``None`` if there will be no more.
-        quotes: texts that must not be quoted.
     """
 
     def __init__(
@@ -214,7 +207,7 @@ class PromptSearch:
         self._exhausted = False
         self._error: RemitError | None = None
 
-    def run(self, exchange_ids: Sequence[str], *, seed: int = 0) -> Found:
+    def run(self, exchange_ids: Sequence[str]) -> Found:
         """Search for the best additions; every second exchange is for validation.
 
         Candidates are scored by calls through the gateway, which the purse pays. If the budget
@@ -222,7 +215,6 @@ class PromptSearch:
 
         Args:
             exchange_ids: at least four exchanges, none of which is held out.
-            seed: seed of GEPA's random choices; the same seed continues an interrupted run.
 
         Raises:
             ConfigError: the extra ``learn`` is not installed.
@@ -246,17 +238,13 @@ class PromptSearch:
         adapter: Any = self
         try:
             optimize(
-                seed_candidate={_COMPONENT: ""},
-                trainset=train,
-                valset=self._validation,
-                adapter=adapter,
-                max_metric_calls=len(self._validation) + 4 * self._purse.calls,
-                stop_callbacks=[lambda state: self._exhausted],
-                reflection_minibatch_size=3,
+                seed_candidate={_COMPONENT: ""}, trainset=train, valset=self._validation,
+                adapter=adapter, max_metric_calls=len(self._validation) + 4 * self._purse.calls,
+                stop_callbacks=[lambda state: self._exhausted], reflection_minibatch_size=3,
                 # GEPA's own log quotes prompts and answers.
                 logger=SimpleNamespace(log=lambda message: None),
-                seed=seed,
-            )
+                seed=0,  # The same choices continue an interrupted run.
+            )  # fmt: skip
         except SpentError as error:
             self._error = error
         if self._error is not None and not isinstance(self._error, SpentError):
@@ -333,11 +321,10 @@ class PromptSearch:
     def _usable(self, addition: str, before: Sequence[str]) -> bool:
         try:
             with_additions("", [addition])
-        except InvalidInputError:
-            good = False
-        else:
             # Together with those before it: a quote may be split over two.
             good = not self._quotes.found_in(" ".join([*before, addition]))
+        except InvalidInputError:
+            good = False
         if not good:
             self._refused.add(addition)
         return good

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from remit.gateway.auth import Identity
@@ -15,7 +15,7 @@ from remit.kernel.loops import run_blocking
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
 from remit.learning.proposals.canary_comparison import Compared, read_canary
-from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
+from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals, require_in_force
 from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, content, is_plain_text
 from remit.packages import (
@@ -118,7 +118,7 @@ class Governance:
                 decision.metadata["previous_version"] = back
             if compared is not None:
                 self._require_canary(tx, proposal.proposal_id)
-                decision.metadata["compared"] = compared.to_dict()
+                decision.metadata["compared"] = asdict(compared)
             yield decision
 
         self.manager.install([incoming], approve=True, extra_entries=beside)
@@ -227,7 +227,7 @@ class Governance:
         def write(tx: Transaction) -> None:
             self._require_canary(tx, proposal.proposal_id)
             entry = self.decision(tx, proposal, "CANARY", reason)
-            tx.append(_of_canary(tx, entry, "STOPPED", {"compared": found.to_dict()}))
+            tx.append(_of_canary(tx, entry, "STOPPED", {"compared": asdict(found)}))
 
         self._ledger.transact(write)
 
@@ -272,24 +272,7 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def _take_back(self, proposal: Proposal, reason: str, rollback: Proposal | None = None) -> None:
-        if proposal.rolls_back or proposal.state != "adopted":
-            state = f"{proposal.state.replace('_', ' ')}, not adopted"
-            state = "itself a rollback" if proposal.rolls_back else state
-            raise ProposalError(
-                "decided",
-                f"{proposal.proposal_id} is {state}.",
-                next_step=f"Propose the change of {proposal.rolls_back} again."
-                if proposal.rolls_back
-                else "`remit learn proposals --state adopted` lists adopted proposals.",
-            )
-        now = self.manager.registry().packages.get(proposal.package_id)
-        if now is None or now.version != proposal.version:
-            there = f"is at version {now.version}" if now else "is not installed"
-            raise ProposalError(
-                "not_in_force",
-                f"{proposal.package_id} {there}, not at {proposal.version}.",
-                next_step="Roll back later adoptions first.",
-            )
+        require_in_force(proposal, self.manager.registry())
         back = proposal.previous_version
 
         def beside(tx: Transaction) -> Iterator[LedgerEntry]:

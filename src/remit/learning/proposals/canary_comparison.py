@@ -52,10 +52,6 @@ class Compared:
     verdict: Verdict
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields as JSON data."""
-        return asdict(self)
-
 
 def read_canary(ledger: LedgerReader, terms: CanaryTerms) -> Compared:
     """Return the comparison of a canary, read from the exchanges since its start; raise LedgerError
@@ -75,7 +71,7 @@ def canary_of(ledger: LedgerClient, proposal: Proposal) -> dict[str, Any] | None
     """
     terms = canary_in_force(ledger)
     if terms is not None and terms.proposal_id == proposal.proposal_id:
-        return {**asdict(terms), "state": "in force", **read_canary(ledger, terms).to_dict()}
+        return {**asdict(terms), "state": "in force", **asdict(read_canary(ledger, terms))}
     entries = list(ledger.query(event_type="SIGNAL_CANARY", submission_id=proposal.proposal_id))
     started = [one for one in entries if one.decision == "STARTED" and is_authentic(one)]
     if not started:
@@ -90,9 +86,6 @@ class Comparison:
 
     A failed call has the grade 0. Tainted samples, and calls that their callers cancelled, have no
     grade. Parties that grade more than their share count less, as in signals.
-
-    Args:
-        terms: the terms of the canary.
     """
 
     def __init__(self, terms: CanaryTerms) -> None:

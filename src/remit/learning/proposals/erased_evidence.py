@@ -17,7 +17,13 @@ from remit.learning.proposals.change import Change
 from remit.learning.proposals.learner import Learner
 from remit.learning.proposals.proposal import Proposal, is_erased
 from remit.learning.routes.ridge import fit_evidence
-from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE, route_files
+from remit.learning.routes.route_fit import (
+    EVIDENCE_FILE,
+    HEAD_FILE,
+    ROUTE_SETTINGS,
+    RULES_FILE,
+    route_files,
+)
 from remit.learning.statistics import Estimate, pairs_needed
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, entry_id
 from remit.packages import PackageError, archive_path, envelope_path, remove_file
@@ -42,9 +48,6 @@ def forget_erased(
     May be repeated after a crash. Appends ``SIGNAL_ROLLED_BACK``, ``SIGNAL_PROPOSED``,
     ``SIGNAL_ADOPTED`` and ``ERASURE`` entries; each of the first and third begins a policy epoch.
     The file ``proposals/.erased`` names the newest erasure that was handled.
-
-    Args:
-        governance: adopts heads in the name of the erasure.
 
     Returns:
         Ids of the proposals that held erased content.
@@ -190,7 +193,7 @@ def _refit(
         made = learner.propose(
             Change(
                 "head",
-                settings={"routing": {"rules": RULES_FILE}},
+                settings=ROUTE_SETTINGS,
                 files=route_files(json.loads(files.read(RULES_FILE)), fit_evidence(left)),
             ),
             evidence=[one for one in latest.evidence if one not in erased],

@@ -1,19 +1,23 @@
-"""A learner's rights on a root: to read the ledger, to record signals, and to propose."""
+"""A learner's rights on a root: to read the ledger, and to propose by the record."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from remit.contracts import ContractLoader
 from remit.gateway.auth import Identity
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.durable_files import write_new
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
-from remit.learning.gradable import learnable_contract
+from remit.learning.evidence.samples import Sample
+from remit.learning.grading import learnable_contract
 from remit.learning.proposals.change import Change
 from remit.learning.proposals.proposal import (
     Proposal,
@@ -21,9 +25,9 @@ from remit.learning.proposals.proposal import (
     Proposals,
     evidence_digest,
     is_erased,
+    require_in_force,
 )
-from remit.learning.signals import Signal, observe
-from remit.learning.statistics import Estimate
+from remit.learning.statistics import ConfidenceSequence, Estimate, difference
 from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, package_lock
 
@@ -31,12 +35,11 @@ MIN_EFFECTIVE_SAMPLES = 200
 """Smallest effective sample size of a proposal."""
 
 _ALWAYS_VALID = ("betting", "empirical_bernstein")
-_ONE_SIDED = "one_sided"  # Valid for a number of looks that the settings fix in advance.
 _PREDICTED = ("value", "low", "high", "confidence", "samples", "effective_samples", "method")
 
 
 class Learner:
-    """A learner's handle on a root, which reads, and writes only signals and proposals.
+    """A learner's handle on a root, which reads, and writes only proposals.
 
     The handle is a :class:`~remit.ledger.LedgerReader`: ``read``, ``read_many``, ``select`` and
     ``query`` are those of the ledger.
@@ -66,10 +69,6 @@ class Learner:
         self._ledger = ledger
         self.read, self.read_many = ledger.read, ledger.read_many
         self.select, self.query = ledger.select, ledger.query
-
-    def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
-        """Record crossed signals and return the new ids, as :func:`remit.learning.observe`."""
-        return observe(self._ledger, signals, window=window)
 
     def propose(
         self, change: Change, *, evidence: Sequence[str], predicted: Estimate,
@@ -141,25 +140,14 @@ class Learner:
         name = adopted.proposal_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
             adopted = self.proposals.get(name)
-            open_one = next(
-                (o for o in self.proposals.all() if o.rolls_back == name and o.state == "open"),
-                None,
-            )
-            if open_one is not None or adopted.rolls_back or adopted.state != "adopted":
-                raise ProposalError(
-                    "decided",
-                    f"{open_one.proposal_id} already proposes to roll {name} back."
-                    if open_one is not None
-                    else f"{name} is a rollback or is not adopted, so it cannot be rolled back.",
-                    next_step="`remit learn proposals` shows its state.",
-                )
-            now = Registry.from_ledger(self._ledger).packages.get(adopted.package_id)
-            if now is None or now.version != adopted.version:
-                raise ProposalError(
-                    "not_in_force",
-                    f"{adopted.package_id} {adopted.version} is not the installed version.",
-                    next_step="Roll back later adoptions first.",
-                )
+            for one in self.proposals.all():
+                if one.rolls_back == name and one.state == "open":
+                    raise ProposalError(
+                        "decided",
+                        f"{one.proposal_id} already proposes to roll {name} back.",
+                        next_step="`remit learn proposals` shows its state.",
+                    )
+            require_in_force(adopted, Registry.from_ledger(self._ledger))
             case = self._case(evidence, (), predicted, gate, replay, reason)
             back = adopted.previous_version
             what = {
@@ -228,7 +216,7 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 
 def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:
     missing = []
-    in_advance = predicted.method == _ONE_SIDED
+    in_advance = predicted.method == "one_sided"  # For looks that the settings fix.
     if not in_advance and predicted.effective_samples < MIN_EFFECTIVE_SAMPLES:
         missing.append(
             f"The effective sample size is {predicted.effective_samples:.0f} of "
@@ -283,3 +271,103 @@ def _archive(
     }  # fmt: skip
     manifest_json = canonical_json(manifest) + b"\n"
     return Archive(Manifest.parse(manifest_json), manifest_json, dict(files))
+
+
+_EVIDENCE = 500  # Largest number of exchanges of a side that are named as evidence.
+
+
+def case_of(
+    change: Change, samples: Iterable[Sample], served_as: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the case for a change as arguments of :meth:`Learner.propose`.
+
+    The predicted effect is the mean of the exchanges that the change would have left less that of
+    those that it would have prevented: calls of a model set aside, calls with a tool that is no
+    longer allowed, calls of a session or work order beyond its limit. An exchange counts with its
+    reward, without one as 1 if it is valid, else as 0. Exchanges of one task are compared, so that
+    a model with the harder tasks looks no worse for it. The interval is valid at every look.
+
+    Args:
+        change: of the kind ``set_aside``, ``tool_permission`` or ``budget``.
+        samples: recorded exchanges with their tasks, oldest first.
+        served_as: the provider's name of each model that has another name in the settings.
+
+    Raises:
+        InvalidInputError: no recorded exchange is one that the change prevents.
+    """
+    prevents = _rule(change, served_as)
+    left, prevented = sides = ConfidenceSequence(), ConfidenceSequence()
+    tasks: dict[str, tuple[ConfidenceSequence, ConfidenceSequence]] = {}
+    named = tuple(deque[str](maxlen=_EVIDENCE) for _ in sides)
+    for one in samples:
+        side = None if one.tainted or one.cancelled else prevents(one)
+        if side is not None:
+            of = tasks.setdefault(one.task, (ConfidenceSequence(), ConfidenceSequence()))
+            for sequence in (sides[side], of[side]):
+                sequence.update(_outcome(one))
+            named[side].append(one.exchange_id)
+    if not prevented.samples:
+        raise InvalidInputError(
+            "The change would have prevented no recorded exchange, so nothing speaks for it.",
+            next_step="State another model, other tools, or a lower limit.",
+        )
+    replay = {
+        "left": left.samples, "prevented": prevented.samples,
+        "mean_left": round(left.mean, 6), "mean_prevented": round(prevented.mean, 6),
+    }  # fmt: skip
+    evidence = [*named[0], *named[1]]
+    return {"evidence": evidence, "predicted": _within(tasks.values()), "replay": replay}
+
+
+def _within(tasks: Iterable[tuple[ConfidenceSequence, ConfidenceSequence]]) -> Estimate:
+    """Return the mean difference within tasks, each weighted by its prevented exchanges.
+
+    The intervals of all tasks hold together, and so does that of their sum. A task that only
+    prevented exchanges have makes the interval wider by its whole range.
+    """
+    known = [pair for pair in tasks if pair[1].samples]
+    for sequence in chain(*known):
+        sequence.alpha /= len(known)
+    found = [(difference(*pair), pair[1].samples) for pair in known]
+    total = sum(weight for _, weight in found)
+    value, low, high = (
+        sum(getattr(one, name) * weight for one, weight in found) / total
+        for name in ("value", "low", "high")
+    )
+    return Estimate(
+        value=value, low=low, high=high, samples=sum(one.samples for one, _ in found),
+        effective_samples=sum(one.effective_samples for one, _ in found),
+    )  # fmt: skip
+
+
+def _outcome(sample: Sample) -> float:
+    if sample.reward is not None:
+        return sample.reward
+    bad = sample.failed or sample.rejected or sample.repaired or sample.failed_tools
+    return float(not bad)
+
+
+def _rule(change: Change, served_as: Mapping[str, str]) -> Callable[[Sample], bool | None]:
+    """Return a function that is True for an exchange that the change prevents; None if the change
+    does not concern the exchange.
+    """
+    if change.kind == "set_aside":
+        names = {served_as.get(one, one) for one in change.settings["routing"]["set_aside"]}
+        return lambda sample: sample.model_id in names
+    if change.kind == "tool_permission":
+        allowed = set(change.settings["chat"]["tools_allowed"])
+        return lambda sample: not allowed.issuperset(sample.tools) if sample.tools else None
+    limits = change.settings["budget"]
+    tokens: dict[str, int] = defaultdict(int)
+    turns: dict[str, set[str]] = defaultdict(set)
+
+    def exceeds(sample: Sample) -> bool:
+        session, order = sample.session_id, f"order {sample.work_order_id}"
+        turns[session].add(sample.turn_id)
+        tokens[session] += sample.tokens
+        tokens[order] += sample.tokens
+        reached = {"session_tokens": tokens[session], "work_order_tokens": tokens[order],
+                   "session_turns": len(turns[session])}  # fmt: skip
+        return any(reached[name] > most for name, most in limits.items())
+
+    return exceeds

@@ -13,7 +13,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import ConflictError
 from remit.kernel.root import Root
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
-from remit.packages import policy_epoch
+from remit.packages import Registry
 
 State = Literal["open", "adopted", "rejected", "rolled_back"]
 
@@ -28,9 +28,9 @@ class ProposalError(ConflictError):
     """A proposal cannot be made, adopted, rejected or rolled back.
 
     Attributes:
-        code: ``not_enough``, ``not_found``, ``ambiguous``, ``decided``, ``stale``, ``edited``,
-            ``no_role``, ``no_reason``, ``not_in_force``, ``lost``, ``canary_in_force`` or
-            ``no_canary``.
+        code: ``not_enough``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
+            ``edited``, ``no_role``, ``no_reason``, ``not_in_force``, ``lost``, ``canary_in_force``
+            or ``no_canary``.
         missing: sentences about what is missing, for a report.
     """
 
@@ -115,11 +115,7 @@ class Proposal:
 
 
 class Proposals:
-    """The recorded proposals of a root, read from its ledger. Nothing is written here.
-
-    Args:
-        root: the installation; its folder ``proposals/`` holds the archives.
-    """
+    """The recorded proposals of a root, read from its ledger. Nothing is written here."""
 
     def __init__(self, root: Root, ledger: LedgerClient) -> None:
         self._folder = root.path / _FOLDER
@@ -141,12 +137,6 @@ class Proposals:
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
         for entry in filter(_is_proposal, found):
             yield _proposal(entry, decided.get(entry.submission_id, ()))
-
-    def epoch(self) -> int:
-        """Return the policy epoch in force, which the latest adoption or rollback of a learned
-        package began; 0 before the first.
-        """
-        return policy_epoch(self._ledger)
 
     def get(self, proposal_id: str) -> Proposal:
         """Return a proposal. With fewer digits, no proposal is found.
@@ -223,6 +213,32 @@ class Proposals:
         for entries in found.values():
             entries.sort(key=lambda entry: parse_entry_id(entry.id) or 0)
         return found
+
+
+def require_in_force(proposal: Proposal, registry: Registry) -> None:
+    """Raise ProposalError if a proposal cannot be rolled back.
+
+    The codes are ``decided``, if it is a rollback or not adopted, and ``not_in_force``, if its
+    package is at another version or not installed.
+    """
+    if proposal.rolls_back or proposal.state != "adopted":
+        state = f"{proposal.state.replace('_', ' ')}, not adopted"
+        state = "itself a rollback" if proposal.rolls_back else state
+        raise ProposalError(
+            "decided",
+            f"{proposal.proposal_id} is {state}.",
+            next_step=f"Propose the change of {proposal.rolls_back} again."
+            if proposal.rolls_back
+            else "`remit learn proposals --state adopted` lists adopted proposals.",
+        )
+    now = registry.packages.get(proposal.package_id)
+    if now is None or now.version != proposal.version:
+        there = f"is at version {now.version}" if now else "is not installed"
+        raise ProposalError(
+            "not_in_force",
+            f"{proposal.package_id} {there}, not at {proposal.version}.",
+            next_step="Roll back later adoptions first.",
+        )
 
 
 def evidence_digest(entry_ids: Sequence[str]) -> str:

@@ -44,8 +44,7 @@ _PRECISION = 1e-10  # Of the squared residual; later steps change no integer wei
 _MAX_STEPS = 100
 _NANO = 1_000_000_000
 _MILLION = 1_000_000
-_PRIOR_ANSWERS = 20
-"""Number of answers with the model's mean that are added to those of a task."""
+_PRIOR_ANSWERS = 20  # Answers with the model's mean that are added to those of a task.
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +78,6 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
 
     A model without graded answers is not part of the head. Prompts with equal text are all used.
     The evidence of the head has the words' hashes, grades and exchange ids, but no text.
-
-    Args:
-        prompts: graded prompts, at most :data:`MAX_PROMPTS` for a fit of a few seconds.
     """
     return fit_evidence([
         Neighbour(
@@ -264,8 +260,6 @@ CALIBRATOR = "route-calibration"
 """The agent whose exchanges are calibration's, and no traffic."""
 
 _CHECKS = ("reference", "schema", "test")
-
-_SUCCESS = "success"
 _TOKENS = (
     "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",
     "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
@@ -303,7 +297,7 @@ def graded_prompts(
         entry = ledger.read(exchange_id)
         prompt = _prompt(entry)
         meta = entry.metadata
-        if prompt is None or meta.get("outcome") != _SUCCESS or meta.get("fallback_from"):
+        if prompt is None or meta.get("outcome") != "success" or meta.get("fallback_from"):
             continue
         reward, parties = reward_of(grades[exchange_id])
         if reward is None:

@@ -12,24 +12,15 @@ from typing import Any
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.settings import GuardSettings
 from remit.learning.exchanges import prompt_key
-from remit.learning.routes.ridge import (
-    MAX_PROMPTS,
-    GradedPrompt,
-    fit_head,
-    tokens_of,
-)
+from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head, tokens_of
 from remit.learning.statistics import (
     Estimate,
-    Logged,
+    doubly_robust,
     one_sided,
     paired_effect,
     pairs_needed,
 )
-from remit.routing import (
-    LearnedHead,
-    Weights,
-    buckets_of,
-)
+from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.learned_head import MILLION, learned_score
 
 FOLDS = 5
@@ -74,7 +65,7 @@ def fold_of(one: GradedPrompt) -> int:
 
 
 def cross_fitted(
-    prompts: Sequence[GradedPrompt], models: Collection[str], most: int,
+    prompts: Sequence[GradedPrompt], models: Collection[str],
     progress: Callable[[int, int], None],
 ) -> list[Unseen]:  # fmt: skip
     """Return the prompts with predictions of heads that were fitted to the other folds.
@@ -82,17 +73,16 @@ def cross_fitted(
     A fold without prompts in the others is left out.
 
     Args:
-        prompts: graded prompts, oldest first.
+        prompts: graded prompts, oldest first; a fit takes the latest :data:`MAX_PROMPTS`.
         models: models that every head must know; a fold whose head knows fewer is left out.
-        most: largest number of prompts of a fit; the latest are taken.
         progress: called with the number of fitted heads and the number in all, one more than folds.
     """
     folds = [fold_of(one) for one in prompts]
     found = []
     for number in range(FOLDS):
         progress(number, FOLDS + 1)
-        others = [one for one, fold in zip(prompts, folds, strict=True) if fold != number][-most:]
-        head = fit_head(others) if others else None
+        others = [one for one, fold in zip(prompts, folds, strict=True) if fold != number]
+        head = fit_head(others[-MAX_PROMPTS:]) if others else None
         if head is None or not head.models.keys() >= set(models):
             continue
         mine = [one for one, fold in zip(prompts, folds, strict=True) if fold == number]
@@ -141,6 +131,7 @@ IN_FORCE = "in force"
 """The value of ``saves_against`` if the rules in force have a learned head."""
 
 RULES_FILE = "HOT/routing/learned.json"
+ROUTE_SETTINGS = {"routing": {"rules": RULES_FILE}}  # They put a learned route in force.
 _NANO = 1_000_000_000
 HEAD_FILE = "HOT/routing/learned.head.json"
 EVIDENCE_FILE = "HOT/routing/learned.evidence.json"
@@ -162,6 +153,7 @@ class RouteFit:
         price_weight: reward that a US dollar is worth.
         shares: share of calls by model.
         weights: the rules that name the head.
+        holds: ids of the exchanges whose prompts the head was fitted to.
     """
 
     missing: Sequence[str]
@@ -175,20 +167,9 @@ class RouteFit:
     price_weight: float
     shares: Mapping[str, float]
     weights: Weights = field(repr=False)
+    holds: Sequence[str] = field(repr=False)
     evidence: Sequence[str] = field(repr=False)
     files: Mapping[str, bytes] = field(repr=False)
-
-    @property
-    def holds(self) -> list[str]:
-        """Ids of the exchanges whose prompts the head was fitted to; empty without a head."""
-        return (
-            [one.exchange_id for one in self.weights.head.neighbours] if self.weights.head else []
-        )
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that put the route in force: the file of its rules."""
-        return {"routing": {"rules": RULES_FILE}}
 
 
 def fit_route(
@@ -221,7 +202,7 @@ def fit_route(
     guard = guard or GuardSettings()
     models = sorted({name for one in prompts for name in one.rewards})
     whole = [one for one in prompts if len(one.rewards) == len(models)]
-    found = cross_fitted(prompts, models, MAX_PROMPTS, progress) if len(models) > 1 else []
+    found = cross_fitted(prompts, models, progress) if len(models) > 1 else []
     unseen = [one for one in found if len(one.graded.rewards) == len(models)]
     if not unseen:
         return (
@@ -277,6 +258,7 @@ def fit_route(
             for model in models
         },
         weights=Weights.from_document(document, lambda _: head),
+        holds=[one.exchange_id for one in learned],
         evidence=sorted({entry for one in (*learned, *taken) for entry in one.evidence}),
         files=route_files(document, head),
     )  # fmt: skip
@@ -301,11 +283,8 @@ def _gain(one: Unseen, new: str, old: str) -> float:
 
     def reward(name: str) -> float:
         predicted = min(1.0, max(0.0, one.qualities[name] / MILLION))
-        given = one.graded.rewards.get(name, predicted)
-        return Logged(
-            reward=given, propensity=min(1.0, one.graded.chances[name]), target=1.0,
-            predicted=predicted, predicted_target=predicted,
-        ).term()  # fmt: skip
+        chance = min(1.0, one.graded.chances[name])
+        return doubly_robust(one.graded.rewards.get(name), chance, predicted)
 
     return reward(new) - reward(old)
 

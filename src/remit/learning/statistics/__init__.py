@@ -8,7 +8,6 @@ from remit.learning.statistics.confidence_sequences import (
     evidence_below,
 )
 from remit.learning.statistics.fixed_sample_intervals import (
-    Logged,
     doubly_robust,
     one_sided,
     paired_effect,
@@ -17,6 +16,6 @@ from remit.learning.statistics.fixed_sample_intervals import (
 )
 
 __all__ = [
-    "ConfidenceSequence", "Estimate", "Logged", "difference", "doubly_robust", "evidence",
+    "ConfidenceSequence", "Estimate", "difference", "doubly_robust", "evidence",
     "evidence_below", "one_sided", "paired_effect", "pairs_needed", "prediction_powered",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from remit.kernel.errors import InvalidInputError
@@ -36,7 +36,7 @@ class Estimate:
             differences) and `least_squares` (a slope) are valid for a number of samples fixed in
             advance. `one_sided` is valid for a number of looks fixed in advance, and the confidence
             is that of each end alone.
-        clipped: number of samples whose weight was limited.
+        clipped: number of samples whose weight was limited; 0 in all present methods.
     """
 
     value: float
@@ -48,15 +48,12 @@ class Estimate:
     method: Method = "betting"
     clipped: int = 0
 
-    def to_dict(self) -> dict[str, float | int | str]:
-        """Return all fields by name, for JSON."""
-        return asdict(self)
-
 
 # Equal funds bet these shares of the largest bet that cannot lose everything. Halving suits 10
 # samples as well as 100,000, because the best bet shrinks with the difference that they can show.
 _BETS = tuple(0.9 / 2**k for k in range(8))
 _SHARE = math.log(1 / len(_BETS))
+_LEVELS = 1000  # Values are rounded to so many steps of the range.
 _STEPS = 40  # So many bisections give an end of the interval to 1e-12 of the range.
 
 
@@ -64,36 +61,27 @@ class ConfidenceSequence:
     """A betting confidence sequence: hedged capital, each side a fund of grid-Kelly bets.
 
     Only counts by value are stored, so two sequences can be merged, and the same samples give the
-    same interval in any order. Values are rounded to ``levels`` steps of the range; the interval is
-    then widened by half a step.
+    same interval in any order. Values are rounded to thousandths of the range; the interval is then
+    widened by half a thousandth.
 
     Args:
         alpha: probability that the sequence ever excludes the mean.
         low: smallest possible value.
         high: largest possible value.
-        levels: number of steps of the range, at least 1.
-
-    Attributes:
-        samples: number of values so far.
 
     Raises:
-        InvalidInputError: ``alpha`` is not between 0 and 1, the bounds are not finite and in order,
-            or ``levels`` is less than 1.
+        InvalidInputError: ``alpha`` is not between 0 and 1, or the bounds are not finite and in
+            order.
     """
 
-    def __init__(
-        self, alpha: float = 0.05, low: float = 0.0, high: float = 1.0, levels: int = 1000
-    ) -> None:
+    def __init__(self, alpha: float = 0.05, low: float = 0.0, high: float = 1.0) -> None:
         if not 0 < alpha < 1:
             raise InvalidInputError("alpha must lie between 0 and 1, both excluded")
         if not (low < high and math.isfinite(high - low)):
             raise InvalidInputError("low must be less than high, and both finite")
-        if levels < 1:
-            raise InvalidInputError("levels must be at least 1")
         self.alpha, self.low, self.high = alpha, low, high
         self.samples = 0
         self._weight = 0.0
-        self._levels = levels
         self._rounded = False
         self._counts: dict[int, float] = defaultdict(float)
         # The sum of whole levels is exact, so that the order leaves no trace in the last digit.
@@ -108,7 +96,7 @@ class ConfidenceSequence:
         """
         if not self.low <= x <= self.high:
             raise InvalidInputError(f"{x} does not lie between {self.low} and {self.high}")
-        exact = (x - self.low) / (self.high - self.low) * self._levels
+        exact = (x - self.low) / (self.high - self.low) * _LEVELS
         level = round(exact)
         self._rounded = self._rounded or abs(exact - level) > 1e-9
         self._counts[level] += weight
@@ -122,12 +110,12 @@ class ConfidenceSequence:
         The guarantee holds for a weight that does not depend on the values.
 
         Raises:
-            InvalidInputError: the weight is not between 0 and 1, or bounds or levels differ.
+            InvalidInputError: the weight is not between 0 and 1, or the bounds differ.
         """
         if not 0 <= weight <= 1:
             raise InvalidInputError("a weight lies between 0 and 1")
-        if (other.low, other.high, other._levels) != (self.low, self.high, self._levels):
-            raise InvalidInputError("both sequences must have the same bounds and levels")
+        if (other.low, other.high) != (self.low, self.high):
+            raise InvalidInputError("both sequences must have the same bounds")
         for level, count in other._counts.items():
             self._counts[level] += weight * count
         self._total += weight * other._total
@@ -138,11 +126,11 @@ class ConfidenceSequence:
     @property
     def _middle(self) -> float:
         """The mean, scaled to [0, 1]; 0.5 without values of a weight above 0."""
-        return self._total / self._levels / self._weight if self._weight else 0.5
+        return self._total / _LEVELS / self._weight if self._weight else 0.5
 
     @property
     def _slack(self) -> float:
-        return 0.5 / self._levels if self._rounded else 0.0
+        return 0.5 / _LEVELS if self._rounded else 0.0
 
     @property
     def mean(self) -> float:
@@ -182,11 +170,11 @@ class ConfidenceSequence:
     def _capital_scaled(self, mean: float, *, up: bool) -> float:
         room = mean if up else 1 - mean
         if room <= 0:  # A mean of 0 allows only values of 0, and a lower one none.
-            at_edge = self._counts.keys() <= {0 if up else self._levels}
+            at_edge = self._counts.keys() <= {0 if up else _LEVELS}
             return 0.0 if room == 0 and at_edge else math.inf
-        whole = min(room, 1.0) * self._levels
+        whole = min(room, 1.0) * _LEVELS
         ratios = [
-            ((level if up else self._levels - level) / whole - 1, count)
+            ((level if up else _LEVELS - level) / whole - 1, count)
             for level, count in self._counts.items()
         ]
         log1p = math.log1p

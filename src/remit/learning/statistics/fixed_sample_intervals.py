@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
 from statistics import NormalDist, fmean, variance
 
@@ -35,9 +34,9 @@ def student(confidence: float, freedom: float) -> float:
 
 
 def skewed_interval(
-    values: Sequence[float], confidence: float = 0.95, weights: Sequence[float] | None = None
+    values: Sequence[float], weights: Sequence[float] | None = None
 ) -> tuple[float, float]:
-    """Return the ends of the interval for a mean by Student's t, corrected for skewness.
+    """Return the ends of the 95 % interval for a mean by Student's t, corrected for skewness.
 
     The correction is Hall's monotone cubic transformation: weighted rewards are skewed, and a
     symmetric interval then misses on one side. Both ends are the mean if all values are equal.
@@ -57,7 +56,7 @@ def skewed_interval(
         return mean, mean
     error = math.sqrt(squares * n / (n - 1)) / total
     a = math.fsum([term**3 for term in terms]) / total**3 / error**3
-    t = student(confidence, n - 1)
+    t = student(0.95, n - 1)
     if abs(a) < 1e-9:
         return mean - error * t, mean + error * t
 
@@ -141,7 +140,7 @@ def _added(alpha: float) -> float:
 
 def pairs_needed(
     tolerance: float, deviation: float, *, effect: float = 0.0, worst: float = 1.0, looks: int = 1,
-    alpha: float = ALPHA, power: float = 0.8,
+    power: float = 0.8,
 ) -> int:  # fmt: skip
     """Return the number of pairs with which :func:`one_sided` passes with probability ``power``.
 
@@ -152,7 +151,6 @@ def pairs_needed(
         effect: the true mean difference; above ``-tolerance``.
         worst: the largest loss of a pair.
         looks: number of looks, at least 1.
-        alpha: error of all looks together.
         power: probability of passing, above 0 and below 1.
 
     Raises:
@@ -165,8 +163,8 @@ def pairs_needed(
             next_step="Give a tolerance above the expected loss.",
         )
     normal = NormalDist()
-    spread = deviation * max(0.0, normal.inv_cdf(1 - alpha / looks) + normal.inv_cdf(power))
-    added = _added(alpha / looks) if deviation else math.log(looks / alpha)
+    spread = deviation * max(0.0, normal.inv_cdf(1 - ALPHA / looks) + normal.inv_cdf(power))
+    added = _added(ALPHA / looks) if deviation else math.log(looks / ALPHA)
     root = (spread + math.sqrt(spread**2 + 4 * room * added * worst)) / (2 * room)
     return math.ceil(root**2)
 
@@ -200,7 +198,7 @@ def paired_effect(
         gate = sequence.estimate
     if len(set(differences)) < 2:
         return gate, gate
-    below, above = skewed_interval(differences, weights=weights)
+    below, above = skewed_interval(differences, weights)
     predicted = Estimate(
         value=gate.value, low=max(low, below), high=min(high, above), samples=len(differences),
         effective_samples=gate.effective_samples, method="student",
@@ -209,9 +207,8 @@ def paired_effect(
 
 
 def prediction_powered(
-    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float], *,
-    confidence: float = 0.95,
-) -> Estimate:  # fmt: skip
+    grades: Sequence[float], judged: Sequence[float], judged_only: Sequence[float]
+) -> Estimate:
     """Estimate the mean of people's grades over all answers that a judge graded.
 
     A bad judge makes the interval as wide as that of people's grades alone, and never wrong; with
@@ -243,76 +240,20 @@ def prediction_powered(
     if trust:
         value += trust * fmean(judged_only)
         error += trust**2 * variance(judged_only) / others
-    half = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(error)
+    half = NormalDist().inv_cdf(0.975) * math.sqrt(error)
     alone = variance(grades)
     return Estimate(
-        value=value, low=value - half, high=value + half, confidence=confidence, samples=n + others,
+        value=value, low=value - half, high=value + half, samples=n + others,
         effective_samples=alone / error if error > 0 else float(n), method="prediction_powered",
     )  # fmt: skip
 
 
-MAX_WEIGHT = 20.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logged:
-    """An exchange as an off-policy estimate reads it.
-
-    Attributes:
-        reward: reward, 0 to 1.
-        propensity: probability of the actual choice under the policy in force; above 0.
-        target: probability of the same choice under the proposal.
-        predicted: reward that a model predicts for the choice; 0 without a model.
-        predicted_target: mean reward that the model predicts for the proposal's choices.
-
-    Raises:
-        InvalidInputError: a value is outside these bounds.
-    """
-
-    reward: float
-    propensity: float
-    target: float
-    predicted: float = 0.0
-    predicted_target: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.propensity <= 1:
-            raise InvalidInputError("a propensity lies above 0 and is at most 1")
-        for value in (self.reward, self.target, self.predicted, self.predicted_target):
-            if not 0 <= value <= 1:
-                raise InvalidInputError("rewards and probabilities lie between 0 and 1")
-
-    def term(self, max_weight: float = MAX_WEIGHT) -> float:
-        """Return the doubly robust reward under the proposal, with a limited weight."""
-        weight = min(self.target / self.propensity, max_weight)
-        return self.predicted_target + weight * (self.reward - self.predicted)
-
-
-def doubly_robust(
-    logged: Sequence[Logged], *, effect: bool = True, confidence: float = 0.95,
-    max_weight: float = MAX_WEIGHT,
-) -> Estimate:  # fmt: skip
-    """Estimate the mean reward under a proposal from exchanges under the policy in force.
-
-    The interval is valid for a number of exchanges that is fixed in advance.
+def doubly_robust(reward: float | None, chance: float, predicted: float) -> float:
+    """Return the doubly robust value of a model's reward for one prompt; its mean is unbiased.
 
     Args:
-        logged: the exchanges. Reward models must not have seen the exchanges that they predict.
-        effect: True to estimate the gain over the logged rewards, False for the mean itself.
-        max_weight: limit of the weights; the result has the number of limited weights.
-
-    Raises:
-        InvalidInputError: there are fewer than two exchanges.
+        reward: the reward of the model's answer; ``None`` if the model was not asked.
+        chance: probability with which the model was asked, above 0.
+        predicted: prediction of the reward that does not depend on the reward.
     """
-    if len(logged) < 2:
-        raise InvalidInputError("an off-policy estimate needs at least two exchanges")
-    terms = [row.term(max_weight) - (row.reward if effect else 0) for row in logged]
-    ratios = [row.target / row.propensity for row in logged]
-    weights = [min(ratio, max_weight) for ratio in ratios]
-    squares = sum(map(mul, weights, weights))
-    low, high = skewed_interval(terms, confidence)
-    return Estimate(
-        value=sum(terms) / len(terms), low=low, high=high, confidence=confidence,
-        samples=len(logged), effective_samples=sum(weights) ** 2 / squares if squares else 0.0,
-        method="doubly_robust", clipped=sum(ratio > max_weight for ratio in ratios),
-    )  # fmt: skip
+    return predicted if reward is None else predicted + (reward - predicted) / chance

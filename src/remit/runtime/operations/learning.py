@@ -173,6 +173,7 @@ def search_prompt(
         held_out_sides,
         learnable_contract,
         open_account,
+        read_samples,
         recorded_grader,
     )
     from remit.learning.meta import read_questions
@@ -201,12 +202,12 @@ def search_prompt(
         learned = [one for one, held_out in parted.items() if not held_out][-examples:]
         root.note(f"searching on {count(len(learned), 'exchange')}")
         budget = round(usd * _NANO)
+        samples = read_samples(ledger, contract_id=contract_id)
         found = loop.search(
             learned, Purse(budget // _SEARCH, calls),
             schema=wanted if references is None else None,
             reflect=(provider, model) if reflect else None,
-            findings=[one for question in read_questions(ledger, runtime.contracts,
-                                                         contract_id=contract_id)
+            findings=[one for question in read_questions(ledger, runtime.contracts, samples)
                       if question.contract_version in ("", contract.version)
                       for one, _ in question.missing],
         )  # fmt: skip
@@ -231,8 +232,8 @@ def search_prompt(
              "unused_references": unused}  # fmt: skip
     if measured is not None:
         replay, predicted, gate = measured
-        value |= {"held_out": replay.summary(), "effect": predicted.to_dict(),
-                  "gate": gate.to_dict()}  # fmt: skip
+        value |= {"held_out": replay.summary(), "effect": asdict(predicted),
+                  "gate": asdict(gate)}  # fmt: skip
     return Answer({**value, "proposal_id": made}, has_failed=propose and not made)
 
 
@@ -373,9 +374,9 @@ def propose_boundary(
         The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
 
     Raises:
-        InvalidInputError: no change is given, the answers cannot be graded, or the budget
-            ended.
-        ProposalError: the replay does not show that the change helps.
+        InvalidInputError: no change is given, the answers cannot be graded, or the budget ended.
+        ProposalError: fewer than 200 exchanges are held out, so that nothing is asked; or the
+            replay does not show that the change helps.
         RemitError: the contract is unknown, or no model is reachable.
     """
     from remit.learning import paired_effect
@@ -392,7 +393,9 @@ def propose_boundary(
     with Runtime.open(root.place.path, by=caller.name) as runtime:
         change = {"kind": "boundary", "boundary": boundary}
         wanted = ReplayWanted(contract_id=contract_id, usd=usd, change=change, schema=json_schema)
-        (done,), _ = Replays(runtime, wanted, caller.name).run(root.progress("replaying"))
+        replays = Replays(runtime, wanted, caller.name)
+        _require_held_out(runtime.ledger, contract_id, replays.exchanges)
+        (done,), _ = replays.run(root.progress("replaying"))
         if done.ended == "budget" or not done.pairs:
             raise InvalidInputError(
                 f"{len(done.pairs)} of {done.wanted} held-out exchanges were tested.",
@@ -406,6 +409,22 @@ def propose_boundary(
             evidence=[one for pair in done.pairs for one in (pair.exchange_id, pair.replayed_id)],
             predicted=predicted, gate=gate, replay=done.summary(),
         ).to_dict()  # fmt: skip
+
+
+def _require_held_out(ledger: LedgerClient, contract_id: str, exchange_ids: Sequence[str]) -> None:
+    """Raise ProposalError if a replay of these exchanges gives too few pairs for a proposal."""
+    from remit.learning import held_out_sides
+    from remit.learning.proposals import MIN_EFFECTIVE_SAMPLES, ProposalError
+
+    held_out = sum(held_out_sides(ledger, exchange_ids).values())
+    if (lacking := MIN_EFFECTIVE_SAMPLES - held_out) > 0:
+        raise ProposalError(
+            "not_enough",
+            f"{contract_id} has {count(len(exchange_ids), 'exchange')} that can be graded, of "
+            f"which {held_out} are held out; a proposal needs {MIN_EFFECTIVE_SAMPLES}.",
+            next_step="Nothing was asked. Three in ten prompts are held out, so record about "
+            f"{lacking * 10 // 3 + 1:,} more exchanges with other prompts.",
+        )
 
 
 def _check_change(*, is_changed: Sequence[bool], model: str | None, both: bool) -> None:

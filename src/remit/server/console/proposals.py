@@ -8,6 +8,7 @@ from urllib.parse import quote
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.learning.proposals import ProposalError, Proposals, canary_of
 from remit.operations import Caller, Operation
+from remit.packages import policy_epoch
 from remit.runtime.installation import governance
 from remit.runtime.operations import all_operations
 from remit.server.asgi import Answer
@@ -40,6 +41,12 @@ def _operations() -> dict[str, type[Operation]]:
     return {known[endpoint].command: known[endpoint] for endpoint in _FORMS}
 
 
+@cache
+def _adoption() -> type[Operation]:
+    """Return the operation that starts a canary: an adoption with a share or as a shadow."""
+    return next(kind for kind in all_operations("learn") if kind.command == "learn adopt")
+
+
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the list of proposals, a proposal, or the learning report (path ``report``).
 
@@ -60,7 +67,8 @@ def show(sources: Sources, asked: Asked) -> Page:
     if not asked.rest:
         found = [one.to_dict() for one, _ in zip(known.all(), range(_LISTED), strict=False)]
         forms = [form_of(one, _FORMS[one.endpoint]) for one in _operations().values()]
-        shown = {"proposals": found, "epoch": known.epoch(), "forms": forms, "action": _PATH}
+        epoch = policy_epoch(sources.ledger)
+        shown = {"proposals": found, "epoch": epoch, "forms": forms, "action": _PATH}
         return Page("proposals.html.j2", shown)
     if asked.rest == "report":
         report, read_at = sources.learned.read()
@@ -76,6 +84,9 @@ def show(sources: Sources, asked: Asked) -> Page:
         effects = sources.learned.read()[0]["effects"]
         of = [effect for effect in effects if effect["proposal_id"] == one.proposal_id]
         picture = next(iter(pictures_of(of, {})), None)
+    canary = canary_of(sources.ledger, one)
+    is_tried = canary is not None and canary["state"] == "in force"
+    form = form_of(_adoption(), "Start a canary", fixed=("proposal_id",))
     return Page(
         "proposal.html.j2",
         {
@@ -83,7 +94,8 @@ def show(sources: Sources, asked: Asked) -> Page:
             "name": one.name,
             "stale": known.stale(one) if one.state == "open" else "",
             "by_key": known.evidence_by_key(one),
-            "canary": canary_of(sources.ledger, one),
+            "canary": canary,
+            "canary_form": None if is_tried or one.kind != "head" else form,
             "realised": realised,
             "picture": picture,
             "latest": LATEST,
@@ -101,8 +113,8 @@ def change(sources: Sources, asked: Asked) -> Answer:
 
     Args:
         sources: the data sources, through whose runtime the decision is made.
-        asked: the request; its path ends with ``ID/adopt``, ``ID/reject``, ``ID/rollback`` or
-            ``ID/stop``.
+        asked: the request; its path ends with ``ID/adopt``, ``ID/canary``, ``ID/reject``,
+            ``ID/rollback`` or ``ID/stop``.
 
     Returns:
         A redirect to the page of the proposal.
@@ -110,7 +122,8 @@ def change(sources: Sources, asked: Asked) -> Answer:
     Raises:
         HttpError: 403, the person lacks the permission.
         NotFoundError: the path names no such action.
-        InvalidInputError: the form has no reason, or a value that cannot be used or recorded.
+        InvalidInputError: the form has no reason, a value that cannot be used or recorded, or for
+            a canary neither a share nor a shadow.
         ProposalError: the proposal is unknown, its state does not allow the action, or the evidence
             for a new one does not suffice.
         PackageError: a gate fails, or the package cannot be installed.
@@ -127,8 +140,16 @@ def change(sources: Sources, asked: Asked) -> Answer:
         found = made.value(sources.writes, Caller(asked.identity))
         return see(f"{_PATH}/{quote(found['proposal_id'], safe='')}")
     proposal_id, _, verb = asked.rest.partition("/")
+    if verb == "canary":
+        made = read_operation(_adoption(), asked.form, proposal_id=proposal_id)
+        if not (vars(made)["share"] or vars(made)["shadow"]):  # It would change all calls.
+            raise InvalidInputError("A canary needs a share of the calls, or a shadow.")
+        made.value(sources.writes, Caller(asked.identity))
+        return see(f"{_PATH}/{quote(proposal_id, safe='')}")
     if (method := _VERBS.get(verb)) is None:
-        raise NotFoundError(f"Unknown action {verb!r}: use adopt, reject, rollback or stop.")
+        raise NotFoundError(
+            f"Unknown action {verb!r}: use adopt, canary, reject, rollback or stop."
+        )
     reason = asked.form.get("reason", "").strip()
     if not reason:
         raise InvalidInputError("A reason is required; it is recorded permanently.")
