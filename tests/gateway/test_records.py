@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remit.gateway.entries import prepare_exchange
+from remit.gateway.records import prepare_exchange
 from remit.ledger import Content, LedgerClient, LedgerEntry
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.stream_tap import StreamTap
+from remit.gateway.stream import StreamTap
 from remit.providers import WireChunk
 from remit.providers.wire import stream_sum
 

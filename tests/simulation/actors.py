@@ -17,8 +17,8 @@ from remit.gateway.budget import (
     TokenUsage,
 )
 from remit.gateway.call_transactions import StartCall
-from remit.gateway.entries import dispatch_entry
 from remit.gateway.leases import LeaseManager
+from remit.gateway.records import dispatch_entry
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import LeaseSettings, default_settings
 from remit.ledger import LedgerEntry

@@ -28,17 +28,17 @@ from remit.gateway.budget import (
     TokenUsage,
 )
 from remit.gateway.call_transactions import FinishCall, IdempotencyKeyUsedError
+from remit.gateway.choice import Chooser, owner_by_prefix, split_name
 from remit.gateway.circuit import CircuitState
 from remit.gateway.circuit_breakers import CircuitBreaker
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
-from remit.gateway.model_names import Chooser, owner_by_prefix, split_name
 from remit.gateway.neutral_calls import in_neutral_form
 from remit.gateway.session_owners import NotYoursError, check_session, default_session, owner_of
 from remit.gateway.stored_response import CannotContinueError, KeptId, TooLongError
-from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
+from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
 from remit.gateway.tool_bounds import runs_at_provider
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_ID_CHARS

@@ -24,19 +24,19 @@ from remit.gateway.billing import Bill
 from remit.gateway.call_transactions import FinishCall, FinishedCall, StartCall
 from remit.gateway.circuit import Permit
 from remit.gateway.config import RouterConfig
-from remit.gateway.entries import (
-    bill_of,
-    dispatch_entry,
-    exchange_entry,
-    prepare_exchange,
-    prepare_warning,
-)  # fmt: skip
 from remit.gateway.failures import failure_of
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral_calls import send
 from remit.gateway.outgoing_requests import LOWERED, lowered, neutral_order
 from remit.gateway.provider_objects import notes_made, untold_labels
+from remit.gateway.records import (
+    bill_of,
+    dispatch_entry,
+    exchange_entry,
+    prepare_exchange,
+    prepare_warning,
+)  # fmt: skip
 from remit.gateway.stored_response import KeptId
 from remit.gateway.transport import raise_if_failed, send_body
 from remit.gateway.validation import check_output

@@ -4,7 +4,7 @@
 streams and routed calls. Read on in the modules that the steps name:
 
 1. **admit**: :mod:`remit.gateway.admission` checks the request and its caller;
-2. **choose**: :mod:`remit.gateway.model_names` resolves a name to a model and its fallbacks; a
+2. **choose**: :mod:`remit.gateway.choice` resolves a name to a model and its fallbacks; a
    router (:mod:`remit.routing.router`) chooses for the name of a route;
 3. **attempt**: :mod:`remit.gateway.attempt` begins (first commit), sends and settles (second
    commit, with the decision in it); the next model follows if this one failed;
@@ -14,7 +14,7 @@ All state of a call is in its :class:`~remit.gateway.values.Call`. A call that f
 with an error code, not an exception.
 
 A call is ended from outside by cancelling its task, with a reason of
-:data:`remit.gateway.stream_tap.ENDED_BY` or with none if the client has gone:
+:data:`remit.gateway.stream.ENDED_BY` or with none if the client has gone:
 :mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` when the server
 shuts down, :mod:`remit.server.connection` when the client disconnects or stops reading, and this
 module at the time limit of a route's calls. :mod:`remit.server.mcp.sessions` ends the MCP requests
@@ -34,21 +34,21 @@ from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.call_transactions import CircuitChangedError, IdempotencyKeyUsedError
+from remit.gateway.choice import Names
 from remit.gateway.circuit import Permit
 from remit.gateway.circuit_breakers import Breakers
 from remit.gateway.config import RouterConfig
-from remit.gateway.entries import prepare_refusal, refused_response
 from remit.gateway.failures import refusal_of_budget, refusal_of_failure
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
-from remit.gateway.model_names import Names
 from remit.gateway.outgoing_requests import Candidates
 from remit.gateway.provider_objects import may_name
 from remit.gateway.recorded_answers import recorded_answer
+from remit.gateway.records import prepare_refusal, refused_response
 from remit.gateway.retries import next_attempt
 from remit.gateway.session_owners import NotYoursError
 from remit.gateway.stored_response import CannotContinueError
-from remit.gateway.stream_tap import TOO_LATE, StreamTap
+from remit.gateway.stream import TOO_LATE, StreamTap
 from remit.gateway.values import (
     Call,
     Candidate,

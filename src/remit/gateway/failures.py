@@ -10,7 +10,7 @@ from typing import Literal
 from remit.gateway.budget import BudgetRefusedError
 from remit.gateway.circuit import Permit
 from remit.gateway.neutral_calls import finite
-from remit.gateway.stream_tap import ENDED_BY, StreamTap
+from remit.gateway.stream import ENDED_BY, StreamTap
 from remit.gateway.values import Attempt, Failure, Refusal
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import CODES, ProviderError

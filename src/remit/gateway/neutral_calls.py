@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from remit.gateway.memory import LARGE_BYTES
-from remit.gateway.stream_tap import StreamTap
+from remit.gateway.stream import StreamTap
 from remit.gateway.transport import AnyProvider, too_long
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from remit.gateway.auth import Identity
-from remit.gateway.entries import refused_response
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.neutral_calls import in_neutral_form
 from remit.gateway.outgoing_requests import lowered, speaks
@@ -23,7 +22,8 @@ from remit.gateway.recorded_run import (
     Recording,
     neutral_text,
 )
-from remit.gateway.stream_tap import StreamTap
+from remit.gateway.records import refused_response
+from remit.gateway.stream import StreamTap
 from remit.gateway.transport import send_body
 from remit.gateway.validation import encode_sent
 from remit.gateway.values import Call, Choice, Model, Refusal, RefusedError

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
-from remit.gateway.stream_tap import StreamTap, weight
+from remit.gateway.stream import StreamTap, weight
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.errors import RemitError, excerpt
 from remit.kernel.exchange import Reply

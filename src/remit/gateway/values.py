@@ -13,7 +13,7 @@ from remit.gateway.bounds import UsageBound
 from remit.gateway.budget import Amount, Hold
 from remit.gateway.lookup import CachedAnswer
 from remit.gateway.session_owners import Ownership
-from remit.gateway.stream_tap import StreamTap
+from remit.gateway.stream import StreamTap
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
