@@ -12,8 +12,7 @@ import pytest
 
 from remit import Runtime
 from remit.kernel.root import Root
-from remit.learning import held_out_sides
-from remit.learning.exchanges import is_held_out
+from remit.learning import held_out_sides, is_held_out
 from remit.learning.proposals import Proposals
 from tests.learning.conftest import CONTRACT, MODEL
 from tests.learning.test_prompt_loop import RIGHT, Reflecting

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.learning import grader
-from remit.learning.exchanges import is_held_out
+from remit.learning import grader, is_held_out
 from remit.learning.prompts.search import Quotes, rules_of
 from tests.learning.conftest import CONTRACT, MODEL, killed_at, record
 from tests.support.commands import run_remit

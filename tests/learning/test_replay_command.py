@@ -15,8 +15,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.loops import run_blocking
-from remit.learning import ChangedRequests, held_out_sides
-from remit.learning.exchanges import is_held_out
+from remit.learning import ChangedRequests, held_out_sides, is_held_out
 from remit.learning.proposals import Change, Learner
 from remit.learning.routes import calibrate
 from remit.providers.prices import PriceTable

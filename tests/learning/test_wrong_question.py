@@ -27,10 +27,10 @@ from remit.learning import (
     Replay,
     ReplayResult,
     grade_by_test,
+    is_held_out,
     paired_effect,
     read_samples,
 )
-from remit.learning.exchanges import is_held_out
 from remit.learning.meta import EffectReader, Question, attribute, read_questions
 from remit.learning.proposals import Change, Learner, Proposals
 from remit.learning.proposals.change import with_additions

@@ -30,8 +30,10 @@ from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, Trans
 from remit.server.asgi import read_body, refusal
 from remit.server.authentication import Authenticator
 from remit.server.refusals import REJECTED, HttpError, refusal_of, shutting_down
+from remit.server.request_context import AuthenticatedRequest
 from remit.server.request_limits import Share, Shares
 from remit.server.responses.background import too_many
+from remit.server.responses.conversations import Conversations
 from remit.server.tenants.open_tenants import unavailable
 from tests.server.running import FORM, Served, form, new_session, serving
 from tests.support.requests import prompt_request
@@ -581,3 +583,14 @@ def _write() -> None:
 
 if __name__ == "__main__":
     _write()
+
+
+def test_a_deletion_succeeds_although_its_conversation_ends_in_an_archive() -> None:
+    class Archived:
+        def find(self, identity: str, owner: str) -> None:
+            raise HttpError(404, "archived", f"{identity} of {owner} was archived.")
+
+    call = LedgerEntry("EXCHANGE", "S", "D", "r", metadata={"conversation_id": "conv_1"})
+    parts: Any = Archived()
+    caller = AuthenticatedRequest({}, Identity("ann", "agent", key_id="KEY-1"))
+    Conversations(parts, parts, parts, parts).erase_unshown(call, caller)

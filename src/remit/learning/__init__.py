@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from remit.kernel.errors import ConflictError
 from remit.learning.evidence.feedback import Feedback, Source, feedback_on, give_feedback
-from remit.learning.evidence.party_shares import rater_shares
-from remit.learning.evidence.samples import read_samples
+from remit.learning.evidence.party_shares import RaterShare, rater_shares, rater_weights
+from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.exchanges import (
     held_out_sides,
     is_evidence,
+    is_held_out,
     is_own_call,
     is_whole,
     open_account,
@@ -38,15 +39,23 @@ from remit.learning.grading import (
 )
 from remit.learning.held_out_replay import ChangedRequests, Replay, ReplayResult
 from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
-from remit.learning.statistics import ConfidenceSequence, Estimate, doubly_robust, paired_effect
+from remit.learning.statistics import (
+    ConfidenceSequence,
+    Estimate,
+    difference,
+    doubly_robust,
+    paired_effect,
+    prediction_powered,
+)
 
 __all__ = [
-    "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback", "Replay", "ReplayResult",
-    "Signal", "SignalPolicy", "Source", "current_signals", "doubly_robust", "feedback_on",
-    "give_feedback", "gradable_exchanges", "grade_by_reference", "grade_by_schema", "grade_by_test",
-    "grader", "held_out_sides", "is_evidence", "is_own_call", "is_reference", "is_whole",
-    "learnable_contract", "matches_schema", "observe", "open_account", "paired_effect",
-    "prompt_key", "rater_shares", "read_samples", "recorded_grader",
+    "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback", "RaterShare", "Replay",
+    "ReplayResult", "Sample", "Signal", "SignalPolicy", "Source", "current_signals", "difference",
+    "doubly_robust", "feedback_on", "give_feedback", "gradable_exchanges", "grade_by_reference",
+    "grade_by_schema", "grade_by_test", "grader", "held_out_sides", "is_evidence", "is_held_out",
+    "is_own_call", "is_reference", "is_whole", "learnable_contract", "matches_schema", "observe",
+    "open_account", "paired_effect", "prediction_powered", "prompt_key", "rater_shares",
+    "rater_weights", "read_samples", "recorded_grader",
 ]  # fmt: skip
 
 # Earlier names, for programs that catch them; they end with version 1.0.

@@ -11,8 +11,7 @@ import pytest
 from remit.gateway import PromptRequest
 from remit.kernel.budget_values import LEARNING
 from remit.kernel.errors import InvalidInputError
-from remit.learning import Replay
-from remit.learning.exchanges import is_held_out
+from remit.learning import Replay, is_held_out
 from remit.ledger import LedgerEntry
 from tests.learning.proposals.conftest import World
 

@@ -15,11 +15,6 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from remit.gateway.auth import Identity
-from remit.ledger import LedgerEntry
-from remit.server.refusals import HttpError
-from remit.server.request_context import AuthenticatedRequest
-from remit.server.responses.conversations import Conversations
 from tests.server.conftest import QUICK
 from tests.server.erasing import holds
 from tests.server.running import Served, serving
@@ -329,14 +324,3 @@ def test_what_is_put_in_while_a_conversation_is_deleted(served: Served) -> None:
             assert {one.result(60)[0] for one in added} <= {200, 404}
         assert client.ask("GET", client.path)[0] == 404
         assert {text: found for text in texts if (found := holds(served, text))} == {}
-
-
-def test_a_deletion_succeeds_although_its_conversation_ends_in_an_archive() -> None:
-    class Archived:
-        def find(self, identity: str, owner: str) -> None:
-            raise HttpError(404, "archived", f"{identity} of {owner} was archived.")
-
-    call = LedgerEntry("EXCHANGE", "S", "D", "r", metadata={"conversation_id": "conv_1"})
-    parts: Any = Archived()
-    caller = AuthenticatedRequest({}, Identity("ann", "agent", key_id="KEY-1"))
-    Conversations(parts, parts, parts, parts).erase_unshown(call, caller)
