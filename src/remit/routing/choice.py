@@ -185,11 +185,7 @@ class RouteChoice(_Routed):
         """Note a model that did not answer, for the decision and the error of the request.
 
         A rejection that another model would not change becomes :attr:`final`. Nothing is written.
-
-        Args:
-            model: the model.
-            refusal: the reason.
-            response: the response of the call, sent or refused.
+        ``response`` is that of the call, sent or refused.
         """
         if refusal.code == "CIRCUIT_OPEN" and not response.dispatch_entry_id:
             self.note_open(model, refusal.retry_after_s)

@@ -295,8 +295,7 @@ def text_of(value: Any) -> str:
 def messages_of(prompt: Any) -> list[tuple[str, Any]]:
     """Return a prompt as pairs of role and content; empty for an empty prompt.
 
-    A plain text is one message of the user. Other keys of a message are added to its content. An
-    item without a role is the content of a pair with the role ``message``.
+    A plain text is the user's. Other keys join the content; the default role is ``message``.
 
     Args:
         prompt: a text, a list of messages, or ``None``.

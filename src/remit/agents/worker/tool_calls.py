@@ -131,10 +131,8 @@ class Toolbox:
     async def cancel_sub_agents(self) -> None:
         """End the work of sub-agents that have not answered and will not be continued.
 
-        Their sessions record the end. A sub-agent whose tool no longer exists is skipped.
-
-        Raises:
-            RemitError: a sub-agent's work could not be ended; later ones are not ended either.
+        Their sessions record the end. A sub-agent whose tool no longer exists is skipped. If one
+        cannot be ended, its RemitError is raised, and later ones are not ended either.
         """
         for key, tool_id in self._history.open_sub_agents.items():
             tool = self._tool(tool_id)
