@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,11 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_from_nothing_to_two_versions(work: Path) -> None:
     assert ran("new", "tea", "--id", "PKG-TEA-001", "--title", "Tea").startswith(
-        "PKG-TEA-001 0.1.0 in tea\n"
+        "PKG-TEA-001 0.1.0\n"
     )
     first = ran("pack", "tea")
     archive = Path("PKG-TEA-001-0.1.0.tar.gz")
-    assert first.startswith(f"{archive} (")
+    assert f"archive: {archive}\n" in first
     told = json.loads(ran("pack", "tea", "--json", "--out", "again/x.tar.gz"))
     assert told["digest"] in first
     assert Path("again/x.tar.gz").read_bytes() == archive.read_bytes()
@@ -77,9 +78,9 @@ def test_a_package_is_shown() -> None:
     ran("pack", "tea")
     text = ran("show", "tea")
     assert text == ran("show", "PKG-TEA-001-0.1.0.tar.gz")
-    assert text.startswith("PKG-TEA-001 0.1.0: Tea\n")
-    assert "  the tool list_files\n" in text
-    assert "  HO2/agents/tea.json (agent) sha256:" in text
+    assert text.startswith("package_id: PKG-TEA-001\n")
+    assert "  tools: list_files\n" in text
+    assert re.search(r"  HO2/agents/tea\.json +sha256:\w+ +agent\n", text)
     plain = json.loads(ran("show", "tea", "--json"))
     assert plain["permissions"]["tools"] == ["list_files"]
     assert plain["dependencies"][0]["package_id"] == "PKG-AGENT-001"

@@ -142,6 +142,7 @@ def set_key(
 @verb(
     "key list", "GET /keys", summary="List keys", form="KeyQuery", result="KeyPage",
     member="keys", endpoint="listed",
+    nothing="No keys. `remit key create --name NAME --budget-usd N` creates one.",
     columns=(
         ("key_id", lambda one: one["id"]), "name",
         ("role", lambda one: one["role"] if one["state"] == "live"

@@ -44,7 +44,7 @@ def _directory() -> Any:
 
 
 @verb(
-    "package new", media_type="text/plain",
+    "package new", media_type="text/plain", prints="{package_id} {version}",
     then="Edit the files, then run `remit package pack DIRECTORY --update`.",
 )  # fmt: skip
 def new_package(

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.operation import field, verb
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import Note
+from remit.operations.text import Note, Table, table_of
 
 if TYPE_CHECKING:
     from remit.packages import PackageKey
     from remit.packages.trust import TrustPolicy
 
 
-@verb("package trust show")
+def _policy_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    yield f"threshold: {found['threshold']}"
+    rows = [{**asdict(one), "key_id": one.key_id[:16]} for one in found["keys"]]
+    if rows:
+        yield table_of(rows, "key_id", "name", "status", "changed", "packages")
+
+
+@verb("package trust show", lines=_policy_lines)
 def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List trusted keys, their packages, and the required number of signatures."""
     from remit.packages.trust import TrustPolicy, read_trust, trust_problem
@@ -28,7 +36,7 @@ def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     return _plain(policy)
 
 
-@verb("package trust restore")
+@verb("package trust restore", lines=_policy_lines)
 def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Rebuild the trust file from the ledger, and replace the current file.
 
@@ -61,6 +69,11 @@ def _changed(
     return {"changed": what, "entry": entry_id, **_plain(policy)}
 
 
+def _change_lines(found: dict[str, Any]) -> list[str]:
+    entry = found["entry"]
+    return [f"{found['changed']} ({entry})" if entry else "no change: the policy is already so"]
+
+
 def _public(text: str) -> str:
     from remit.packages import PackageError, public_key
 
@@ -75,7 +88,7 @@ def _key_id() -> Any:
     return field("Id of the key.", flag="")
 
 
-@verb("package trust add", changes=True)
+@verb("package trust add", changes=True, lines=_change_lines)
 def trust_key(
     root: RootPort, caller: Caller, *,
     public: str = field("The public key.", flag="", read=_public),
@@ -98,7 +111,7 @@ def trust_key(
     )
 
 
-@verb("package trust retire", changes=True)
+@verb("package trust retire", changes=True, lines=_change_lines)
 def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> dict[str, Any]:
     """Stop accepting new signatures of a key. Installed packages stay valid.
 
@@ -111,7 +124,7 @@ def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> di
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "retired"))
 
 
-@verb("package trust revoke", changes=True)
+@verb("package trust revoke", changes=True, lines=_change_lines)
 def revoke_trust(
     root: RootPort, caller: Caller, *,
     key_id: str = _key_id(),
@@ -128,7 +141,7 @@ def revoke_trust(
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "revoked"), reason)
 
 
-@verb("package trust threshold", changes=True)
+@verb("package trust threshold", changes=True, lines=_change_lines)
 def set_threshold(
     root: RootPort, caller: Caller, *,
     number: int = field("Number of keys.", flag="", metavar="N", least=1),

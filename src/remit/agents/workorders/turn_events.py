@@ -82,7 +82,7 @@ class AnswerRejected:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """Event: the loop failed, and one direct call of a model answers instead.
+    """Event: the loop failed, so a single direct model call answers instead.
 
     Attributes:
         reason: the failure, as ``code: message``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,13 @@ def list_models(root: RootPort, caller: Caller) -> dict[str, Any]:
     return {"models": rows}
 
 
-@verb("model pull", media_type="text/plain")
+def _stored_lines(found: dict[str, Any]) -> Iterator[str]:
+    if found["path"] is not None:
+        size = found["path"].stat().st_size
+        yield f"{found['path'].stem} is installed: {found['path']} ({size:,} bytes)"
+
+
+@verb("model pull", media_type="text/plain", lines=_stored_lines)
 def pull_model(
     root: RootPort, caller: Caller, *,
     name: str | None = field("Name of the model.", None, flag="", metavar="[NAME]"),
@@ -71,7 +78,7 @@ def pull_model(
     return {"path": store.pull(wanted, root.progress("unpacking"))}
 
 
-@verb("model add", media_type="text/plain")
+@verb("model add", media_type="text/plain", lines=_stored_lines)
 def add_model(
     root: RootPort, caller: Caller, *,
     file: Path = field("The file.", flag="", place="path"),
