@@ -467,6 +467,9 @@ class GatewayPort(Protocol):
 
         Args:
             request: the call; nothing is sent.
+
+        Raises:
+            NotFoundError: the route that the request names does not exist.
         """
         ...
 
@@ -475,5 +478,8 @@ class GatewayPort(Protocol):
 
         Args:
             request: the call; nothing is sent.
+
+        Raises:
+            InvalidInputError: the request has no canonical form.
         """
         ...
