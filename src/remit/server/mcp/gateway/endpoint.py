@@ -27,7 +27,7 @@ _Context = ServerRequestContext[Any, Any]
 
 
 def served_by(runtime: Runtime, name: str) -> Served:
-    """Return a server of ``[mcp.NAME]`` of an open root.
+    """Return a server of ``[mcp.NAME]`` of an open root; nothing is started.
 
     Args:
         runtime: the open root.
