@@ -124,7 +124,7 @@ class WritesAhead(Protocol):
         """Return and forget the pending entries, which the taker submits to the ledger at once.
 
         The commit of the entries taken before, noted by :meth:`follow`, is awaited. If it failed,
-        its error is raised.
+        its error is raised, and the pending entries stay.
         """
         ...
 
@@ -467,6 +467,9 @@ class GatewayPort(Protocol):
 
         Args:
             request: the call; nothing is sent.
+
+        Raises:
+            NotFoundError: the route that the request names does not exist.
         """
         ...
 
@@ -475,5 +478,8 @@ class GatewayPort(Protocol):
 
         Args:
             request: the call; nothing is sent.
+
+        Raises:
+            InvalidInputError: the request has no canonical form.
         """
         ...

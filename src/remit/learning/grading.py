@@ -224,6 +224,9 @@ def recorded_grader(
     References are stored without text: the hash of the right answer by the key of the prompt
     without system messages. An exchange without its prompt is left out, and so are prompts that
     differ in system messages only and have different right answers.
+
+    Raises:
+        LedgerError: the exchanges of the references cannot be read.
     """
     if references is None:
         return {"kind": "schema", "schema": schema}

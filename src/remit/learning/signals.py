@@ -96,7 +96,8 @@ def is_below(strata: Iterable[tuple[Window, Window]], margin: float, alpha: floa
     Live values are compared with the baseline of their own stratum, and the evidence of all strata
     is added, so that a shift of the mix changes nothing. Both weightings must agree. The settled
     one keeps false crossings below ``alpha`` at every look; the balanced one prevents that a single
-    party causes a crossing.
+    party causes a crossing. A stratum without live or baseline values is ignored; if none remains,
+    the result is False.
 
     Args:
         strata: live and baseline values of each stratum.
@@ -352,6 +353,7 @@ def current_signals(
 
     Raises:
         InvalidInputError: ``since`` is not a time.
+        LedgerError: the ledger cannot be read.
     """
     before = instant(since) or ""
     epoch = 0 if before else policy_epoch(ledger)

@@ -386,6 +386,7 @@ class LedgerQueries:
                 these, which lift the restriction, lock the ledger, or copy it to a file.
             LedgerFormatError: the query failed.
             LedgerClosedError: the client is closed.
+            LedgerConnectionError: the database server cannot be reached.
         """
         if not _QUERY.match(sql):
             raise LedgerError(

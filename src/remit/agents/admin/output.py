@@ -114,7 +114,8 @@ def plain_value(value: Any, depth: int = 0) -> Any:
 def cut_to_fit(value: Any, most_bytes: int) -> Fitted:
     """Return a value, cut until its JSON has at most ``most_bytes`` bytes.
 
-    Texts are shortened first, the longest most. Then lists lose their ends. Values below 64
+    Texts are shortened first, the longest most. Then lists lose their ends, and objects their
+    fields after the 64th. A note such as ``… [12 more]`` is added to each. Values below 64
     characters remain complete, so a value with many fields can stay larger than the limit.
 
     Args:

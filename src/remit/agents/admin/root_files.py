@@ -45,6 +45,8 @@ class RootTools(Toolset):
     def read_file(self, path: str) -> dict[str, Any]:
         """Read one text file by its path.
 
+        The result has ``path`` and ``text``, in which secrets are hidden.
+
         Args:
             path: path relative to the root
 
@@ -81,7 +83,10 @@ class RootTools(Toolset):
         on_unknown="retry",
     )
     def list_files(self, path: str = ".") -> dict[str, Any]:
-        """List all files and directories of the root.
+        """List the files in a directory of the root and below it.
+
+        Files that may not be read are left out. The result has their ``count``, and the first 200,
+        sorted by path, as ``files`` with ``path`` and ``bytes``.
 
         Args:
             path: a directory relative to the root

@@ -60,7 +60,8 @@ class ContextPort(Protocol):
             session_id: the session of the turn.
 
         Raises:
-            ContractError: something that the contract requires is missing or too large.
+            ContractError: something that the contract requires is missing, refused or too large.
+            LedgerError: the ledger cannot be read.
         """
         ...
 
@@ -191,8 +192,9 @@ class Services:
     ) -> AsyncIterator[Lease]:
         """Yield the lease ``name``, held while the block runs.
 
-        Once the lease is held, waits for the session to begin. The lease is released at the end.
-        The block's errors are let through, and so are errors of the write that begins the session.
+        Once the lease is held, waits for the session to begin. The lease is released at the end; a
+        lost lease does not end the block, see :meth:`Lease.check`. The block's errors are let
+        through, and so are errors of the write that begins the session.
 
         Args:
             name: the lease, such as ``session:SES-…``.

@@ -286,6 +286,9 @@ class Repeats:
             tool: the tool.
             arguments: its arguments.
             key: the call's idempotency key; a key that has matched matches the same call again.
+
+        Raises:
+            JsonTextError: the arguments are nested too deep.
         """
         if key in self._matched or not self._open:
             return self._matched.get(key)
@@ -344,6 +347,9 @@ class Repeats:
             tool: the tool.
             arguments: its arguments.
             result: the result that :meth:`denied` returns for equal calls.
+
+        Raises:
+            JsonTextError: the arguments are nested too deep.
         """
         self._denied[self._canonical(tool, arguments)] = result
 
@@ -355,6 +361,9 @@ class Repeats:
         Args:
             tool: the tool.
             arguments: arguments of the new call.
+
+        Raises:
+            JsonTextError: the arguments are nested too deep.
         """
         return self._denied.get(self._canonical(tool, arguments)) if self._denied else None
 

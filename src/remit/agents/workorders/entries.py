@@ -234,7 +234,7 @@ class Journal:
 
         Raises:
             InvalidInputError: the entry cannot be recorded in this form.
-            LedgerError: the ledger cannot be read.
+            LedgerError: the journal's handle may not write the entry.
         """
         self.buffer.held.append(self.prepared_entry(self.entry(event_type, **metadata)))
 
@@ -260,7 +260,7 @@ class Journal:
 
         Raises:
             InvalidInputError: the entry cannot be recorded in this form.
-            LedgerError: the ledger cannot be read.
+            LedgerError: the journal's handle may not write the entry.
         """
         return self.ledger.prepare(entry, subject_id=self._subject_id)
 

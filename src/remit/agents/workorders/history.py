@@ -43,7 +43,8 @@ class OrderHistory:
     The worker reads completed calls of models and tools from here instead of repeating them. As
     answers, only exchanges of a worker in the order's own session count, because a client of the
     gateway can name any order and must not become its memory; exchanges made over HTTP are ignored.
-    Every property raises LedgerError if the ledger cannot be read. Later entries are not seen.
+    Every property and method raises LedgerError if the ledger cannot be read. Later entries are not
+    seen.
 
     Args:
         ledger: a handle that may read the order's ``ho1`` entries.
@@ -295,6 +296,9 @@ class OrderHistory:
 
         Args:
             key: idempotency key of a call that began.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         end = self.tool_calls.get(key)
         return end is None or end.metadata["status"] in ("unknown", "timeout")

@@ -176,14 +176,16 @@ class PromptLoop:
         The call appends a ``SIGNAL_PROPOSED`` entry and stores the archive; nothing is installed.
 
         Args:
+            found: the result of :meth:`search`, whose additions are proposed.
             measured: the result of :meth:`measure`.
-            learned: ids of the exchanges of the search.
+            learned: ids of the exchanges of the search, which become evidence.
             grader: the grader as recorded (:func:`recorded_grader`).
 
         Raises:
             ProposalError: ``not_enough``: there are too few pairs, or the effect may be zero.
                 ``stale``: evidence was erased.
             InvalidInputError: there are no additions, or the change cannot be made.
+            RemitError: any other error of :meth:`Learner.propose`.
         """
         replay, predicted, gate = measured
         pairs = replay.pairs

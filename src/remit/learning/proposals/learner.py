@@ -92,10 +92,11 @@ class Learner:
                 ``predicted`` is valid for a fixed number of samples only.
 
         Raises:
-            ProposalError: ``not_enough``: there are fewer than 200 effective samples, there is no
-                always-valid interval, or the effect may be zero; ``missing`` lists the gaps.
+            ProposalError: ``not_enough``: there is no evidence, no always-valid interval, or fewer
+                than 200 effective samples, or the effect may be zero; ``missing`` lists the gaps.
                 ``stale``: evidence was erased.
             EntryNotFoundError: an entry of the evidence does not exist.
+            LedgerError: the ledger cannot be read or written; the archive is then deleted.
             ContractError: the contract of the change does not exist, or is not valid.
             PackageError: ``busy``: another process holds the packages' lock; ``unwritable``: the
                 archive cannot be written.

@@ -65,10 +65,10 @@ def segment_name(first: int, end: int) -> str:
 
 
 def segments_in(directories: Iterable[Path]) -> list[tuple[int, int, Path]]:
-    """Return first entry, end and path of each segment in some directories, in order.
+    """Return range and path of each segment in some directories, in order.
 
-    The first entry is that of the range that the run archived. Names alone decide; other files are
-    ignored, and nothing is opened.
+    A range is the first sequence number that the run archived, and the one after the last. Names
+    alone decide; other files are ignored, and nothing is opened.
 
     Args:
         directories: directories that ``remit ledger segment --out`` was given.

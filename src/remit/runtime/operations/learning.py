@@ -370,6 +370,9 @@ def propose_boundary(
 ) -> dict[str, Any]:  # fmt: skip
     """Propose a contract's limits or model, if a replay of held-out exchanges shows that it helps.
 
+    The replay asks models, within the spending limit; a repetition continues it, and no call is
+    paid for twice. The proposal is recorded, not adopted.
+
     Returns:
         The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
 
@@ -377,6 +380,7 @@ def propose_boundary(
         InvalidInputError: no change is given, the answers cannot be graded, or the budget ended.
         ProposalError: fewer than 200 exchanges are held out, so that nothing is asked; or the
             replay does not show that the change helps.
+        ConflictError: prices or the answering model changed since an earlier run.
         RemitError: the contract is unknown, or no model is reachable.
     """
     from remit.learning import paired_effect

@@ -67,9 +67,11 @@ def learn_route(
         (``reward`` and ``usd_per_call`` by model), and ``fit`` (None without a fit).
 
     Raises:
-        InvalidInputError: two graders contradict each other, a reference names no exchange, or
-            no prompt can be graded.
-        RemitError: a gate fails, or a model has no price.
+        InvalidInputError: a grader cannot be used, --test and --code are both given, a reference
+            names no exchange, no prompt can be graded, a gate fails, the route has fewer than two
+            models, or a model has no price.
+        NotFoundError: the route does not exist.
+        RemitError: the models cannot be permitted, or the proposal cannot be written.
     """
     from remit.runtime import route_learner
     from remit.runtime.route_graders import Graders, command_test, load_grader

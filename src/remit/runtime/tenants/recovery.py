@@ -91,7 +91,8 @@ def removed_before(host: TenantHost, name: str) -> tuple[int, str, str] | None:
         recorded, or if a copy of the tenant's root was restored.
 
     Raises:
-        RemitError: another process is removing the tenant, or its root cannot be deleted.
+        RemitError: another process is removing the tenant, a plan in its root is damaged, or its
+            root cannot be deleted.
         LedgerError: the tenant's ledger cannot be removed.
         OSError: a file of the tenant's root cannot be opened or deleted.
     """

@@ -150,8 +150,8 @@ class Turns:
 
         Args:
             turn: the turn.
-            removed: places (:func:`place_of`) of items that were deleted from a conversation; an
-                erased one becomes an empty text.
+            removed: places (:func:`place_of`) of input items that were deleted from a conversation.
+                If one was erased, an empty text is returned for it, else the item.
 
         Returns:
             Two lists; a failed turn has no output.

@@ -27,7 +27,7 @@ _Context = ServerRequestContext[Any, Any]
 
 
 def served_by(runtime: Runtime, name: str) -> Served:
-    """Return a server of ``[mcp.NAME]`` of an open root.
+    """Return a server of ``[mcp.NAME]`` of an open root; nothing is started.
 
     Args:
         runtime: the open root.
@@ -60,7 +60,9 @@ def served_by(runtime: Runtime, name: str) -> Served:
 
 
 async def serve_stream(served: Served, caller: Caller, receive: Any, send: Any) -> None:
-    """Serve one client over a stream of messages until the stream ends.
+    """Relay messages between one client and the server until the client's stream ends.
+
+    A server that was started for the client is ended then, and both streams are closed.
 
     Args:
         served: the server.

@@ -174,7 +174,8 @@ class Relay:
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Pass one notification of the client on to the server.
 
-        Cancellation and progress are left out, as the relay handles them itself.
+        Cancellation and progress are left out, as the relay handles them itself. A notification is
+        dropped if the server has not started or has ended; errors are ignored.
 
         Args:
             method: method of the notification.

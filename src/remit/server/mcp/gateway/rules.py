@@ -62,8 +62,8 @@ class Rules:
     def shows(self, identity: Identity, tool: str) -> bool:
         """Return True if the key could call the tool with some arguments.
 
-        False if the server's list of tools lacks it, or if a rule denies it for all arguments
-        before a rule that allows it or asks; True without a matching rule.
+        False if ``tools`` of ``[mcp.NAME]`` is set and lacks it, or if a rule denies it for all
+        arguments before a rule that allows it or asks; True without a matching rule.
 
         Args:
             identity: identity of the key.
