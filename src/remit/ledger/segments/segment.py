@@ -65,9 +65,9 @@ def segment_name(first: int, end: int) -> str:
 
 
 def segments_in(directories: Iterable[Path]) -> list[tuple[int, int, Path]]:
-    """Return first entry, end and path of each segment in some directories, in order.
+    """Return first entry, end (exclusive) and path of each segment in some directories, in order.
 
-    The first entry is that of the range that the run archived. Names alone decide; other files are
+    Both numbers are those of the archived range, read from the file's name. Other files are
     ignored, and nothing is opened.
 
     Args:

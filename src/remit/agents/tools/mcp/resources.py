@@ -104,7 +104,8 @@ async def call_context_tool(
         texts: the pins of the server's texts.
 
     Raises:
-        ToolError: the prompt or the resource differs from its pin, or an item of a list has no key.
+        ToolError: the prompt or the resource's description differs from its pin, or an item of a
+            list has no key.
         KeyError: ``uri`` or ``name`` is missing in ``arguments``.
         MCPError: a request is refused or times out, or the connection is closed.
         LedgerError: a pin cannot be read or recorded.
