@@ -30,8 +30,8 @@ class ExportHead(NamedTuple):
     Attributes:
         entries: number of entry lines and leaf lines.
         checkpoint: signed note; ``None`` if nothing was signed.
-        verifier_key: the log's key by its own word.
-        subjects_before: the first entry whose record names its subject.
+        verifier_key: the log's key as the export states it; ``None`` for a log without a key.
+        subjects_before: sequence number of the first entry whose record names its subject.
         usage: usage rows of the hours with archived entries; ``None`` if nothing was archived.
         members: the members as they were read.
     """

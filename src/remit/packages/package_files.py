@@ -156,7 +156,8 @@ class PackageFiles:
         bytes.
 
         Args:
-            candidates: the packages, with the bytes that are installed; none does nothing.
+            candidates: packages of the registry, with the bytes that are installed; none does
+                nothing. A signature that differs from the installed one is not written.
             registry: the installed packages.
 
         Raises:

@@ -28,9 +28,9 @@ def permit_models(
     """Install a version of :data:`OWN_MODELS` that permits more models, and return the package.
 
     The root's own key signs the package, and is trusted for this package from the first call on,
-    which changes ``trust.json``. Appends ``INSTALLED`` with the approval of the person. Earlier
-    permissions of the package stay. The version's first number rises by one with each call, also if
-    no model is new.
+    which changes ``trust.json`` and appends ``CONFIG_CHANGED``. Appends ``INSTALLED`` with the
+    approval of the person. Earlier permissions of the package stay. The version's first number
+    rises by one with each call, also if no model is new.
 
     Args:
         root: the installation.
@@ -40,8 +40,8 @@ def permit_models(
         by: the person who permits the models, for the record.
 
     Raises:
-        PackageError: a gate fails, or the package cannot be installed. No package was changed; the
-            trust in the key stays.
+        PackageError: the root's key or the packages' lock cannot be used, a gate fails, or the
+            package cannot be installed. No package was changed; the trust in the key stays.
         LedgerError: the ledger cannot be read or written.
     """
     manager = package_manager(root, ledger, loaded, by=by)

@@ -66,7 +66,7 @@ async def read_body(
         length: value of the ``content-length`` header; ``None`` without it.
         most: longest body, in bytes.
         timeout_s: longest time for the body to arrive, in seconds.
-        share: counts the bytes of the body; ``None`` to count none.
+        share: counts the bytes of the body until the caller ends it; ``None`` to count none.
 
     Raises:
         HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short; 499, the

@@ -60,7 +60,7 @@ async def decoded(body: bytes, coding: str, most: int, share: Share | None) -> b
         body: the whole body as it was received.
         coding: a result of :func:`coding_of`; if empty, the body is returned unchanged.
         most: the largest allowed decoded size, in bytes.
-        share: counts the decoded bytes; ``None`` to count none.
+        share: counts the decoded bytes until the caller ends it; ``None`` to count none.
 
     Raises:
         HttpError: 400, the body is not valid in its coding or is cut; 413, the decoded body is too
@@ -100,7 +100,7 @@ async def read_decoded(
         headers: headers of the request, names in lower case.
         most: the largest allowed size before and after decoding, in bytes.
         timeout_s: the longest wait for the whole body, in seconds.
-        share: counts the bytes; ``None`` to count none.
+        share: counts the bytes until the caller ends it; ``None`` to count none.
 
     Raises:
         HttpError: 415, the coding is not supported; 413, the body is too long; 408, it did not

@@ -235,7 +235,7 @@ class Call:
         self._unsent = b"".join(head)
 
     def write(self, data: bytes) -> None:
-        """Send data of the stream; empty data is ignored.
+        """Send data of the stream without waiting; empty data is ignored.
 
         The first data is sent together with the headers. Nothing is sent to a client that is gone.
 

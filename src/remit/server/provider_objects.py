@@ -449,9 +449,9 @@ def said_of(kind: str) -> str:
 
 
 def id_in(answer: bytes) -> str:
-    """Return the ``id`` of a JSON object; empty if it has none or is not an object.
+    """Return the ``id`` of a JSON object.
 
-    Text that is not JSON gives an empty id.
+    The result is empty if the id is missing or no text, or if the answer is no JSON object.
 
     Args:
         answer: body of a provider's answer.

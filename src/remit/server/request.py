@@ -125,7 +125,7 @@ Handler = Callable[[Request], Awaitable[None]]
 class AsgiRequest:
     """A :class:`Request` on any ASGI server. Data is sent by :meth:`drain` only.
 
-    :meth:`serve` runs a handler with it.
+    :meth:`serve` runs a handler with it. :meth:`stop` cancels the task that made the object.
 
     Args:
         scope: ASGI's scope.

@@ -92,8 +92,14 @@ class Engine(Protocol):
     async def hand_out(self, worker: Taker) -> None:
         """Give orders to a worker until the worker drains; claim each by changing its row.
 
+        Errors of the database are logged, and the claim is tried again. Started orders may still
+        run after the return.
+
         Args:
             worker: receives the claimed orders.
+
+        Raises:
+            InvalidInputError: a library of the engine is not installed.
         """
         ...
 

@@ -50,9 +50,9 @@ def remaining_effects(
 ) -> list[Effect]:
     """Return the effects that a turn leaves for the next prompt: carried ones first, then its own.
 
-    A person's decisions are read from the ledger. A call that a person allowed to run again, and
-    that ran, is left out. Only the last 50 effects are returned, and all earlier ones with an open
-    outcome. Read-only.
+    A person's decisions are read from the ledger. A call that a person allowed to run again is left
+    out if it ran again, or if it is a carried one and the turn used its tool. Only the last 50
+    effects are returned, and all earlier ones with an open outcome. Read-only.
 
     Args:
         ledger: a handle that may read the orders' entries and the decisions.

@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     Attributes:
         entry_id: the entry that records the use.
         name: the model (``provider/model``), tool or contract version (``contract@version``).
-        turn: the turn; outside of turns, the entry itself.
+        turn: ``turn NUMBER``; outside of turns, the id of the entry.
         failed: True if the name failed by its own fault; False if it succeeded; None if the entry
             does not tell, for example after a cancellation.
     """

@@ -251,7 +251,7 @@ def summary_of(order: WorkOrder) -> dict[str, Any]:
     """Return an order's id, type, state, error and cost as data.
 
     The keys are ``wo_id``, ``wo_type``, ``state``, ``error`` (None without one), ``llm_calls``,
-    ``tool_calls``, ``total_tokens``, ``cost_usd`` and ``elapsed_ms``.
+    ``tool_calls``, ``total_tokens``, ``cost_usd`` (None if unknown) and ``elapsed_ms``.
 
     Args:
         order: an order of the turn.

@@ -241,7 +241,7 @@ class Journal:
     def hold(self, *writes: Write, buffer: WriteBuffer | None = None) -> None:
         """Hold writes for the next transaction that must happen anyway.
 
-        Function writes are not checked.
+        Function writes are not checked. The writes before a refused one stay held.
 
         Args:
             writes: entries, and functions of a transaction.
@@ -249,6 +249,7 @@ class Journal:
 
         Raises:
             InvalidInputError: an entry cannot be recorded in this form.
+            LedgerError: the journal's handle may not write an entry.
         """
         (buffer or self.buffer).held.extend(map(self._prepared, writes))
 
@@ -270,7 +271,7 @@ class Journal:
         Nothing is submitted if nothing is held.
 
         Raises:
-            LedgerError: on awaiting, if one of these or an earlier write failed.
+            LedgerError: at once, if the client is closed; on awaiting, if a write failed.
         """
         if self.buffer.held:
             self._submit(())

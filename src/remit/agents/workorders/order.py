@@ -84,7 +84,7 @@ class WorkOrderConstraints:
         usd_budget: largest cost, US dollars.
         turn_limit: largest number of model calls.
         timeout_seconds: longest duration.
-        tools_allowed: ids of the tools that the model may call.
+        tools_allowed: ids of the tools that the model may call; empty for none.
         tools_requiring_approval: ids of the tools that need a person's approval.
         domain_tags: tags for the router.
         output_schema: JSON Schema of the answer, in place of the contract's. The result then

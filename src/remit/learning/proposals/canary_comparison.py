@@ -35,10 +35,11 @@ class Compared:
         calls: numbers of calls: of the ``new`` and the ``old`` route, of calls with the ``same``
             model in both, and of calls that only the current route could answer (``shadow``).
         graded: numbers of grades of the new and the old route.
-        rewards: means of these grades; empty without grades.
+        rewards: means of these grades; a route without grades is left out.
         difference: reward of the new route minus reward of the old one.
-        usd_per_call: mean costs of calls with different models.
-        spent_usd: cost that counts for the budget.
+        usd_per_call: mean costs of calls with different models, by route; a route without such
+            calls is left out.
+        spent_usd: cost of the new route's calls, which the budget limits.
         verdict: ``adopt``, ``stop``, or empty while undecided.
         reason: the reason of the verdict; while undecided, the next event.
     """

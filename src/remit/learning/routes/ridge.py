@@ -55,6 +55,7 @@ class GradedPrompt:
         exchange_id: id of the first exchange with the prompt.
         prompt: a text, or the messages of a conversation.
         text: the part of the prompt that the router reads.
+        task: the task that the router reads in the prompt.
         rewards: grade by model, 0 to 1.
         costs: cost by model in US dollars.
         evidence: ids of the exchanges of all answers.

@@ -180,10 +180,11 @@ def fit_route(
     """Fit a head, and choose the smallest price weight that keeps to ``usd_per_call``.
 
     The price weight is the reward that a US dollar is worth: the router takes the model with the
-    best predicted reward less price weight times cost. The head is fitted to all prompts. All
-    figures are cross-fitted: each prompt is decided by a head that was fitted to the other folds
-    (:func:`fold_of`). Savings are measured against the head in force, else against the
-    best single model. Makes no calls and writes nothing.
+    best predicted reward less price weight times cost. If no price weight keeps to the cost, the
+    largest is chosen, and ``missing`` of the fit says so. All figures are cross-fitted: each prompt
+    is decided by a head that was fitted to the other folds (:func:`fold_of`). Savings are measured
+    against the head in force, else against the best single model. Makes no calls and writes
+    nothing.
 
     Args:
         prompts: graded prompts; the head is fitted to the latest :data:`MAX_PROMPTS`. Costs are
@@ -197,7 +198,8 @@ def fit_route(
         progress: called with the number of fitted heads and the number in all.
 
     Returns:
-        The fit; or a sentence about what is missing, if nothing can be fitted.
+        The fit, whose ``missing`` states why it may not be proposed; or a sentence about what is
+        missing, if nothing can be fitted.
     """
     guard = guard or GuardSettings()
     models = sorted({name for one in prompts for name in one.rewards})

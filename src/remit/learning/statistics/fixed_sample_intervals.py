@@ -86,12 +86,13 @@ def one_sided(
 
     Args:
         values: values between ``low`` and ``high``, such as paired differences.
-        weights: weight of each value, above 0; ``None`` for equal weights.
+        weights: a weight for each value, above 0 (not checked); ``None`` for equal weights.
         looks: number of times that the growing values are tested, fixed in advance; 0 for any.
         alpha: probability that a bound is ever wrong.
 
     Raises:
         InvalidInputError: there are no values, or a value is out of range.
+        ValueError: the numbers of weights and values differ.
     """
     if not values or not all(low <= value <= high for value in values):
         raise InvalidInputError(f"A bound needs values between {low} and {high}.")

@@ -142,7 +142,8 @@ class PostgresBatch(Batch):
             rows: parameters of each execution.
 
         Raises:
-            psycopg.Error: a value cannot be sent; or, if the queue is sent, a statement failed.
+            psycopg.Error, UnicodeEncodeError: a value cannot be sent; or, if the queue is sent, a
+                statement failed.
         """
         self._writer.put(sql, *rows)
         self._show_life()
@@ -172,8 +173,8 @@ class PostgresBatch(Batch):
             parameters: values of the placeholders.
 
         Raises:
-            psycopg.Error: a value cannot be sent. Iterating the rows raises it if a statement
-                failed.
+            psycopg.Error, UnicodeEncodeError: a value cannot be sent. Iterating the rows raises
+                psycopg.Error if a statement failed.
         """
         self.flush()
         return self._writer.ask(sql, parameters)

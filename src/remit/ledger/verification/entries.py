@@ -60,7 +60,8 @@ class EntryRange:
             subtree; empty bytes if there are none.
         blamed: problems of content and message steps that were reported at an entry.
         named: content ids of the values that name an entry's subject.
-        waiting: number of entries that are present although the record says that they are not.
+        waiting: number of entries that are present although they were archived, or although the
+            segment does not name them.
     """
 
     first: int

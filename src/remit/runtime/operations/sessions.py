@@ -64,8 +64,8 @@ def list_conversations(
 ) -> Feed:  # fmt: skip
     """List sessions of agents and of gateway calls, newest first.
 
-    Gateway calls that name no session have one session for each key and day. The list has the
-    sessions of the latest 10,000 calls.
+    Gateway calls that name no session have one session for each key and day. Sessions without an
+    agent are listed only if one of their calls is among the latest 10,000.
 
     Returns:
         The overview of each session with ``calls``, ``tokens`` and ``cost_usd``.

@@ -131,6 +131,7 @@ class TaskOwners:
 
         Raises:
             CallerError: the task or the session belongs to another owner.
+            LedgerError: the ownership cannot be read or written.
         """
         if not caller.restricted:
             return
@@ -160,6 +161,10 @@ class TaskOwners:
         Args:
             caller: the caller; an unrestricted caller may read every task.
             task_id: the task.
+
+        Raises:
+            CallerError: the caller does not own the task.
+            LedgerError: the ledger cannot be read.
         """
         if not caller.restricted:
             return

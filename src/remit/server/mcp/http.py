@@ -59,13 +59,14 @@ def serve_http(
         root: an existing root.
         dev: accept everyone; on loopback only.
         flags: settings keyed by dotted name.
-        ready: called with the URL once the socket listens.
+        ready: called with the URLs, separated by spaces, once the socket listens.
         gateway: serve the servers of ``[mcp.NAME]`` instead of Remit's own tools.
 
     Raises:
         ConfigError: the configuration is invalid, or there is no MCP server to serve.
         ToolError: the rules of a server cannot be used.
-        RemitError: the address is in use, or the root cannot be opened.
+        RemitError: the address is in use, or not on loopback with ``dev``; or the root cannot be
+            opened.
         LedgerError: the ledger cannot be opened.
     """
     from uvicorn import Server

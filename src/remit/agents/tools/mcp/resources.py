@@ -104,8 +104,10 @@ async def call_context_tool(
         texts: the pins of the server's texts.
 
     Raises:
-        ToolError: the prompt or the resource differs from its pin, or an item of a list has no key.
-        KeyError: ``uri`` or ``name`` is missing in ``arguments``.
+        ToolError: the prompt or the resource's description differs from its pin, or an item of a
+            list has no key.
+        KeyError: ``uri`` or ``name`` is missing in ``arguments``, or the server does not offer the
+            requested list.
         MCPError: a request is refused or times out, or the connection is closed.
         LedgerError: a pin cannot be read or recorded.
     """

@@ -22,7 +22,8 @@ class Verdict:
     Attributes:
         effect: ``allow``, ``deny``, or ``ask`` if a person decides.
         reason: why the call is denied, for a model; else empty.
-        rule: the place of the deciding rule, from 1; 0 if none decided.
+        rule: the place of the deciding rule, from 1; 0 if none decided, or if the key may not use
+            the tool at all.
         price_nano: price of the call in nano-dollars.
     """
 
@@ -82,8 +83,9 @@ class Rules:
     def decide(self, identity: Identity, tool: str, arguments: Mapping[str, Any]) -> Verdict:
         """Return the verdict of the first matching rule; without one the call is allowed.
 
-        If rules that allow the tool exist and the arguments fit none of them, the call is denied.
-        Arguments that cannot be checked are denied.
+        A tool that :meth:`shows` hides is denied. The call is also denied if rules that allow the
+        tool, or ask, exist and the arguments fit none of them, or if the arguments cannot be
+        checked.
 
         Args:
             identity: identity of the key.
