@@ -82,8 +82,8 @@ class Rules:
     def decide(self, identity: Identity, tool: str, arguments: Mapping[str, Any]) -> Verdict:
         """Return the verdict of the first matching rule; without one the call is allowed.
 
-        If rules that allow the tool exist and the arguments fit none of them, the call is denied.
-        Arguments that cannot be checked are denied.
+        A tool that :meth:`shows` hides is denied. If rules that allow the tool exist and the
+        arguments fit none of them, the call is denied. Arguments that cannot be checked are denied.
 
         Args:
             identity: identity of the key.
