@@ -213,7 +213,8 @@ class WebSocket:
     # Calls of the connection.
 
     def hang_up(self, why: str) -> None:
-        """Treat the connection as lost: waiting messages are dropped, and the reader is woken.
+        """Treat the connection as lost: drop waiting messages, call the callback of
+        :meth:`on_close`, and wake the reader.
 
         Args:
             why: the reason; not used.
