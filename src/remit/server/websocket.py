@@ -172,8 +172,10 @@ class WebSocket:
     def on_close(self, callback: Callable[[], None] | None) -> None:
         """Call ``callback`` when the client closes or loses the connection; None removes it.
 
+        An earlier callback is replaced. A close before this call is not reported.
+
         Args:
-            callback: takes no arguments; runs in the event loop.
+            callback: takes no arguments; runs in the event loop, perhaps several times.
         """
         self._on_close = callback
 
