@@ -143,7 +143,7 @@ class Folded(State):
                 yield row[ENTRY_SEQ], Uncheckable(said)
 
     def to_mark(self) -> dict[str, Any]:
-        """Write pending changes, and return all rows, sequences of values, keyed by table."""
+        """Write pending changes to the own database; return all rows, tuples keyed by table."""
         self.write()
         return {
             one.table: self._scratch.execute(f"SELECT * FROM {one.table}").fetchall()

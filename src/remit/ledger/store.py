@@ -94,11 +94,10 @@ class Transaction(Clock, Protocol):
         ...
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Run a statement that only reads, and return its rows, which may be read only when
-        iterated.
+        """Run a statement that only reads, and return its rows, to iterate inside the transaction.
 
-        Statements issued before any rows are read may share a round trip. Errors are those of
-        :meth:`execute`.
+        Statements issued before any iteration may share a round trip. Errors are those of
+        :meth:`execute`, raised by the call or by the iteration.
 
         Args:
             sql: the statement, with ``?`` placeholders.

@@ -371,7 +371,9 @@ class Batch(ABC):
         self.complete_tile(index, [leaf_hash(as_bytes(row[0])) for row in rows])
 
     def complete_tile(self, index: int, hashes: list[bytes]) -> None:
-        """Collect the tree hashes above the leaf hashes of a tile if all 256 hashes exist.
+        """Collect the tree hashes that a tile completes, which :meth:`flush` writes.
+
+        Fewer than 256 leaf hashes complete none. A higher level is read by :meth:`execute`.
 
         Args:
             index: number of the tile, from 0.

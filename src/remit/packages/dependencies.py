@@ -51,7 +51,8 @@ def precedence(version: str) -> Precedence:
     Versions that differ only in build metadata have equal keys.
 
     Args:
-        version: a version such as ``1.0.0-rc.1``; another form raises ValueError.
+        version: a version such as ``1.0.0-rc.1``. ValueError if its core is not three integers;
+            the rest is not checked.
     """
     core, _, pre = version.partition("+")[0].partition("-")
     major, minor, patch = (int(part) for part in core.split("."))

@@ -414,7 +414,9 @@ class Conversation(Closeable, Generic[OutputT]):
 
         Raises:
             InvalidInputError: a value is invalid, or neither score nor label is given.
-            RemitError: there is no such turn, or its content was erased.
+            EntryNotFoundError: there is no such turn.
+            ConflictError: the turn was erased, or this person rated it 100 times already.
+            LedgerError: the ledger cannot be read or written.
         """
         from remit.learning import give_feedback  # No turn needs the learning room.
 

@@ -209,10 +209,10 @@ class Schedule(Generic[OutputT]):
     async def adue(self, *, deps: Any = None) -> TurnResult[OutputT] | None:
         """Run the tick that is due and not done; return None if there is none.
 
-        A missed tick that must not run late is recorded as skipped. While another process runs a
-        tick of this schedule, the call waits without limit. None is also returned if a person
-        cancelled the turn, or another process uses its session. An error of the function ``task``
-        is raised unchanged.
+        A missed tick that must not run late is recorded as skipped, and so is the latest past tick
+        of a new schedule. While another process runs a tick of this schedule, the call waits
+        without limit. None is also returned if a person cancelled the turn, or another process uses
+        its session. An error of the function ``task`` is raised unchanged.
 
         Args:
             deps: see :meth:`remit.runtime.Conversation.turn`.

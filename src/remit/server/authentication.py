@@ -268,7 +268,8 @@ class Authenticator:
         """Authenticate an ASGI request, count the request under the caller's key, and return both.
 
         The scope's :data:`~remit.server.asgi.PROVE` is called, so that the connection is no
-        longer the first to be closed, and the scope's share is begun.
+        longer the first to be closed, and the scope's share is begun. The application ends the
+        share after its answer.
 
         Args:
             scope: ASGI's scope of the request.

@@ -172,8 +172,10 @@ class WebSocket:
     def on_close(self, callback: Callable[[], None] | None) -> None:
         """Call ``callback`` when the client closes or loses the connection; None removes it.
 
+        An earlier callback is replaced. A close before this call is not reported.
+
         Args:
-            callback: takes no arguments; runs in the event loop.
+            callback: takes no arguments; runs in the event loop, perhaps several times.
         """
         self._on_close = callback
 
@@ -213,7 +215,8 @@ class WebSocket:
     # Calls of the connection.
 
     def hang_up(self, why: str) -> None:
-        """Treat the connection as lost: waiting messages are dropped, and the reader is woken.
+        """Treat the connection as lost: drop waiting messages, call the callback of
+        :meth:`on_close`, and wake the reader.
 
         Args:
             why: the reason; not used.

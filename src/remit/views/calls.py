@@ -53,6 +53,9 @@ class Calls:
         Returns:
             Dicts with ``kind`` (``model_call`` or ``orphaned_call``), the ids of the entries,
             times, cost and recorded fields.
+
+        Raises:
+            LedgerError: an exchange outside the turn cannot be read.
         """
         found = list(entries)
         notes = {

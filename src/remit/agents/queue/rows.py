@@ -81,11 +81,16 @@ class Engine(Protocol):
     """
 
     def announce(self, tx: Transaction, row: Row) -> None:
-        """Note that an order becomes ready in a transaction.
+        """Announce to the engine, inside a transaction, that an order becomes ready.
+
+        Anything written is part of the transaction.
 
         Args:
             tx: the transaction, which may still be rolled back.
             row: the row of the ready order.
+
+        Raises:
+            LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
         ...
 

@@ -355,7 +355,7 @@ async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder
 
     Raises:
         LeaseBusyError: another process works on the same order.
-        OrderRecordError: the recorded input of the interrupted order was erased.
+        OrderRecordError: the interrupted order's input was erased, or its entries form no order.
         LedgerError: the ledger cannot be read or written.
         LeaseLostError: another process took the order over.
     """

@@ -89,7 +89,8 @@ class StandaloneOrders:
 
         Raises:
             InvalidInputError: the key is invalid or belongs to other work.
-            OrderRecordError: the recorded input of the order was erased.
+            OrderRecordError: the recorded input of the order was erased, or its entries form no
+                order.
             UnknownToolError: ``retry_failed`` is True, and a tool that the earlier attempt used no
                 longer exists.
             ToolError: ``retry_failed`` is True, and such a tool cannot be used.

@@ -191,7 +191,7 @@ class HO2Supervisor:
             LedgerError: the ledger cannot be read or written.
             LeaseBusyError: another process works on the same order.
             LeaseLostError: another process took the order over.
-            OrderRecordError: the recorded input of the interrupted order was erased.
+            OrderRecordError: the interrupted order's input was erased, or its entries form none.
         """
         if self._services.config.consolidate:
             await consolidate(self._services, self.orders)

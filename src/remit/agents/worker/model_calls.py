@@ -240,8 +240,9 @@ class ModelCalls:
     def request(self, contract: PromptContract) -> PromptRequest:
         """Return the request that a contract makes for the order, without messages.
 
-        Provider and model are the contract's; otherwise the agent's. The limits, the schemas and
-        the agent class are the contract's; the order gives payer, variables and excluded models.
+        Provider and model are the contract's if it names either; else the agent's. The limits,
+        the schemas and the agent class are the contract's; the order gives payer, variables and
+        excluded models.
 
         Args:
             contract: the contract of the call.

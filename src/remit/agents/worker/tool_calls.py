@@ -116,7 +116,7 @@ class Toolbox:
         return bool(self._sub_sessions) or self._has_unknown
 
     def usage(self) -> Usage:
-        """Return the prices of the tools that ran, and the usage of their sub-agents.
+        """Return the prices of all the order's begun tool calls, and their sub-agents' usage.
 
         Raises:
             LedgerError: the usage of a sub-agent cannot be read.
@@ -209,8 +209,6 @@ class Toolbox:
 
     def note_handoff(self, tool_id: str, result: ToolResult) -> None:
         """Note the agent to which the first successful handoff gives the session.
-
-        Later handoffs and other results change nothing.
 
         Args:
             tool_id: the tool.

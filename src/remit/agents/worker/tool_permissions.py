@@ -255,6 +255,9 @@ class Repeats:
         history: the order's recorded calls; their matches are reconstructed.
         tool: returns a tool by id; None if the program no longer has it.
         interrupted: keys of calls that another program made before it was restarted.
+
+    Raises:
+        LedgerError: the history cannot be read.
     """
 
     def __init__(

@@ -54,6 +54,7 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
 
     Raises:
         EntryNotFoundError: the id names nothing that can have feedback.
+        LedgerError: the ledger cannot be read.
     """
     found = _found(ledger, name)
     if found is None:
@@ -204,7 +205,8 @@ def give_feedback(
         label: a word for counting, such as `wrong_unit`: up to 64 lower-case letters, digits, `_`,
             `.`, `-`.
         reason: free text of up to 2,000 characters; content of the target's session and subject.
-        identity: owner of the key that was used. An agent may rate only its own exchanges.
+        identity: owner of the key that was used; ``None`` for no limit. A session's key may rate
+            only in that session, an agent only in its sessions and its key's own exchanges.
         idempotency_key: two calls of one party with the same key record feedback once.
         subject_id: the person whom the reason concerns; the target's person if empty.
 
@@ -213,6 +215,7 @@ def give_feedback(
         EntryNotFoundError: there is no such target, or it belongs to another caller.
         ConflictError: the target was erased, the idempotency key was used for other feedback, or
             the party gave feedback on the target 100 times already.
+        LedgerError: the ledger cannot be read or written.
     """
     entry = _entry(score, label, reason, source, by, identity, idempotency_key)
     rated, kind = find_target(ledger, target)

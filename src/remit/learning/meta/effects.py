@@ -344,6 +344,9 @@ def read_report(
     Args:
         latest: largest number of exchanges, counted from the latest; ``None`` for all.
         folders: loaders of contracts that programs brought in folders of their own.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     after = None if latest is None else before_latest(ledger, latest)
     reader = EffectReader(ledger, proposals)
@@ -455,6 +458,9 @@ def record_attribution(
 def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
     """Return the latest attribution of each contract, sorted by contract: the metadata of its
     ``SIGNAL_OBSERVED`` entry. Entries of writers without permission are ignored.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     found: dict[str, dict[str, Any]] = {}
     for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):

@@ -287,6 +287,9 @@ def graded_prompts(
         prices: prices in force. The cost of a candidate's answer at other prices is computed again
             from its tokens and server tools; ``None`` for costs as recorded.
         rules: rules by which tasks are recognised; the shipped ones if ``None``.
+
+    Raises:
+        LedgerError: the ledger cannot be read, or a graded exchange or decision is archived.
     """
     weights = rules or Weights.shipped()
     known_as = {one.provider_model: one for one in candidates}

@@ -57,7 +57,8 @@ class SqliteStore(Store):
     Raises:
         LedgerKeyError: ``require`` refused the ledger's owner.
         LedgerFormatError: the file is not a ledger, is damaged, or is of a newer version.
-        LedgerError: the file cannot be opened or made, or is missing and ``create`` is False.
+        LedgerError: the file cannot be opened or made, or is missing or empty and ``create`` is
+            False.
     """
 
     record_sql = RECORD_SQL

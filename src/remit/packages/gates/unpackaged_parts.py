@@ -141,6 +141,8 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
 
     Raises:
         LedgerError: the ledger cannot be read.
+        PackageError: ``registry_damaged``: an entry does not describe a package.
+        OSError: the root cannot be opened.
     """
     waived = []
     effective = context.effective

@@ -27,6 +27,9 @@ def list_models(root: RootPort, caller: Caller) -> dict[str, Any]:
     Returns:
         ``models``: each with ``name``, ``here`` (True if it is installed) and ``bytes``; installed
         ones come first with ``path``, others with ``title``, ``licence`` and ``note``.
+
+    Raises:
+        RemitError: the settings cannot be loaded.
     """
     from remit.providers.weights import known_models
     from remit.runtime.providers import weight_store
@@ -65,7 +68,8 @@ def pull_model(
         ``path`` of the stored file; None if nothing is needed.
 
     Raises:
-        RemitError: the model is unknown, cannot be downloaded, or has another hash.
+        RemitError: the settings cannot be loaded; or the model is unknown, cannot be downloaded, or
+            has another hash.
     """
     from remit.runtime.providers import resolve_model, weight_store
 
@@ -90,8 +94,8 @@ def add_model(
         ``path`` of the copy.
 
     Raises:
-        RemitError: the file cannot be read, or is not in the format GGUF; or the name is taken or
-            cannot be used.
+        RemitError: the settings or the file cannot be read, the file is not in the format GGUF, or
+            the name is taken or cannot be used.
     """
     from remit.runtime.providers import weight_store
 

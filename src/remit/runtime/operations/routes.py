@@ -203,8 +203,11 @@ def evaluate_route(
 
     Raises:
         InvalidInputError: a line is not a prompt, or may have answers; or both files are one.
+        NotFoundError: there is no such route.
         TlogError: the key of a witness cannot be parsed.
-        WitnessError: a witness refuses or does not answer.
+        LedgerError: the ledger cannot be read or written.
+        WitnessError: a witness refuses or does not answer. After this and the next error the
+            choices are recorded, and OUT is unchanged.
         RemitError: the file cannot be written.
     """
     from remit.kernel.canonical import canonical_json, sha256_hex

@@ -404,11 +404,12 @@ def read_plan(parse: Callable[[Any, Path], _P], path: Path) -> _P | None:
     """Return the plan in a file of a tenant's root; ``None`` if there is no such file.
 
     Args:
-        parse: returns the plan in a JSON value; takes the value and the directory of the root.
+        parse: returns the plan in a JSON value; takes the value and the directory of the root. Its
+            ValueError, KeyError and TypeError become the RemitError.
         path: the file.
 
     Raises:
-        RemitError: the file is damaged, or of another tenant.
+        RemitError: the file cannot be read, is damaged, or is of another tenant.
     """
     try:
         return parse(json.loads(path.read_text("utf-8")), path.parent)

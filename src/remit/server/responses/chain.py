@@ -311,7 +311,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
-            LedgerError: the ledger cannot be read.
+            LedgerError: the ledger cannot be read, or an earlier turn is archived.
         """
         chain = self.chain(last)
         _, removed = removed_items(chain)
@@ -327,14 +327,14 @@ class Turns:
 
         Args:
             last: last turn of the conversation.
-            places: further places to count as removed.
+            places: further places (:func:`place_of`) to count as removed.
 
         Returns:
             The ids of the entries that hold the texts, and the texts, each once.
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
-            LedgerError: the ledger cannot be read.
+            LedgerError: the ledger cannot be read, or an earlier turn is archived.
         """
         chain = self.chain(last)
         _, removed = removed_items(chain)

@@ -67,15 +67,17 @@ class ToolCalls:
     async def answer(self, params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
         """Return the result of one call; a refusal is a result that a model can read.
 
-        Calls and refusals are recorded. A call waits for a slot of its client.
+        Calls and refusals are recorded. A call waits for a slot of its client. A call that needs
+        approval is not run: the result says so, and the client repeats the call.
 
         Args:
             params: the parameters of the request.
             ask: sends a request to the server.
 
         Raises:
-            MCPError: the server reports an error, does not answer or breaks the protocol, or the
-                client may not see the tool.
+            MCPError: the parameters have no name or unusable arguments; the server reports an
+                error, does not answer or breaks the protocol; or the client may not see the tool.
+            LedgerError: an entry cannot be written.
         """
         name, arguments = params.get("name"), params.get("arguments")
         arguments = {} if arguments is None else arguments

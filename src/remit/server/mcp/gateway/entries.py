@@ -88,6 +88,7 @@ class Record:
         Raises:
             BudgetRefusedError: a budget of the key has less left; nothing was written.
             ApprovalError: the approval is for another call, used, or expired; nothing was written.
+            LedgerError: the entry cannot be written.
         """
         shown = self._call(name, arguments)
         if permit is not None:
