@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.message_text import cut
+from remit.kernel.message_text import count, cut
 from remit.operations.operation import (
     Document,
     Feed,
@@ -18,11 +19,13 @@ from remit.operations.operation import (
 )
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Note, Table
 
 if TYPE_CHECKING:
     from remit.learning.proposals import Proposal, Proposals
 
 _REASON_CHARS = 60
+_LISTED = 50
 _STATE = "{proposal_id} {state} {decision}"
 _DECIDED = (
     "`remit learn show {proposal_id}` shows the state. Restart programs that have this root open "
@@ -80,9 +83,61 @@ def list_proposals(
     )
 
 
+def _effect(one: dict[str, Any]) -> str:
+    if not (known := one["predicted"]):
+        return "-"
+    return (f"{known['value']:+.4f} [{known['low']:+.4f}, {known['high']:+.4f}] "
+            f"n={known['effective_samples']:.0f} {known['method']}")  # fmt: skip
+
+
+def _proposal_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the facts of the proposal, then its diff."""
+    yield f"{found['proposal_id']}  {found['state']}"
+    yield f"kind       {found['kind']} of {found['target']}"
+    yield f"package    {found['package_id']} {found['version']}"
+    yield f"proposed   by {found['by']}, {found['at']} ({found['entry_id']})"
+    yield f"reason     {found['reason']}"
+    yield f"predicted  {_effect(found)}"
+    for name, value in found["replay"].items():
+        yield f"replay     {name}: {value}"
+    given = ", ".join(f"{key} {number}" for key, number in found["evidence_by_key"].items())
+    yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
+    if found["stale"]:
+        yield f"stale      {found['stale']}; propose the change again"
+    if found["canary"]:
+        yield from _canary_lines(found["canary"])
+    if found["decision"]:
+        said = f"{found['decided_by']}: {found['decision_reason']} ({found['decision']})"
+        yield f"decided    {found['state']} by {said}"
+    if found["epoch"]:
+        yield f"epoch      {found['epoch']}"
+    yield from ("", *found["diff"].splitlines())
+
+
+def _canary_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a canary: its terms, both routes, and the next event."""
+    only = "".join(f", {name} {found[name]}" for name in ("for_key", "task") if found[name])
+    share = f"{found['share']:.0%} of the calls" if found["share"] else "shadow"
+    yield f"canary     {found['state']}: {share}{only}, since {found['at']} by {found['by']}"
+    if not (calls := found.get("calls")):
+        return
+    yield "           calls: " + ", ".join(f"{number} {arm}" for arm, number in calls.items())
+    gap = found["difference"]
+    for arm, number in found["graded"].items():
+        reward, usd = (found[name].get(arm) for name in ("rewards", "usd_per_call"))
+        shown = "-" if reward is None else f"{reward:.4f}"
+        cost = "-" if usd is None else f"{usd:.6f} USD a call"
+        yield f"           {arm}: reward {shown} of {number}, {cost}"
+    yield (
+        f"           difference {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}], "
+        f"spent {found['spent_usd']:.6f} of {found['usd']:g} USD"
+    )
+    yield f"           {found['verdict'] or 'undecided'}: {found['reason']}"
+
+
 @verb(
     "learn show", "GET /learn/proposals/{proposal_id}", summary="One proposal", tag="learning",
-    result="ProposalDetail", endpoint="proposal",
+    result="ProposalDetail", endpoint="proposal", lines=_proposal_lines,
 )  # fmt: skip
 def show_proposal(
     root: RootPort, caller: Caller, *, proposal_id: str = _proposal_id()
@@ -261,9 +316,37 @@ def report_learning(
     return Document(learning_page(value), page, note)
 
 
+def _value(metric: str, value: float) -> str:
+    if metric == "cost":
+        return f"${value / 1e9:.6f}"
+    return f"{value:,.0f} ms" if metric == "latency" else f"{value:.3f}"
+
+
+def _signal_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    """Yield the table of the signals, and notes on the exchanges and the recorded signals."""
+    heads = ("of", "name", "metric", "baseline", "live", "95 % interval", "samples", "")
+    rows = []
+    for one in sorted(found["signals"], key=lambda one: not one["crossed"]):
+        metric, live, base = one["metric"], one["live"], one["baseline"]
+        if live["samples"]:
+            low, high = _value(metric, live["low"]), _value(metric, live["high"])
+            judged = ["WORSE"] * one["crossed"] + ["UNCALIBRATED judge"] * bool(one["uncalibrated"])
+            rows.append((
+                one["dimension"], one["name"], metric, _value(metric, base["value"]),
+                _value(metric, live["value"]), f"{low} to {high}",
+                f"{base['samples']}, {live['samples']}", ", ".join(judged),
+            ))  # fmt: skip
+    yield Table(heads, rows, _LISTED) if rows else "No signals."
+    read = "all" if found["complete"] else "the latest"
+    yield Note(f"Based on {read} {count(found['exchanges'], 'exchange')}; window compared with "
+               f"the baseline: {found['window']}.")  # fmt: skip
+    for entry_id in found.get("written", ()):
+        yield Note(f"{entry_id} SIGNAL_OBSERVED")
+
+
 @verb(
     "learn signals", "GET /learn/signals", summary="Signals", tag="learning", form="SignalsQuery",
-    result="Signals", writes_with=("observe",),
+    result="Signals", writes_with=("observe",), lines=_signal_lines,
 )  # fmt: skip
 def list_signals(
     root: RootPort, caller: Caller, *,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from typing import Any
 
@@ -38,7 +37,7 @@ def test_listed_shown_adopted_and_taken_back(world: World) -> None:
 
     assert proposal.proposal_id[:12] in learn("proposals").stdout
     shown = learn("show", "last").stdout
-    for text in ("local operator: 3", "+0.1000 [+0.0500, +0.1500], ", "12345"):
+    for text in ("3 entries: local operator 3", "+0.1000 [+0.0500, +0.1500] ", "12345"):
         assert text in shown
     assert read("show", proposal.proposal_id[:8])["evidence_by_key"] == {"local operator": 3}
     assert read("report")["policy_epoch"] == 0
@@ -92,8 +91,8 @@ def test_signals_shown_and_put_on_record_once(world: World) -> None:
     assert len(read("--observe")["written"]) == len(crossed)
     assert read("--observe")["written"] == []
     shown = run_remit("learn", "signals", "--crossed", "--root", place)
-    assert re.search(r"model .* failure .* yes", shown.stdout), shown.stdout
-    assert "exchanges: 26" in shown.stdout
+    assert "WORSE" in shown.stdout
+    assert "Based on all 26" in shown.stderr
     wrong = run_remit("learn", "signals", "--since", "soon", "--root", place)
     assert (wrong.returncode, "soon" in wrong.stderr) == (2, True)
 
