@@ -81,9 +81,6 @@ async def every_tool(client: Client, agent_id: str) -> None:
     scored = await ok(client, "router_score", prompt="hello", task="code")
     assert scored["winner"] == "m-1"
     assert (await ok(client, "router_status"))["models"] == ["m-1"]
-    explained = await ok(client, "router_explain", decision="DEC-1")
-    assert explained["decision_id"] == "DEC-1"
-    assert SECRET not in str(explained)
 
     entries = await ok(client, "query_ledger", event_type="THOUGHT_RECORD", max_entries=2)
     assert [one["id"] for one in entries["entries"]] == [second["entry_id"], first["entry_id"]]
@@ -117,9 +114,7 @@ async def mistakes(client: Client) -> None:
         "All models failed. Look at router_status."
     )
     assert "Remit failed internally" in await wrong(client, "router_route", prompt="crash")
-    assert await wrong(client, "router_explain", decision="DEC-9") == (
-        "There is no decision DEC-9. See query_ledger."
-    )
+    assert "no decision 'DEC-9'" in await wrong(client, "router_explain", decision="DEC-9")
     with pytest.raises(MCPError) as unknown:
         await client.call_tool("rm_rf", {})
     assert unknown.value.code == -32602

@@ -67,12 +67,6 @@ class RouterDouble:
         """See :class:`remit.routing.router.Router`."""
         return {"models": ["m-1"], "begun": self.begun, "cancelled": self.cancelled}
 
-    def explain(self, decision: str) -> dict[str, Any]:
-        """See :class:`remit.routing.router.Router`."""
-        if decision != "DEC-1":
-            raise RemitError(f"There is no decision {decision}.", next_step="See query_ledger.")
-        return {"decision_id": decision, "prompt": f"api_key={SECRET}"}
-
 
 def put(double: RouterDouble) -> None:
     """Have every root routed by ``double``."""
