@@ -297,7 +297,7 @@ _CHAT: dict[str, Any] = {"max_tokens": 900, "messages": [{"role": "user", "conte
 _GEMINI = {"contents": [{"role": "user", "parts": [{"text": _TEXT}]}]}
 _GPT, _CLAUDE = "gpt-4o-mini", "claude-sonnet-4-5"
 _STREAMED = "/v1beta/models/{}:streamGenerateContent?alt=sse"
-PATHS: dict[str, tuple[str, dict[str, Any]]] = {
+_TRANSLATED: dict[str, tuple[str, dict[str, Any]]] = {
     "chat to messages": ("/v1/chat/completions", {"model": _CLAUDE, "stream": True, **_CHAT}),
     "messages to chat": ("/v1/messages", {"model": _GPT, "stream": True, **_CHAT}),
     "responses to messages": ("/v1/responses", {"model": _CLAUDE, "stream": True, "input": _TEXT}),
@@ -309,7 +309,7 @@ _ROUNDS = 10 if is_soak() else 1
 
 @pytest.mark.soak
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
-@pytest.mark.parametrize("path", sample(PATHS, 2))
+@pytest.mark.parametrize("path", sample(_TRANSLATED, 2))
 def test_a_kill_within_a_translated_stream_loses_nothing(
     path: str, store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -324,7 +324,7 @@ def test_a_kill_within_a_translated_stream_loses_nothing(
             serving(root, upstream.url, toml=QUICK, database=database, checked=False) as served,
             closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection,
         ):
-            where, body = PATHS[path]
+            where, body = _TRANSLATED[path]
             named = {"authorization": f"Bearer {served.token}", "x-remit-session": session}
             named["content-type"] = "application/json"
             connection.request("POST", where, json.dumps(body).encode(), named)

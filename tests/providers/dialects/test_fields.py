@@ -363,13 +363,13 @@ def test_a_version_that_refuses_sampling_gets_none() -> None:
     assert set(translated.dropped) == {"top_p", "top_k"}
 
 
-_CITED = [{"type": "char_location", "cited_text": "a", "document_index": 0}]
+_CITATIONS = [{"type": "char_location", "cited_text": "a", "document_index": 0}]
 _PLAIN = {"type": "text", "media_type": "text/plain", "data": "Notes."}
 _PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
 _ASSISTANTS_FILES = [
-    {"role": "user", "content": [{"type": "text", "text": "Hi", "citations": _CITED},
+    {"role": "user", "content": [{"type": "text", "text": "Hi", "citations": _CITATIONS},
                                  {"type": "document", "source": _PDF}]},
-    {"role": "assistant", "content": [{"type": "text", "text": "So", "citations": _CITED},
+    {"role": "assistant", "content": [{"type": "text", "text": "So", "citations": _CITATIONS},
                                       {"type": "document", "source": _PLAIN, "title": "T"},
                                       {"type": "document", "source": _PDF}]},
     {"role": "assistant", "content": [{"type": "document", "source": _PDF}]},
