@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from remit.kernel.extensions import INDEX, load_extension
 from remit.operations.agent_tools import AgentTool, ToolCall
 from remit.operations.operation import Answer, field, verb
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import Table, table_of
+from remit.operations.text import Note, Table, table_of
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -116,12 +116,19 @@ def rollback_package(
     return {"packages": [_plain(now)]}
 
 
+def _restore_packages_lines(found: Mapping[str, str]) -> Iterator[str]:
+    for path, what in found.items():
+        yield f"{path} restored ({what} was there)" if what else f"{path} deleted"
+    if not found:
+        yield Note("No installed file was changed.")
+
+
 @verb("package restore", repairs=True, changes=True)
 def restore_packages(
     root: RootPort, caller: Caller, *,
     package_ids: list[str] = field("Ids of packages; all by default.", [], flag="",
                                    metavar="[PACKAGE_ID…]"),
-) -> dict[str, Any]:  # fmt: skip
+) -> Answer:  # fmt: skip
     """Restore changed and missing files of installed packages.
 
     Returns:
@@ -131,7 +138,7 @@ def restore_packages(
         PackageError: a package is not installed, or its archive is missing.
     """
     restored = root.packages(caller).restore(tuple(package_ids))
-    return {"restored": list(restored)}
+    return Answer({"restored": list(restored)}, _restore_packages_lines(restored))
 
 
 _ROW = ("package_id", "version", "title", "plane_id", "spec_id", "framework_id")

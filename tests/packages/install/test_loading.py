@@ -121,8 +121,8 @@ def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
 
 
 MODULES = (
-    "manager", "journal", "package_files", "archive_checks", "dependencies", "preconditions", "shipped",
-    "registry", "install_plan", "permissions", "bootstrap", "distribution/wheel",
+    "manager", "journal", "package_files", "archive_checks", "dependencies", "preconditions",
+    "shipped", "registry", "install_plan", "permissions", "bootstrap", "distribution/wheel",
 )  # fmt: skip
 
 
