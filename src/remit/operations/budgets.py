@@ -265,9 +265,21 @@ def set_budget(
     return {"entry": entry_id, "by": said["by"], "before": said.get("before"), "scope": shown}
 
 
+def _check_budgets_lines(found: dict[str, Any]) -> Iterator[str]:
+    for place, rows in (("scope", found["differences"]), ("row", found["usage"])):
+        for row in rows:
+            yield (f"{row[place]}  {row['field']}: stored {row['live']}, "
+                   f"ledger {row['ledger']}")  # fmt: skip
+    yield from found["problems"]
+    verdict = "match" if found["equal"] else "repaired" if found["repaired"] else "MISMATCH"
+    budgets, calls = count(found["scopes"], "budget"), count(found["held_calls"], "call")
+    tokens = count(found["held_tokens"], "token")
+    yield f"{verdict}: {budgets}; {calls} in flight, {tokens} reserved"
+
+
 @verb(
     "budget check", "GET /budgets/check", summary="Compare budgets with the ledger",
-    needs="manage_budgets", result="Audit", writes_with=("repair",),
+    needs="manage_budgets", result="Audit", lines=_check_budgets_lines, writes_with=("repair",),
     has_failed=lambda found: not (found["equal"] or found["repaired"]),
 )  # fmt: skip
 def check_budgets(
