@@ -208,10 +208,10 @@ def test_commands_print_through_one_place() -> None:
     by_themselves = {
         file.name for file in folder.glob("*.py") if writes.search(file.read_text("utf-8"))
     }
-    # activity clears its own line, chat paints a journey that is printable, operations write exact
+    # progress clears its own line, chat paints a journey that is printable, operations write exact
     # bytes.
-    assert by_themselves <= {"shared.py", "main.py", "activity.py", "chat.py", "operations.py",
-                             "snippets.py"}  # fmt: skip
+    assert by_themselves <= {"shared.py", "main.py", "progress.py", "chat.py", "operations.py",
+                             "client_snippets.py"}  # fmt: skip
     assert len(_COMMANDS) > 30
 
 

@@ -720,7 +720,8 @@ def test_nothing_else_takes_a_role(api: Api) -> None:
     tools = root_tools(runtime.root, runtime.ledger, runtime.loaded)
     published = [tool.tool for tool in record_tools(runtime)]
     assert {tool.tool_id for tool in published} == {
-        "query_ledger", "list_sessions", "trace_prompt_journey", "router_score", "router_status",
+        "query_ledger", "list_sessions", "trace_prompt_journey", "router_explain", "router_score",
+        "router_status",
     }  # fmt: skip
     for tool in (*tools, *published):
         assert not re.search(r"key|user|role|team|permission", tool.tool_id)

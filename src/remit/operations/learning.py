@@ -309,7 +309,9 @@ def report_learning(
         made, refused = propose_rollbacks(learner, report.effects)
         value |= {"proposed": [one.to_dict() for one in made], "refused": refused}
         if not made:
-            root.note("No rollback was proposed.")
+            root.note(
+                "No adopted change made answers significantly worse, so no rollback was proposed."
+            )
     if page is None:
         return value
     note = f"written to {page}" if str(page) != "-" else ""

@@ -79,7 +79,7 @@ def test_what_disappoints_is_taken_back_by_a_proposal(world: World) -> None:
         assert policy_epoch(runtime.ledger) == 2
         with pytest.raises(ProposalError, match="is itself a rollback"):
             world.governance().rollback(rollback["proposal_id"], reason="Once more.")
-    assert "No adopted change made answers" in learn("report", "--propose").stdout
+    assert "No adopted change made answers" in learn("report", "--propose").stderr
 
 
 def test_what_cannot_be_taken_back_by_a_proposal(world: World) -> None:

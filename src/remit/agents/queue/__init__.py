@@ -4,7 +4,7 @@ Owns the tables ``orders`` and ``order_starts`` and the entries ``ORDER_SUBMITTE
 ``ORDER_CHANGED`` and ``ORDER_ENDED``. Does not execute orders (``remit.runtime`` does). A row
 contains ids, numbers and states; the task and the result are in the ledger. A row and its entry
 change in one transaction. Start reading at :class:`OrderQueue`; ``attempts.py`` ends attempts, and
-an engine (``table.py``, ``dbos.py``) hands out orders.
+an engine (``table.py``, ``dbos_engine.py``) hands out orders.
 """
 
 from remit.agents.queue.attempts import (

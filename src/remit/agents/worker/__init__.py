@@ -3,8 +3,8 @@
 Owns model calls and tool calls of an order, and the entries ``WO_EXECUTING``, ``LLM_CALL``,
 ``TOOL_INTENT``, ``TOOL_CALL``, ``WO_COMPLETED`` and ``WO_FAILED``. Does not plan orders or judge
 answers (``remit.agents.supervisor`` does). A recorded step is never repeated, and a tool runs only
-after its intent is durable. Start reading at :meth:`HO1Executor.aexecute`, then ``run.py`` and
-``toolbox.py``.
+after its intent is durable. Start reading at :meth:`HO1Executor.aexecute`, then ``order_run.py``
+and ``tool_calls.py``.
 """
 
 from remit.agents.worker.executor import HO1Executor

@@ -9,8 +9,8 @@
     5. Record the end and the cost (:meth:`OrderRun.end`), or wait for a person
        (:meth:`OrderRun.park`).
 
-``calls.py`` makes the model calls, ``toolbox.py`` runs the tools. The executor limits the time and
-turns errors into recorded failures.
+``model_calls.py`` makes the model calls, ``tool_calls.py`` runs the tools. The executor limits the
+time and turns errors into recorded failures.
 """
 
 from __future__ import annotations
