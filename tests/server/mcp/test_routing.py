@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from remit.gateway import LLMGateway
 from remit.gateway.auth import KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, Transaction
 from tests.server.mcp.calls import ok, wrong
 from tests.server.mcp.running import Served, serving, stdio, variables
+from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.upstream import upstream
 
@@ -85,6 +87,18 @@ async def test_a_prompt_is_routed_and_explained(real: Served) -> None:
     decision = real.ledger.read(told["decision_entry_id"])
     assert json.loads(decision.metadata["content"])["chosen_model_id"] == told["model_id"]
     assert real.ledger.verify().verified
+
+
+async def test_an_explanation_hides_a_secret(real: Served) -> None:
+    secret = f"sk-{'Ab3' * 12}"  # A key that a client put into the field of the model.
+    gateway = LLMGateway(real.ledger, dev_mode=True)
+    answer = gateway.route(prompt_request(model_id=f"anthropic/{secret}"))
+    recorded = real.ledger.read(answer.exchange_entry_id)
+    assert secret in str(recorded)
+    async with real.client() as client:
+        explained = await ok(client, "router_explain", decision=recorded.id)
+    assert explained["call"]["entry_id"] == recorded.id
+    assert secret not in str(explained)
 
 
 async def test_a_keys_limits_hold(real: Served) -> None:
