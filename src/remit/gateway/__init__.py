@@ -16,52 +16,52 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remit.gateway.auth import Identity, KeyStore
-from remit.gateway.batches import BatchPlan, BatchRefusedError
-from remit.gateway.bounds import call_bound
-from remit.gateway.budget import (
-    BudgetCheckResult,
-    BudgetLimits,
-    BudgetScope,
-    DebitResult,
-    TokenBudgeter,
-    TokenUsage,
-)
-from remit.gateway.call_transactions import FinishCall, IdempotencyKeyUsedError
-from remit.gateway.choice import Chooser, owner_by_prefix, split_name
-from remit.gateway.circuit import CircuitState
-from remit.gateway.circuit_breakers import CircuitBreaker
-from remit.gateway.config import CircuitBreakerConfig, RouterConfig
-from remit.gateway.gateway import LLMGateway
-from remit.gateway.inflight import InFlightCalls
-from remit.gateway.leases import LeaseLostError
-from remit.gateway.neutral_calls import in_neutral_form
-from remit.gateway.session_owners import NotYoursError, check_session, default_session, owner_of
-from remit.gateway.stored_response import CannotContinueError, KeptId, TooLongError
-from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
-from remit.gateway.tool_bounds import runs_at_provider
-from remit.gateway.transport import AnyProvider
-from remit.gateway.validation import MAX_ID_CHARS
-from remit.gateway.values import (
-    Attempt,
-    Call,
-    CallReport,
-    Candidate,
-    Choice,
-    DecisionStep,
-    Failure,
-    Model,
-    OnRecord,
-    Part,
-    Parts,
-    Refusal,
-    RefusedError,
-)
 from remit.kernel import lazy_names
-from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.providers import Dispatched
 
 if TYPE_CHECKING:
+    from remit.gateway.auth import Identity, KeyStore
+    from remit.gateway.batches import BatchPlan, BatchRefusedError
+    from remit.gateway.bounds import call_bound
+    from remit.gateway.budget import (
+        BudgetCheckResult,
+        BudgetLimits,
+        BudgetScope,
+        DebitResult,
+        TokenBudgeter,
+        TokenUsage,
+    )
+    from remit.gateway.call_transactions import FinishCall, IdempotencyKeyUsedError
+    from remit.gateway.choice import Chooser, owner_by_prefix, split_name
+    from remit.gateway.circuit import CircuitState
+    from remit.gateway.circuit_breakers import CircuitBreaker
+    from remit.gateway.config import CircuitBreakerConfig, RouterConfig
+    from remit.gateway.gateway import LLMGateway
+    from remit.gateway.inflight import InFlightCalls
+    from remit.gateway.leases import LeaseLostError
+    from remit.gateway.neutral_calls import in_neutral_form
+    from remit.gateway.session_owners import NotYoursError, check_session, default_session, owner_of
+    from remit.gateway.stored_response import CannotContinueError, KeptId, TooLongError
+    from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
+    from remit.gateway.tool_bounds import runs_at_provider
+    from remit.gateway.transport import AnyProvider
+    from remit.gateway.validation import MAX_ID_CHARS
+    from remit.gateway.values import (
+        Attempt,
+        Call,
+        CallReport,
+        Candidate,
+        Choice,
+        DecisionStep,
+        Failure,
+        Model,
+        OnRecord,
+        Part,
+        Parts,
+        Refusal,
+        RefusedError,
+    )
+    from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+    from remit.providers import Dispatched
     from remit.gateway.batches.audit import check_batches
     from remit.gateway.caller_deletion import entries_of_batch, entries_of_call
     from remit.gateway.ownership_audit import OWNERSHIP
@@ -71,6 +71,28 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "auth": "Identity KeyStore",
+            "batches": "BatchPlan BatchRefusedError",
+            "bounds": "call_bound",
+            "budget": "BudgetCheckResult BudgetLimits BudgetScope DebitResult TokenBudgeter TokenUsage",
+            "call_transactions": "FinishCall IdempotencyKeyUsedError",
+            "choice": "Chooser owner_by_prefix split_name",
+            "circuit": "CircuitState",
+            "circuit_breakers": "CircuitBreaker",
+            "config": "CircuitBreakerConfig RouterConfig",
+            "gateway": "LLMGateway",
+            "inflight": "InFlightCalls",
+            "leases": "LeaseLostError",
+            "neutral_calls": "in_neutral_form",
+            "session_owners": "NotYoursError check_session default_session owner_of",
+            "stored_response": "CannotContinueError KeptId TooLongError",
+            "stream": "KEY_ENDED SHUTTING_DOWN STOPPED_READING",
+            "tool_bounds": "runs_at_provider",
+            "transport": "AnyProvider",
+            "validation": "MAX_ID_CHARS",
+            "values": "Attempt Call CallReport Candidate Choice DecisionStep Failure Model OnRecord Part Parts Refusal RefusedError",
+            "remit.kernel.exchange": "PromptRequest PromptResponse RouteOutcome",
+            "remit.providers": "Dispatched",
             "batches.audit": "check_batches",
             "caller_deletion": "entries_of_batch entries_of_call",
             "ownership_audit": "OWNERSHIP",
@@ -79,7 +101,6 @@ else:
         },
     )
 
-PromptRouter = LLMGateway
 
 __all__ = [
     "KEY_ENDED",
