@@ -45,6 +45,8 @@ class BrokenError(Exception):
 class HttpPool:
     """The connections of one event loop to one server, with one timer for all their deadlines.
 
+    The pool opens no connections. They add and remove themselves; the transport takes idle ones.
+
     Attributes:
         kept: idle connections, the latest last.
         open: all open connections.
@@ -73,7 +75,7 @@ class HttpPool:
         return None
 
     def lost(self, connection: HttpConnection) -> None:
-        """Forget a connection that has ended."""
+        """Forget a connection that has ended; without open connections the timer is cancelled too."""
         self.open.discard(connection)
         if connection in self.kept:
             self.kept.remove(connection)
@@ -82,7 +84,9 @@ class HttpPool:
             self.due, self._timer = math.inf, None
 
     def close(self) -> None:
-        """Close all connections without a pending answer."""
+        """Close all connections without a pending answer; the others stay open and may return
+        later.
+        """
         for connection in tuple(self.open):
             if connection.unused:
                 connection.close()
@@ -96,6 +100,8 @@ class HttpPool:
 
     def check_by(self, deadline: float) -> None:
         """Check the deadlines of all connections at a time, unless an earlier check is due.
+
+        The check replaces one that is due later.
 
         Args:
             deadline: the time, in the loop's time.
@@ -169,6 +175,9 @@ class HttpConnection(asyncio.Protocol):
     ) -> asyncio.Future[None]:
         """Send a request; return a future that is done once ``begun`` or ``failure`` is set.
 
+        The future has no exception: a timeout or a lost connection is only in ``failure``. The
+        connection must be open and unused.
+
         Args:
             head: request line and headers.
             body: the body.
@@ -241,6 +250,8 @@ class HttpConnection(asyncio.Protocol):
     ) -> bytes:
         """Return the next bytes of the body; empty at its end.
 
+        Bytes that already arrived are returned also if the connection has failed since.
+
         Args:
             timeout_s: longest wait for more bytes, in seconds.
             pass_on: takes bytes as they arrive, without a switch of tasks. Bytes that it refuses
@@ -272,7 +283,10 @@ class HttpConnection(asyncio.Protocol):
         return piece
 
     def whole_body(self) -> bytes | None:
-        """Return the body and release the connection; None if more of the body must be awaited."""
+        """Return the body and release the connection; None if the body is incomplete.
+
+        Returns None also if the connection failed or was closed by the server.
+        """
         if not self._complete or self.transport is None or self.failure is not None:
             return None
         pieces = self._pieces
@@ -288,8 +302,10 @@ class HttpConnection(asyncio.Protocol):
     def leave(self) -> None:
         """Return the connection to its pool if the answer has ended; close it otherwise.
 
-        A stream's end may arrive just after its last event. The connection waits up to 10 ms for
-        this end, without delaying the caller.
+        Unread bytes are discarded. A stream's end may arrive just after its last event, so the
+        connection waits up to 10 ms for this end, without delaying the caller. The connection is
+        closed also if it failed, the server does not keep it alive, or the request was not sent
+        whole. Does nothing if no answer is awaited.
         """
         transport = self.transport
         if self.unused:
@@ -323,7 +339,11 @@ class HttpConnection(asyncio.Protocol):
             self.transport.abort()
 
     def overdue(self) -> None:
-        """End the present wait, because its deadline has passed."""
+        """End the present wait, because its deadline has passed.
+
+        A waiting caller is woken with a TimeoutError in ``failure``. An unused connection is
+        closed. Otherwise nothing happens.
+        """
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             self.failure = self.failure or TimeoutError()
@@ -394,6 +414,11 @@ class HttpConnection(asyncio.Protocol):
 
     @override
     def connection_lost(self, error: Exception | None) -> None:
+        """Leave the pool and wake a waiting caller.
+
+        An answer without a length is then complete if the server closed in order; any other
+        incomplete answer fails with BrokenError.
+        """
         self._pool.lost(self)
         self.transport = None
         if self._complete:
@@ -429,10 +454,13 @@ class HttpConnection(asyncio.Protocol):
             raise ValueError("a second answer to one request")
 
     def on_headers_complete(self) -> None:
-        """Store status and headers of an answer, and note that it has ``begun``.
+        """Store status and headers of an answer, note that it has ``begun``, and wake the caller.
+
+        A caller that awaits the whole answer is not woken. Interim answers (1xx but 101) are
+        skipped.
 
         Raises:
-            ValueError: the headers are too many or too long.
+            ValueError: more than 1,000 headers, or more than 256 KiB of them.
         """
         status: int = self._parser.get_status_code()
         if 100 <= status < 200 and status != 101:
@@ -456,7 +484,10 @@ class HttpConnection(asyncio.Protocol):
             self._wake()
 
     def on_body(self, data: bytes) -> None:
-        """Store bytes of the body, and pause reading if too many wait."""
+        """Store bytes of the body and wake the reader; pause reading if more than 256 KiB wait.
+
+        After :meth:`leave` the bytes are discarded, and more than 256 KiB close the connection.
+        """
         self._waiting += len(data)
         if not self._leaving:
             self._pieces.append(data)

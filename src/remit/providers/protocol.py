@@ -163,13 +163,14 @@ class WireChunk(Struct, frozen=True):
 
 
 class EventSink(Protocol):
-    """A receiver of a stream's events."""
+    """A receiver of a stream's events, implemented by the server and passed to the gateway."""
 
     async def take(self, event: StreamEvent | WireChunk | Dispatched) -> bool | None:
         """Take an event; the provider is not read until this returns.
 
         Returns:
-            ``False`` if nothing has reached the client yet, so that another model may answer.
+            ``False`` if nothing has reached the client yet, so that another model may answer;
+                otherwise ``True`` or None.
         """
         ...
 
@@ -229,7 +230,9 @@ class Outgoing(Struct, frozen=True, gc=False):
 
 
 class ProviderReply(Protocol):
-    """An answer while it is received.
+    """An answer while it is received; its reader closes it with :meth:`aclose`.
+
+    An answer while it is received.
 
     :class:`~remit.providers.upstream_reply.UpstreamReply` is the answer over HTTP.
     """
@@ -369,7 +372,9 @@ class WireProvider(Protocol):
 
 
 class Provider(Protocol):
-    """The smallest provider. ``send`` may block; the gateway runs it in a thread."""
+    """The smallest provider: answers in neutral form, without streams. ``send`` may block; the
+    gateway runs it in a thread.
+    """
 
     def send(self, request: ProviderRequest) -> ProviderResponse:
         """Answer a request. May block.

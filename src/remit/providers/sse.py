@@ -62,7 +62,7 @@ class SseParser:
         self._begun = begun
 
     def feed(self, piece: bytes) -> list[SseEvent]:
-        """Return the events that ``piece`` completes.
+        """Return the events that ``piece`` completes, comments and events without data included.
 
         Raises:
             ProviderError: an event is longer than :data:`MAX_EVENT_BYTES`.
@@ -122,7 +122,8 @@ class SseParser:
     def end(self) -> SseEvent | None:
         """Return the unfinished event at the end of the stream; ``None`` if there is none.
 
-        The event is complete only if a CR was the last byte.
+        The event is complete only if its blank line ends with a CR, which might have begun a CRLF.
+        The parser is empty afterwards.
         """
         raw = b"".join((self._rest, *self._more))
         self._rest, self.waiting = b"", 0
