@@ -475,8 +475,8 @@ class Runtime(Closeable):
     def models(self) -> list[tuple[str, str]]:
         """Return (model, provider) for all models and routes that can be named, sorted by name.
 
-        The provider of a route and of a name with fallbacks is ``remit``. Providers are not asked:
-        the names come from the settings and the price table.
+        The provider of a route, and of a configured fallback that no known provider has, is
+        ``remit``. Providers are not asked: the names come from the settings and the price table.
         """
         settings = self.loaded.settings
         return sorted(self._providers.models(settings, self.prices, self.router.routes).items())

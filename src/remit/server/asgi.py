@@ -65,7 +65,7 @@ async def read_body(
         receive: ASGI's function.
         length: value of the ``content-length`` header; ``None`` without it.
         most: longest body, in bytes.
-        timeout_s: longest time for the body to arrive, in seconds.
+        timeout_s: longest wait for the first part, and then for all others together, in seconds.
         share: counts the bytes of the body until the caller ends it; ``None`` to count none.
 
     Raises:
@@ -331,7 +331,12 @@ def dialect_of(path: str, headers: Headers) -> Shape:
 
 
 def last_answer(status: bytes, text: str) -> bytes:
-    """Return an answer in plain text that announces the end of the connection."""
+    """Return an answer in plain text that announces the end of the connection.
+
+    Args:
+        status: code and reason, such as ``400 Bad Request``.
+        text: the body.
+    """
     body = text.encode()
     head = b"HTTP/1.1 %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n" % (
         status,
