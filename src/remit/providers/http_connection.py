@@ -75,7 +75,7 @@ class HttpPool:
         return None
 
     def lost(self, connection: HttpConnection) -> None:
-        """Forget a connection that has ended; without open connections the timer is cancelled too."""
+        """Forget a connection that has ended; without any open one the timer is cancelled too."""
         self.open.discard(connection)
         if connection in self.kept:
             self.kept.remove(connection)

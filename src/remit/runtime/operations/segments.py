@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def attached(root: RootPort, folders: list[Path]) -> Iterator[LedgerClient]:
-    """Yield the ledger with the segments in some directories, which no other process changes
-    meanwhile.
+    """Yield the ledger with the segments in some directories, locked against other processes.
 
     Without directories the plain ledger is yielded and nothing is locked. The caller does not close
     it.
