@@ -102,10 +102,14 @@ class ScriptedModel:
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Return the next answer of the script.
+        """Return the next answer of the script, with the fixed numbers of tokens.
+
+        A function is called with the request. A text or data is also passed to ``on_text``, line by
+        line.
 
         Raises:
             ProviderError: the script has ended.
+            Exception: the scripted error.
         """
         self.requests.append(request)
         if not self._answers:
@@ -156,7 +160,11 @@ class RecordedModel:
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Return the recorded answer; repeated requests beyond the record get the last one again.
+        """Return the recorded answer to equal messages; each next request of them gets the next
+        one.
+
+        Beyond the record the last answer is returned again. The text is also passed to ``on_text``,
+        line by line.
 
         Raises:
             ProviderError: the record has no answer to these messages.
@@ -291,6 +299,8 @@ class ReplayedRun:
     ) -> ProviderResponse:
         """Return the recorded answer to an equal request: the same messages and tools.
 
+        Each recorded call is used once. The text is also passed to ``on_text``, line by line.
+
         Raises:
             ProviderError: the recorded call failed, or no recorded request is equal; the message
                 then names the first difference.
@@ -385,7 +395,9 @@ class RecordChecks:
         assert by in names, f"{tool_id} was approved by {names or 'no one'}, not by {by}"
 
     def spent_at_most(self, tokens: int) -> None:
-        """Check that the calls of the session used at most ``tokens`` tokens."""
+        """Check that the calls of the session, without its sub-agents', used at most ``tokens``
+        tokens.
+        """
         used = sum(
             entry.metadata["input_tokens"] + entry.metadata["output_tokens"]
             for entry in self.entries("EXCHANGE")

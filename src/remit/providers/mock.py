@@ -10,7 +10,10 @@ from remit.providers.protocol import ProviderRequest, ProviderResponse
 
 
 class MockProvider:
-    """A provider that answers without a model.
+    """A provider that answers without a model; may be used from several threads.
+
+    Each request takes the next item of the script. After the script each answer is the default
+    text.
 
     Args:
         default_response: text of the answers after the script.

@@ -83,9 +83,12 @@ class WireDialect(ABC):
     def outgoing(self, request: ProviderRequest) -> Outgoing:
         """Return the request that would be sent; nothing is sent.
 
-        A client's headers are forwarded only with a body of the home endpoint's dialect. A stream
-        of Chat Completions or Completions also asks for its usage. ``dropped`` names the client's
-        fields that are left out.
+        A body of an endpoint that the provider speaks keeps its text, with the model's name and
+        members changed that the model does not take. Any other request is translated to ``home``,
+        or to the Responses API if the model takes tools only there. A client's headers are
+        forwarded only with a body of the home endpoint's dialect. A stream of Chat Completions or
+        Completions also asks for its usage. ``dropped`` names the client's fields that are left
+        out.
 
         Raises:
             ProviderError: ``INVALID_REQUEST``: the provider's dialect cannot express the request.

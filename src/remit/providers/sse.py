@@ -64,8 +64,12 @@ class SseParser:
     def feed(self, piece: bytes) -> list[SseEvent]:
         """Return the events that ``piece`` completes, comments and events without data included.
 
+        An event ends with a blank line; lines end with LF, CR or CRLF. The rest waits for the next
+        piece. A byte order mark at the beginning stays in ``raw`` only. Fields other than ``event``
+        and ``data`` are kept in ``raw`` and not read.
+
         Raises:
-            ProviderError: an event is longer than :data:`MAX_EVENT_BYTES`.
+            ProviderError: an event is longer than 64 MiB; the parser is then not usable any more.
         """
         if not piece:
             return []

@@ -97,8 +97,10 @@ def error_of(
 def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> ProviderError | None:
     """Return the error that an event of a stream states; ``None`` for other events.
 
-    The error has no status, is not ``maybe_billed``, and is never a ``TIMEOUT``, since the provider
-    answered.
+    Errors are events of type ``error``, failed responses, and objects with an ``error`` that have
+    no type; also the forms of MiniMax and OpenRouter, ``success: false``, and Gemini's list of one
+    error. The error has no status, is not ``maybe_billed``, and is never a ``TIMEOUT``, since the
+    provider answered.
 
     Args:
         data: the event's data, as bytes or parsed.

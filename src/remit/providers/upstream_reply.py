@@ -285,6 +285,8 @@ _MAX_MEMBERS = 100
 async def inflated(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
     """Yield a body in gzip or deflate, decompressed, in pieces of at most 256 KiB.
 
+    The first byte shows the format: gzip, zlib or raw deflate. An empty body yields nothing.
+
     Args:
         read: returns the next compressed bytes; empty at the end.
 

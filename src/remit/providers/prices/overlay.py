@@ -127,7 +127,10 @@ class Overlay:
         return not self.models and not any(self._raw.get(table) for table in _OTHER_TABLES)
 
     def to_toml(self) -> bytes:
-        """Return the bytes of the file, entries sorted by key. Writes no file.
+        """Return the bytes of the file; writes no file.
+
+        The text is a heading comment, ``version``, the tables with values, and the entries sorted
+        by key.
 
         Raises:
             KeyError: the overlay is empty and has no date.

@@ -286,12 +286,16 @@ class TableFile(_Table):
         return next((name for name in named if name in self.server_tools), None)
 
     def price(self, name: str, model: Model, assumed: str | None = None) -> Price:
-        """Return the price of an entry.
+        """Return the price of an entry; nothing is checked.
+
+        Rates that the entry omits are those of input or output. Tools have the prices of the
+        entry's own table (:meth:`tools_table`), else of ``assumed``, which sets ``assumes_tools``.
 
         Args:
             name: the entry's key.
             model: the entry.
-            assumed: the table with the prices of its tools if none is the entry's own.
+            assumed: name of the table with the prices of its tools if none is the entry's own; None
+                for none.
         """
         table = self.tools_table(model)
         tools = self.server_tools.get(table or assumed or "", {})
