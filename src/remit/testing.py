@@ -141,9 +141,14 @@ class RecordedModel:
     """A provider that replays a ledger: for each request, it returns the answer that the ledger
     recorded for the same messages.
 
+    The answers of successful calls are read when the object is made; the ledger is only read.
+
     Args:
         ledger: a ledger client, such as ``runtime.ledger``, or the path of a ledger.
         session_id: the session to read; all sessions if left out.
+
+    Raises:
+        LedgerError: the ledger does not exist or cannot be read.
     """
 
     default_model = "recorded"
@@ -153,7 +158,7 @@ class RecordedModel:
         self._answers: dict[str, deque[Mapping[str, Any]]] = defaultdict(deque)
         with ExitStack() as stack:
             if not isinstance(ledger, LedgerClient):
-                ledger = stack.enter_context(LedgerClient(str(ledger)))
+                ledger = stack.enter_context(LedgerClient(str(ledger), create=False))
             for entry in ledger.query(event_type="EXCHANGE", outcome="success", **which):
                 self._answers[str(entry.metadata["context_hash"])].append(entry.metadata)
 
