@@ -272,7 +272,9 @@ class ReplayedRun:
     def tools(self, *tools: Tool | Callable[..., Any]) -> list[Tool]:
         """Return tools with the same definitions that give the recorded results.
 
-        Sub-agents and handoffs are returned unchanged: their calls are replayed one by one.
+        Each recorded result is given once, to the call with equal arguments; a call without one
+        raises ToolError. Sub-agents and handoffs are returned unchanged: their calls are replayed
+        one by one.
 
         Args:
             tools: the tools of an agent, or the functions to make them of.

@@ -34,8 +34,8 @@ PROVE = "remit.prove"
 def with_key_of_query(scope: Scope) -> Scope:
     """Return a request whose query holds no ``key``: Gemini's clients may send their key there.
 
-    The key becomes the header ``x-goog-api-key``, so that no log or record can show it. Requests of
-    other dialects are returned unchanged.
+    The key becomes the header ``x-goog-api-key``, so that no log or record can show it. A request
+    of another dialect, or without a key in its query, is returned unchanged.
 
     Args:
         scope: ASGI's scope of the request.

@@ -222,7 +222,8 @@ class Call:
         self._connection.on_response_complete()
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Begin a stream. The headers are sent with its first data.
+        """Begin a stream. The headers are sent with its first data; no other answer can be sent any
+        more.
 
         Args:
             status: the HTTP status.
