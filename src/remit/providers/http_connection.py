@@ -43,9 +43,7 @@ class BrokenError(Exception):
 
 
 class HttpPool:
-    """The connections of one event loop to one server, with one timer for all their deadlines.
-
-    The pool opens no connections. They add and remove themselves; the transport takes idle ones.
+    """The connections of one event loop to one server, which others open, with one timer for all.
 
     Attributes:
         kept: idle connections, the latest last.
@@ -84,9 +82,7 @@ class HttpPool:
             self.due, self._timer = math.inf, None
 
     def close(self) -> None:
-        """Close all connections without a pending answer; the others stay open and may return
-        later.
-        """
+        """Close all connections without a pending answer; the others stay open."""
         for connection in tuple(self.open):
             if connection.unused:
                 connection.close()
@@ -99,13 +95,7 @@ class HttpPool:
         self.kept.clear()
 
     def check_by(self, deadline: float) -> None:
-        """Check the deadlines of all connections at a time, unless an earlier check is due.
-
-        The check replaces one that is due later.
-
-        Args:
-            deadline: the time, in the loop's time.
-        """
+        """Check all deadlines at a time of the loop's clock, or at an earlier check that is due."""
         if deadline < self.due:
             if self._timer is not None:
                 self._timer.cancel()
@@ -175,8 +165,7 @@ class HttpConnection(asyncio.Protocol):
     ) -> asyncio.Future[None]:
         """Send a request; return a future that is done once ``begun`` or ``failure`` is set.
 
-        The future has no exception: a timeout or a lost connection is only in ``failure``. The
-        connection must be open and unused.
+        The future has no exception; only ``failure`` tells a timeout. The connection must be open.
 
         Args:
             head: request line and headers.
@@ -248,9 +237,8 @@ class HttpConnection(asyncio.Protocol):
     async def piece(
         self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
     ) -> bytes:
-        """Return the next bytes of the body; empty at its end.
-
-        Bytes that already arrived are returned also if the connection has failed since.
+        """Return the next bytes of the body, also those that came before a failure; empty at its
+        end.
 
         Args:
             timeout_s: longest wait for more bytes, in seconds.
@@ -283,10 +271,7 @@ class HttpConnection(asyncio.Protocol):
         return piece
 
     def whole_body(self) -> bytes | None:
-        """Return the body and release the connection; None if the body is incomplete.
-
-        Returns None also if the connection failed or was closed by the server.
-        """
+        """Return the body and release the connection; None if incomplete, failed or closed."""
         if not self._complete or self.transport is None or self.failure is not None:
             return None
         pieces = self._pieces
@@ -302,10 +287,10 @@ class HttpConnection(asyncio.Protocol):
     def leave(self) -> None:
         """Return the connection to its pool if the answer has ended; close it otherwise.
 
-        Unread bytes are discarded. A stream's end may arrive just after its last event, so the
-        connection waits up to 10 ms for this end, without delaying the caller. The connection is
-        closed also if it failed, the server does not keep it alive, or the request was not sent
-        whole. Does nothing if no answer is awaited.
+        Unread bytes are discarded. The end may arrive just after a stream's last event, so the
+        connection waits up to 10 ms for it, without delaying the caller. A connection that failed,
+        that the server does not keep, or whose request was not sent whole is closed. Does nothing
+        if no answer is awaited.
         """
         transport = self.transport
         if self.unused:
@@ -339,11 +324,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.abort()
 
     def overdue(self) -> None:
-        """End the present wait, because its deadline has passed.
-
-        A waiting caller is woken with a TimeoutError in ``failure``. An unused connection is
-        closed. Otherwise nothing happens.
-        """
+        """End the wait: wake its caller with a TimeoutError, or close an unused connection."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             self.failure = self.failure or TimeoutError()
@@ -456,8 +437,7 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Store status and headers of an answer, note that it has ``begun``, and wake the caller.
 
-        A caller that awaits the whole answer is not woken. Interim answers (1xx but 101) are
-        skipped.
+        A caller of the whole answer is not woken. Interim answers (1xx but 101) are skipped.
 
         Raises:
             ValueError: more than 1,000 headers, or more than 256 KiB of them.

@@ -275,10 +275,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_message_begin(self) -> None:
-        """Forget URL, headers and counts of the request before, and begin to read a head.
-
-        The parser calls this.
-        """
+        """Forget URL, headers and counts of the request before; called at a new one."""
         self._phase = _HEAD
         self._mark = self._fed
         self._begun = self._chunk
