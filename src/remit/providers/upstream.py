@@ -157,7 +157,7 @@ class UpstreamProvider(WireDialect):
         raise error
 
     def passing(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the client's headers that are forwarded.
+        """Return the client's headers that ``forward_headers`` names.
 
         Args:
             headers: the client's headers, with lower-case names.

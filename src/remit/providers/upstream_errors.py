@@ -181,7 +181,10 @@ def _has_folder() -> bool:
 
 
 def hide(text: str, secrets: Collection[str]) -> str:
-    """Return a text with each of ``secrets`` masked, in plain and in URL-encoded form."""
+    """Return a text with each of ``secrets``, plain or URL-encoded, replaced by ``[key]``.
+
+    Empty secrets are ignored.
+    """
     for secret in sorted(secrets, key=len, reverse=True):
         if secret:
             text = text.replace(secret, _HIDDEN).replace(quote(secret, safe=""), _HIDDEN)

@@ -224,7 +224,7 @@ class ModelCalls:
             caller: its caller, from :meth:`admit`.
 
         Raises:
-            HttpError: 429, the key has as many requests in progress as it may have.
+            HttpError: 429, the key or its tenant has as many requests in progress as it may have.
         """
         share = Share(self._shares)
         try:

@@ -215,11 +215,14 @@ class Price:
         )
 
     def sound_nano(self, seconds: float = 0, characters: int = 0) -> int:
-        """Return the cost in nano-dollars of audio billed by its length or by the spoken text.
+        """Return the cost of audio billed by its length or by the spoken text, in whole
+        nano-dollars.
+
+        The two costs are added. Neither number is checked.
 
         Args:
             seconds: length of the audio, rounded up to whole seconds.
-            characters: number of characters of the spoken text.
+            characters: number of characters of the spoken text, whose cost is rounded up.
         """
         return math.ceil(seconds) * self.per_second + -(
             -characters * self.per_character // _MILLION

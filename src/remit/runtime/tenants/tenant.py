@@ -114,7 +114,7 @@ def place_of(file: TenantFile) -> str:
     """Return the place of a tenant's ledger as text for people, without passwords.
 
     That is the path as the record states it, perhaps relative to the tenant's root; ``schema NAME
-    of the host's database``; or a URL with its schema.
+    of the host's database``; or ``schema NAME of URL``.
 
     Args:
         file: record of the tenant.
