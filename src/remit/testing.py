@@ -102,10 +102,14 @@ class ScriptedModel:
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Return the next answer of the script.
+        """Return the next answer of the script, with the fixed numbers of tokens.
+
+        A function is called with the request. A text or data is also passed to ``on_text``, line by
+        line.
 
         Raises:
             ProviderError: the script has ended.
+            Exception: the scripted error.
         """
         self.requests.append(request)
         if not self._answers:
@@ -137,9 +141,14 @@ class RecordedModel:
     """A provider that replays a ledger: for each request, it returns the answer that the ledger
     recorded for the same messages.
 
+    The answers of successful calls are read when the object is made; the ledger is only read.
+
     Args:
         ledger: a ledger client, such as ``runtime.ledger``, or the path of a ledger.
         session_id: the session to read; all sessions if left out.
+
+    Raises:
+        LedgerError: the ledger does not exist or cannot be read.
     """
 
     default_model = "recorded"
@@ -149,14 +158,18 @@ class RecordedModel:
         self._answers: dict[str, deque[Mapping[str, Any]]] = defaultdict(deque)
         with ExitStack() as stack:
             if not isinstance(ledger, LedgerClient):
-                ledger = stack.enter_context(LedgerClient(str(ledger)))
+                ledger = stack.enter_context(LedgerClient(str(ledger), create=False))
             for entry in ledger.query(event_type="EXCHANGE", outcome="success", **which):
                 self._answers[str(entry.metadata["context_hash"])].append(entry.metadata)
 
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Return the recorded answer; repeated requests beyond the record get the last one again.
+        """Return the recorded answer to equal messages; each next request of them gets the next
+        one.
+
+        Beyond the record the last answer is returned again. The text is also passed to ``on_text``,
+        line by line.
 
         Raises:
             ProviderError: the record has no answer to these messages.
@@ -259,7 +272,9 @@ class ReplayedRun:
     def tools(self, *tools: Tool | Callable[..., Any]) -> list[Tool]:
         """Return tools with the same definitions that give the recorded results.
 
-        Sub-agents and handoffs are returned unchanged: their calls are replayed one by one.
+        Each recorded result is given once, to the call with equal arguments; a call without one
+        raises ToolError. Sub-agents and handoffs are returned unchanged: their calls are replayed
+        one by one.
 
         Args:
             tools: the tools of an agent, or the functions to make them of.
@@ -290,6 +305,8 @@ class ReplayedRun:
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
         """Return the recorded answer to an equal request: the same messages and tools.
+
+        Each recorded call is used once. The text is also passed to ``on_text``, line by line.
 
         Raises:
             ProviderError: the recorded call failed, or no recorded request is equal; the message
@@ -385,7 +402,9 @@ class RecordChecks:
         assert by in names, f"{tool_id} was approved by {names or 'no one'}, not by {by}"
 
     def spent_at_most(self, tokens: int) -> None:
-        """Check that the calls of the session used at most ``tokens`` tokens."""
+        """Check that the calls of the session, without its sub-agents', used at most ``tokens``
+        tokens.
+        """
         used = sum(
             entry.metadata["input_tokens"] + entry.metadata["output_tokens"]
             for entry in self.entries("EXCHANGE")

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from remit import RemitError, Runtime, tool
 from remit.kernel.errors import ConfigError, InvalidInputError
-from remit.ledger import LedgerClosedError
+from remit.ledger import LedgerClosedError, LedgerError
 from remit.providers import ProviderError, ProviderResponse
 from remit.testing import RecordChecks, RecordedModel, ScriptedModel, ToolUse, new_root
 
@@ -114,6 +114,13 @@ def test_a_recorded_conversation_is_played_again(remit_runtime: Open, tmp_path: 
         assert talk(second)[0] == said == ["It is ordered.", "Bye."]
         other = second.agent("buyer", max_retries=0).run("Something else.")
         assert "the record has no answer to this" in other.error_detail
+
+
+def test_a_recorded_ledger_is_never_made(tmp_path: Path) -> None:
+    missing = tmp_path / "ledger.db"
+    with pytest.raises(LedgerError):
+        RecordedModel(missing)
+    assert not missing.exists()
 
 
 class Own:

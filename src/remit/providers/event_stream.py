@@ -38,11 +38,15 @@ _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 
 
 def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """Return one frame.
+    """Return one frame with its lengths and checksums; the type of every header is text.
 
     Args:
         headers: its headers, such as ``:event-type``.
         payload: its payload.
+
+    Raises:
+        ValueError: a header's name has more than 255 bytes.
+        struct.error: a header's value has more than 65,535 bytes.
     """
     named = b"".join(
         bytes((len(name),)) + name.encode() + bytes((_TEXT,)) + _SHORT.pack(len(text.encode()))
@@ -80,7 +84,11 @@ class FrameParser:
     def feed(self, piece: bytes) -> list[SseEvent]:
         """Return the events of the frames that ``piece`` completes, up to one that cannot be read.
 
-        The payload of a ``chunk`` is the event within it. An exception is an event whose data is an
+        Raises no error for a frame that cannot be read: ``is_broken`` is then set, and :meth:`end`
+        raises it.
+
+        The payload of a ``chunk`` is the event within it, named by its ``type``. Any other event
+        has the name and payload of its frame. An exception is an event ``error`` whose data is an
         object with the type ``error``.
         """
         events: list[SseEvent] = []
@@ -166,7 +174,10 @@ def _event(headers: Mapping[str, str], payload: bytes) -> SseEvent:
 
 
 def exception_of(error: Mapping[str, object]) -> str:
-    """Return the exception of a stream for an error of the Messages API, or for one of a frame.
+    """Return the name of a stream's exception for an error of the Messages API, or for one of a
+    frame.
+
+    The name in ``code`` has precedence. Unknown types are ``internalServerException``.
 
     Args:
         error: the error, with ``type`` and perhaps the name of a frame's exception as ``code``.

@@ -43,7 +43,7 @@ class BrokenError(Exception):
 
 
 class HttpPool:
-    """The connections of one event loop to one server, with one timer for all their deadlines.
+    """The connections of one event loop to one server, which others open, with one timer for all.
 
     Attributes:
         kept: idle connections, the latest last.
@@ -73,7 +73,7 @@ class HttpPool:
         return None
 
     def lost(self, connection: HttpConnection) -> None:
-        """Forget a connection that has ended."""
+        """Forget a connection that has ended; without any open one the timer is cancelled too."""
         self.open.discard(connection)
         if connection in self.kept:
             self.kept.remove(connection)
@@ -82,7 +82,7 @@ class HttpPool:
             self.due, self._timer = math.inf, None
 
     def close(self) -> None:
-        """Close all connections without a pending answer."""
+        """Close all connections without a pending answer; the others stay open."""
         for connection in tuple(self.open):
             if connection.unused:
                 connection.close()
@@ -95,11 +95,7 @@ class HttpPool:
         self.kept.clear()
 
     def check_by(self, deadline: float) -> None:
-        """Check the deadlines of all connections at a time, unless an earlier check is due.
-
-        Args:
-            deadline: the time, in the loop's time.
-        """
+        """Check all deadlines at a time of the loop's clock, or at an earlier check that is due."""
         if deadline < self.due:
             if self._timer is not None:
                 self._timer.cancel()
@@ -168,6 +164,8 @@ class HttpConnection(asyncio.Protocol):
         self, head: bytes, body: bytes, timeout_s: float, whole_s: float | None = None
     ) -> asyncio.Future[None]:
         """Send a request; return a future that is done once ``begun`` or ``failure`` is set.
+
+        The future has no exception; only ``failure`` tells a timeout. The connection must be open.
 
         Args:
             head: request line and headers.
@@ -239,7 +237,8 @@ class HttpConnection(asyncio.Protocol):
     async def piece(
         self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
     ) -> bytes:
-        """Return the next bytes of the body; empty at its end.
+        """Return the next bytes of the body, also those that came before a failure; empty at its
+        end.
 
         Args:
             timeout_s: longest wait for more bytes, in seconds.
@@ -272,7 +271,7 @@ class HttpConnection(asyncio.Protocol):
         return piece
 
     def whole_body(self) -> bytes | None:
-        """Return the body and release the connection; None if more of the body must be awaited."""
+        """Return the body and release the connection; None if incomplete, failed or closed."""
         if not self._complete or self.transport is None or self.failure is not None:
             return None
         pieces = self._pieces
@@ -288,8 +287,10 @@ class HttpConnection(asyncio.Protocol):
     def leave(self) -> None:
         """Return the connection to its pool if the answer has ended; close it otherwise.
 
-        A stream's end may arrive just after its last event. The connection waits up to 10 ms for
-        this end, without delaying the caller.
+        Unread bytes are discarded. The end may arrive just after a stream's last event, so the
+        connection waits up to 10 ms for it, without delaying the caller. A connection that failed,
+        that the server does not keep, or whose request was not sent whole is closed. Does nothing
+        if no answer is awaited.
         """
         transport = self.transport
         if self.unused:
@@ -323,7 +324,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.abort()
 
     def overdue(self) -> None:
-        """End the present wait, because its deadline has passed."""
+        """End the wait: wake its caller with a TimeoutError, or close an unused connection."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             self.failure = self.failure or TimeoutError()
@@ -394,6 +395,11 @@ class HttpConnection(asyncio.Protocol):
 
     @override
     def connection_lost(self, error: Exception | None) -> None:
+        """Leave the pool and wake a waiting caller.
+
+        An answer without a length is then complete if the server closed in order; any other
+        incomplete answer fails with BrokenError.
+        """
         self._pool.lost(self)
         self.transport = None
         if self._complete:
@@ -429,10 +435,12 @@ class HttpConnection(asyncio.Protocol):
             raise ValueError("a second answer to one request")
 
     def on_headers_complete(self) -> None:
-        """Store status and headers of an answer, and note that it has ``begun``.
+        """Store status and headers of an answer, note that it has ``begun``, and wake the caller.
+
+        A caller of the whole answer is not woken. Interim answers (1xx but 101) are skipped.
 
         Raises:
-            ValueError: the headers are too many or too long.
+            ValueError: more than 1,000 headers, or more than 256 KiB of them.
         """
         status: int = self._parser.get_status_code()
         if 100 <= status < 200 and status != 101:
@@ -456,7 +464,10 @@ class HttpConnection(asyncio.Protocol):
             self._wake()
 
     def on_body(self, data: bytes) -> None:
-        """Store bytes of the body, and pause reading if too many wait."""
+        """Store bytes of the body and wake the reader; pause reading if more than 256 KiB wait.
+
+        After :meth:`leave` the bytes are discarded, and more than 256 KiB close the connection.
+        """
         self._waiting += len(data)
         if not self._leaving:
             self._pieces.append(data)

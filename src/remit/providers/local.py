@@ -37,7 +37,7 @@ class LocalProvider(WireDialect):
     """A provider that runs one GGUF file.
 
     The model is loaded at the first call, after its hash was checked. Calls run one at a time. The
-    model is freed when the process ends.
+    model is freed by :meth:`aclose`, or when the process ends.
 
     Args:
         path: the weights.
@@ -116,9 +116,10 @@ class LocalProvider(WireDialect):
                 first piece.
 
         Raises:
-            ProviderError: the model refused the request, the extra ``local`` is missing, the
-                weights are missing or changed, or other calls used the model for the whole wait
-                (``RATE_LIMITED``).
+            ProviderError: the model refused the request (``INVALID_REQUEST``, ``CONTEXT_LENGTH``);
+                the extra ``local`` is missing, or the weights are missing, changed or unusable
+                (``SERVER_ERROR``); other calls used the model for the whole wait
+                (``RATE_LIMITED``). Later failures come with the pieces.
             TimeoutError: the model was free and no piece came in time.
         """
         reply = _LocalReply(outgoing.stream)

@@ -10,7 +10,10 @@ from remit.providers.protocol import ProviderRequest, ProviderResponse
 
 
 class MockProvider:
-    """A provider that answers without a model.
+    """A provider that answers without a model; may be used from several threads.
+
+    Each request takes the next item of the script. After the script each answer is the default
+    text.
 
     Args:
         default_response: text of the answers after the script.
@@ -45,10 +48,14 @@ class MockProvider:
         return len(self.requests)
 
     def send(self, request: ProviderRequest) -> ProviderResponse:
-        """Note the request and return the next answer of the script, or the default.
+        """Note the request, wait ``delay_s``, and return the next answer of the script, or the
+        default.
+
+        A text becomes a response of the requested model with the fixed numbers of tokens. A
+        scripted response is returned unchanged.
 
         Raises:
-            Exception: the script's next item, if that is an exception.
+            Exception: the script's next item, if that is an exception; raised after the wait.
         """
         with self._lock:
             self.requests.append(request)

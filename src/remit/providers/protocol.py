@@ -163,13 +163,14 @@ class WireChunk(Struct, frozen=True):
 
 
 class EventSink(Protocol):
-    """A receiver of a stream's events."""
+    """A receiver of a stream's events, implemented by the server and passed to the gateway."""
 
     async def take(self, event: StreamEvent | WireChunk | Dispatched) -> bool | None:
         """Take an event; the provider is not read until this returns.
 
         Returns:
-            ``False`` if nothing has reached the client yet, so that another model may answer.
+            ``False`` if nothing has reached the client yet, so that another model may answer;
+                otherwise ``True`` or None.
         """
         ...
 
@@ -229,7 +230,9 @@ class Outgoing(Struct, frozen=True, gc=False):
 
 
 class ProviderReply(Protocol):
-    """An answer while it is received.
+    """An answer while it is received; its reader closes it with :meth:`aclose`.
+
+    An answer while it is received.
 
     :class:`~remit.providers.upstream_reply.UpstreamReply` is the answer over HTTP.
     """
@@ -260,7 +263,8 @@ class ProviderReply(Protocol):
     def events(
         self, pass_on: Callable[[bytes], bool] | None = None
     ) -> AsyncIterator[list[SseEvent]]:
-        """Yield the events of a stream; events that came together are in one list.
+        """Yield the events of a stream; events that came together are in one list, which may be
+        empty.
 
         Args:
             pass_on: may receive complete events as bytes; events that it takes are not yielded.
@@ -333,7 +337,8 @@ class ProviderError(RemitError):
 
     @property
     def speaks_of_health(self) -> bool:
-        """True if a circuit breaker must count the error.
+        """True if a circuit breaker must count the error: ``TIMEOUT`` or ``SERVER_ERROR``, unless
+        healthy.
 
         Refusals of a single request and rate limits do not count.
         """
@@ -342,7 +347,10 @@ class ProviderError(RemitError):
 
 @runtime_checkable
 class WireProvider(Protocol):
-    """A provider with a dialect: bodies are sent, and answers are received as they are."""
+    """A provider with a dialect: bodies are sent, and answers are received as they are.
+
+    The gateway takes a request from :meth:`outgoing`, records it, and sends it with :meth:`send`.
+    """
 
     def outgoing(self, request: ProviderRequest) -> Outgoing:
         """Return the request that would be sent.
@@ -369,7 +377,11 @@ class WireProvider(Protocol):
 
 
 class Provider(Protocol):
-    """The smallest provider. ``send`` may block; the gateway runs it in a thread."""
+    """The smallest provider: answers in neutral form, without streams.
+
+    The gateway runs ``send`` in a thread, and gives a stream's client the whole answer as one
+    piece.
+    """
 
     def send(self, request: ProviderRequest) -> ProviderResponse:
         """Answer a request. May block.
@@ -382,12 +394,21 @@ class Provider(Protocol):
 
 @runtime_checkable
 class AsyncProvider(Protocol):
-    """A provider that does not block and can stream text."""
+    """A provider that does not block and can stream text.
+
+    The gateway prefers ``asend`` to ``send``. If the call takes too long, the task is cancelled and
+    not awaited.
+    """
 
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Answer a request; pass the text to ``on_text``, if given, while the text arrives.
+        """Answer a request, and return the whole answer, also if its text was streamed.
+
+        Args:
+            request: the request in neutral form.
+            on_text: called with each piece of text when it arrives; None if the answer is not
+                streamed.
 
         Raises:
             ProviderError: the call failed.
@@ -397,14 +418,20 @@ class AsyncProvider(Protocol):
 
 @runtime_checkable
 class StreamingProvider(Protocol):
-    """A provider that forwards all events of a stream, ends at once if cancelled, and keeps to the
-    timeout.
+    """A provider that forwards all events of a stream.
+
+    The gateway prefers ``astream`` to ``asend`` and ``send``. Such a provider ends at once if
+    cancelled, and keeps to ``timeout_s`` of the request.
     """
 
     async def astream(
         self, request: ProviderRequest, on_event: NeutralSink | None
     ) -> ProviderResponse:
-        """Answer a request; pass each event to ``on_event``, if given, when the event arrives.
+        """Answer a request, and return the whole answer, also if it was streamed.
+
+        Args:
+            request: the request in neutral form.
+            on_event: called with each event when it arrives; None if the answer is not streamed.
 
         Raises:
             ProviderError: the call failed.

@@ -43,6 +43,8 @@ async def proxied(
 ) -> ProxiedAnswer:
     """Send a request through a proxy and return the answer as soon as its headers have come.
 
+    The answer may have any status; redirects are not followed. The caller closes the answer.
+
     Args:
         method: HTTP method.
         url: the whole URL.
@@ -53,7 +55,8 @@ async def proxied(
         secrets: texts that errors must not show.
 
     Raises:
-        ProviderError: there is no answer.
+        ProviderError: there is no answer: ``TIMEOUT``; ``LOCAL_ERROR`` if this machine is the
+            cause; else ``SERVER_ERROR``, also if the proxy refuses.
     """
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),

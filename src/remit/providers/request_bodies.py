@@ -52,7 +52,7 @@ class WireDialect(ABC):
     """The part of a provider that makes request bodies in its dialect.
 
     A client's body in the same dialect keeps its bytes except for members that must change. Any
-    other request is translated.
+    other request is translated. A subclass sets ``home`` and defines :meth:`speaks`.
 
     Attributes:
         home: the endpoint that requests are translated to.
@@ -64,6 +64,7 @@ class WireDialect(ABC):
             ``max_completion_tokens`` and accept no temperature, in addition to those in the price
             table.
         api_version: version of the Messages API for clients that name none.
+        target: returns what a model takes, given the provider's name of the model.
     """
 
     home: Endpoint
@@ -80,7 +81,14 @@ class WireDialect(ABC):
         """Return True if bodies of an endpoint are sent without translation."""
 
     def outgoing(self, request: ProviderRequest) -> Outgoing:
-        """Return the request that would be sent.
+        """Return the request that would be sent; nothing is sent.
+
+        A body of an endpoint that the provider speaks keeps its text, with the model's name and
+        members changed that the model does not take. Any other request is translated to ``home``,
+        or to the Responses API if the model takes tools only there. A client's headers are
+        forwarded only with a body of the home endpoint's dialect. A stream of Chat Completions or
+        Completions also asks for its usage. ``dropped`` names the client's fields that are left
+        out.
 
         Raises:
             ProviderError: ``INVALID_REQUEST``: the provider's dialect cannot express the request.
@@ -240,7 +248,11 @@ def _left_out(given: Body | None, sent: Body) -> list[str]:
 
 
 def neutral_call(request: ProviderRequest) -> ModelCall:
-    """Return the request of a caller in Python in the form that all dialects share."""
+    """Return the request of a caller in Python in the form that all dialects share.
+
+    Taken are model, messages, output limit, temperature, tools and response schema; the rest is
+    ignored.
+    """
     schema = request.response_schema
     return ModelCall(
         model=request.model_id,

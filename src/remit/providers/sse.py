@@ -62,10 +62,14 @@ class SseParser:
         self._begun = begun
 
     def feed(self, piece: bytes) -> list[SseEvent]:
-        """Return the events that ``piece`` completes.
+        """Return the events that ``piece`` completes, comments and events without data included.
+
+        An event ends with a blank line; lines end with LF, CR or CRLF. The rest waits for the next
+        piece. A byte order mark at the beginning stays in ``raw`` only. Fields other than ``event``
+        and ``data`` are kept in ``raw`` and not read.
 
         Raises:
-            ProviderError: an event is longer than :data:`MAX_EVENT_BYTES`.
+            ProviderError: an event is longer than 64 MiB; the parser is then not usable any more.
         """
         if not piece:
             return []
@@ -122,7 +126,8 @@ class SseParser:
     def end(self) -> SseEvent | None:
         """Return the unfinished event at the end of the stream; ``None`` if there is none.
 
-        The event is complete only if a CR was the last byte.
+        The event is complete only if its blank line ends with a CR, which might have begun a CRLF.
+        The parser is empty afterwards.
         """
         raw = b"".join((self._rest, *self._more))
         self._rest, self.waiting = b"", 0

@@ -88,7 +88,7 @@ class UpstreamProvider(WireDialect):
         return f"UpstreamProvider({self._http!r})"
 
     def capabilities(self, model_id: str) -> ModelCapabilities:
-        """Return the abilities of the models, as the settings state them."""
+        """Return the abilities that the settings state, the same for every model."""
         return ModelCapabilities(
             self._settings.native_tools,
             self._settings.structured_output,
@@ -103,8 +103,9 @@ class UpstreamProvider(WireDialect):
     def speaks(self, endpoint: Endpoint) -> bool:
         """Return True if bodies of an endpoint are sent without translation.
 
-        For the Responses API the result is False for 300 seconds after three answers in a row that
-        the server has no such endpoint.
+        These are the endpoints of the home dialect; on a cloud, only the main endpoint and Gemini's
+        count of tokens. For the Responses API the result is False if the settings exclude it, and
+        for 300 seconds after three answers in a row that the server has no such endpoint.
         """
         if self.cloud:
             return endpoint is self.home or (endpoint is COUNT_CONTENT and self.home is GENERATE)
@@ -116,14 +117,17 @@ class UpstreamProvider(WireDialect):
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
         """Send a request once and return the reply as soon as its headers have come.
 
-        An answer that the server lacks the Responses API is counted for :meth:`speaks`.
+        For a call of a model that is not streamed, the body is awaited too. The caller closes the
+        reply. An answer that the server lacks the Responses API is counted for :meth:`speaks`.
 
         Args:
             outgoing: the request.
             timeouts: limits of the waits.
 
         Raises:
-            ProviderError: there is no answer, or its status is not 2xx.
+            ProviderError: there is no answer, or its status is not 2xx. ``to_translate`` is set if
+                the server lacks the Responses API, ``to_unfold`` if it does not know the previous
+                response.
         """
         body = outgoing.body
         endpoint = body.endpoint
@@ -153,7 +157,7 @@ class UpstreamProvider(WireDialect):
         raise error
 
     def passing(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the client's headers that are forwarded.
+        """Return the client's headers that ``forward_headers`` names.
 
         Args:
             headers: the client's headers, with lower-case names.
@@ -163,7 +167,7 @@ class UpstreamProvider(WireDialect):
     async def fetch(
         self, path: str, headers: Mapping[str, str], timeouts: Timeouts
     ) -> UpstreamReply:
-        """Send a GET request and return the reply, whatever its status.
+        """Send a GET request and return the reply, also with an error status; the caller closes it.
 
         Args:
             path: path after the base URL, with its query.
@@ -171,7 +175,7 @@ class UpstreamProvider(WireDialect):
             timeouts: limits of the waits.
 
         Raises:
-            ProviderError: there is no answer.
+            ProviderError: there is no answer, or a redirect.
         """
         return await self._http.send("GET", path, b"", {**self._every, **headers}, timeouts)
 

@@ -68,7 +68,10 @@ _GAVE_UP_WAITING = (504, 524)  # A proxy gave up; the model may still be working
 def error_of(
     status: int, headers: Mapping[str, str], body: bytes, secrets: Collection[str] = ()
 ) -> ProviderError:
-    """Return the error that an answer states.
+    """Return the error that an answer states, with the wait that its headers ask for.
+
+    The message begins with the status and is cut after 500 characters. ``x-should-retry`` decides
+    ``retryable`` if the answer has it. ``reply`` is not set.
 
     Args:
         status: the HTTP status.
@@ -93,6 +96,11 @@ def error_of(
 
 def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> ProviderError | None:
     """Return the error that an event of a stream states; ``None`` for other events.
+
+    Errors are events of type ``error``, failed responses, and objects with an ``error`` that have
+    no type; also the forms of MiniMax and OpenRouter, ``success: false``, and Gemini's list of one
+    error. The error has no status, is not ``maybe_billed``, and is never a ``TIMEOUT``, since the
+    provider answered.
 
     Args:
         data: the event's data, as bytes or parsed.
@@ -151,6 +159,10 @@ def own_cause(error: Exception, tls: ssl.SSLContext | None) -> str:
 
     Such reasons are missing file descriptors, memory, ports and routes, the resolver, and missing
     certificates of authorities.
+
+    Args:
+        error: the failure to connect.
+        tls: the context of the connection; None without TLS.
     """
     if isinstance(error, socket.gaierror):
         return f"its host name cannot be resolved ({error.strerror})"
@@ -169,7 +181,10 @@ def _has_folder() -> bool:
 
 
 def hide(text: str, secrets: Collection[str]) -> str:
-    """Return a text with each of ``secrets`` masked, in plain and in URL-encoded form."""
+    """Return a text with each of ``secrets``, plain or URL-encoded, replaced by ``[key]``.
+
+    Empty secrets are ignored.
+    """
     for secret in sorted(secrets, key=len, reverse=True):
         if secret:
             text = text.replace(secret, _HIDDEN).replace(quote(secret, safe=""), _HIDDEN)

@@ -94,7 +94,7 @@ class HttpUpstream:
         return f"HttpUpstream({self._base_url!r})"
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop that await no answer."""
+        """Close the connections of the running loop that await no answer; the others finish."""
         if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
             pool.close()
             await asyncio.sleep(0)
@@ -145,8 +145,10 @@ class HttpUpstream:
             The reply, whose body is unread. Its status may be 400 or above.
 
         Raises:
-            ProviderError: there is no answer, or a redirect. ``stale`` is set if a pooled
-                connection had been closed by the server.
+            ProviderError: there is no answer, a redirect or a switch of protocols, or HTTP cannot
+                express the request (``INVALID_REQUEST``). ``stale`` is set if a pooled connection
+                had been closed by the server.
+            Exception: the error that the pieces of an upload raised.
         """
         came: HttpConnection | ProxiedAnswer
         credentials, secret = signed or ({}, "")

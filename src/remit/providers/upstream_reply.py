@@ -101,14 +101,17 @@ class UpstreamReply:
         most: int = MAX_BODY_BYTES,
         on_growth: Callable[[int], Awaitable[None]] | None = None,
     ) -> bytes:
-        """Return the whole body.
+        """Return the whole body with secrets masked; empty if the body was read before.
+
+        The connection then returns to its pool, or is closed after an error.
 
         Args:
-            most: largest number of bytes.
+            most: largest number of bytes, after decompression.
             on_growth: called with the number of bytes so far after each piece except the first.
 
         Raises:
-            ProviderError: the body is longer than ``most``, or the connection breaks.
+            ProviderError: the body is longer than ``most``, the connection breaks or is silent for
+                too long, or the body is compressed in an unknown way.
         """
         here = None
         if self._inflate is None and not self._is_over:
@@ -139,11 +142,12 @@ class UpstreamReply:
     async def events(
         self, pass_on: Callable[[bytes], bool] | None = None
     ) -> AsyncIterator[list[SseEvent]]:
-        """Yield the events of an event stream; events that came together are in one list.
+        """Yield the events of an event stream, secrets masked; events that came together are in one
+        list.
 
         The list is empty after a piece that leaves a long event incomplete, so that the reader can
         see :attr:`waiting`. An unfinished event at the end of the stream is yielded with
-        ``complete`` False.
+        ``complete`` False. The reply is closed at the end, also if the reader stops early.
 
         Args:
             pass_on: receives complete events as bytes, and returns True if it takes them. Events
@@ -207,7 +211,9 @@ class UpstreamReply:
         return events
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body in pieces, without a limit of the whole.
+        """Yield the body in pieces, decompressed, without a limit of the whole.
+
+        Secrets are not masked. The reply is closed at the end, also if the reader stops early.
 
         Raises:
             ProviderError: the connection breaks, or the body is compressed in an unknown way.
@@ -278,6 +284,8 @@ _MAX_MEMBERS = 100
 
 async def inflated(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
     """Yield a body in gzip or deflate, decompressed, in pieces of at most 256 KiB.
+
+    The first byte shows the format: gzip, zlib or raw deflate. An empty body yields nothing.
 
     Args:
         read: returns the next compressed bytes; empty at the end.

@@ -80,9 +80,9 @@ class WeightStore:
         self.directory = directory or Path(base) / "remit" / "models"
 
     def list(self) -> list[Path]:
-        """Return the files of the stored models, sorted by name.
+        """Return the files of the stored models, sorted by name; the files are not verified.
 
-        A file is named after its model.
+        A file is named after its model, with the ending ``.gguf``.
         """
         return sorted(self.directory.glob("*.gguf"))
 
@@ -175,8 +175,8 @@ class WeightStore:
             The stored file.
 
         Raises:
-            RemitError: the file cannot be read, is not a GGUF file, or has the name of a known
-                model without its pinned hash; or the name is taken or not usable. Nothing was
+            RemitError: the file cannot be read or stored, is not a GGUF file, or has the name of a
+                known model without its pinned hash; or the name is taken or not usable. Nothing was
                 stored.
         """
         name = name or file.stem.lower().replace(" ", "-")

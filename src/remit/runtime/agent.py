@@ -252,7 +252,7 @@ class Agent(Generic[OutputT]):
                 left out.
 
         Raises:
-            ToolError: the description is not valid.
+            ToolError: the name or description is not valid.
         """
         about = description or str(self._shape.answer.input.get("instructions", ""))
         longest = self.runtime.settings.worker.timeout_s

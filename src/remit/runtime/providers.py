@@ -99,8 +99,9 @@ class Providers:
         """Return the models and routes that can be named, each with its provider, keyed by name.
 
         These are default models of reachable providers, the local model, and priced models. If two
-        providers have one model, own ones and default models come first. The provider of
-        a route and of a name with fallbacks is ``remit``. No provider is called.
+        providers have one model, own ones and default models come first. Routes, and models of
+        ``[gateway.fallbacks]`` that none of these providers has, are given with the provider
+        ``remit``. No provider is called.
 
         Args:
             settings: settings of the root.
@@ -154,8 +155,8 @@ def assemble_providers(
         own: the program's own providers, by id; each replaces a configured one of that id.
 
     Raises:
-        ConfigError: a base URL cannot be used, an id of the program's cannot name a provider, or
-            its object is no provider.
+        ConfigError: a base URL cannot be used, the library for a cloud's credentials is missing, an
+            id of the program's cannot name a provider, or its object is no provider.
     """
     variables = os.environ if environment is None else environment
     reachable: dict[str, AnyProvider] = {}
@@ -295,8 +296,8 @@ def require_reachable(
         prices: the table of known model names; names are not checked without it.
 
     Raises:
-        RemitError: the provider is not set up, or the name is misspelt; the error names the next
-            step.
+        RemitError: the provider is not set up; or, if the price table knows the provider's models,
+            the name is misspelt or resembles none of them. The error names the next step.
     """
     if provider_id in providers.reachable:
         if prices is not None and provider_id not in providers.own:

@@ -84,7 +84,7 @@ class ReplayWanted:
 
     @classmethod
     def of_task(cls, value: Any) -> ReplayWanted:
-        """Return the request in an order's task, parsed as JSON.
+        """Return the request in an order's task, which is parsed JSON already.
 
         Args:
             value: the parsed task, as :attr:`task` writes it.

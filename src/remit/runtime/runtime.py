@@ -223,9 +223,10 @@ class Runtime(Closeable):
     def require_model(self) -> None:
         """Raise RemitError unless the default model can be called. No call is made.
 
-        The name is compared with the price table: one that nearly equals a known name is refused,
-        any other unknown name may be a newer model and is accepted. Names of a program's own
-        providers, and of providers at another address, are not checked.
+        A name is refused if a word of it nearly equals a word in the names of priced models, or if
+        none of its words occurs there; other unknown names may be newer models. Not checked are
+        names of a program's own providers, of providers at another address, and of unpriced
+        providers.
 
         Raises:
             RemitError: the provider has neither an API key nor a base URL; the local model is not
@@ -475,8 +476,8 @@ class Runtime(Closeable):
     def models(self) -> list[tuple[str, str]]:
         """Return (model, provider) for all models and routes that can be named, sorted by name.
 
-        The provider of a route and of a name with fallbacks is ``remit``. Providers are not asked:
-        the names come from the settings and the price table.
+        The provider of a route, and of a configured fallback that no known provider has, is
+        ``remit``. Providers are not asked: the names come from the settings and the price table.
         """
         settings = self.loaded.settings
         return sorted(self._providers.models(settings, self.prices, self.router.routes).items())

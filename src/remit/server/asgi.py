@@ -34,8 +34,8 @@ PROVE = "remit.prove"
 def with_key_of_query(scope: Scope) -> Scope:
     """Return a request whose query holds no ``key``: Gemini's clients may send their key there.
 
-    The key becomes the header ``x-goog-api-key``, so that no log or record can show it. Requests of
-    other dialects are returned unchanged.
+    The key becomes the header ``x-goog-api-key``, so that no log or record can show it. A request
+    of another dialect, or without a key in its query, is returned unchanged.
 
     Args:
         scope: ASGI's scope of the request.
@@ -65,7 +65,7 @@ async def read_body(
         receive: ASGI's function.
         length: value of the ``content-length`` header; ``None`` without it.
         most: longest body, in bytes.
-        timeout_s: longest time for the body to arrive, in seconds.
+        timeout_s: longest wait for the first part, and then for all others together, in seconds.
         share: counts the bytes of the body until the caller ends it; ``None`` to count none.
 
     Raises:
@@ -305,8 +305,13 @@ def shape_of(scope: Scope) -> Shape:
 
 
 def dialect_of(path: str, headers: Headers) -> Shape:
-    """Return the dialect of a client by path, else by ``anthropic-version`` or
-    ``x-goog-api-key``, else ``openai``.
+    """Return the dialect of a client by the path of its request, else by its headers.
+
+    ``/a2a/`` is ``a2a``; ``/model/`` and ``/bedrock/`` are ``bedrock``; ``/v1beta``, Google's
+    publisher paths and ``:generateContent`` are ``gemini``; ``/v1/messages``, ``/messages``,
+    ``/anthropic/``, ``/managed/`` and Anthropic's publisher paths are ``anthropic``; ``/openai/``
+    and the paths of chats are ``openai``. On other paths ``anthropic-version`` or
+    ``x-goog-api-key`` decides, whichever comes first; without both the dialect is ``openai``.
 
     Args:
         path: path of the request.
@@ -331,7 +336,12 @@ def dialect_of(path: str, headers: Headers) -> Shape:
 
 
 def last_answer(status: bytes, text: str) -> bytes:
-    """Return an answer in plain text that announces the end of the connection."""
+    """Return an answer in plain text that announces the end of the connection.
+
+    Args:
+        status: code and reason, such as ``400 Bad Request``.
+        text: the body.
+    """
     body = text.encode()
     head = b"HTTP/1.1 %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n" % (
         status,

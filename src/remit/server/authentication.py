@@ -344,7 +344,8 @@ class Authenticator:
         """Return the session, person, agent and key for which a request's content is recorded.
 
         Agent, session and work order are those of the headers, else those of the caller's token. A
-        caller without a session gets :meth:`session_of`.
+        caller without a session gets :meth:`session_of`. The person is the header's, else the owner
+        of a device's key, else none.
 
         Args:
             caller: the authenticated request.

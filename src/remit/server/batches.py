@@ -63,7 +63,7 @@ class Batches:
         """Return the handlers of single batches, keyed by (method, path template).
 
         A batch can be shown and cancelled. In the dialect of Anthropic its results can also be
-        read, and the batch deleted.
+        read, and the batch deleted. Paths with all prefixes of the dialect are included.
         """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for dialect, tail in _PATHS.items():

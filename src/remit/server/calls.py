@@ -115,6 +115,8 @@ class ModelCalls:
         error ends the stream instead. Tokens are estimated here if no provider counts them for the
         endpoint. A background response is answered when it has begun.
 
+        An endpoint that may lack a model gets the default model, for images one of OpenAI's.
+
         Args:
             endpoint: the endpoint of the path.
             request: the request, to which the answer is written.
@@ -222,7 +224,7 @@ class ModelCalls:
             caller: its caller, from :meth:`admit`.
 
         Raises:
-            HttpError: 429, the key has as many requests in progress as it may have.
+            HttpError: 429, the key or its tenant has as many requests in progress as it may have.
         """
         share = Share(self._shares)
         try:

@@ -275,7 +275,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_message_begin(self) -> None:
-        """Reset the state for a new request; the parser calls this."""
+        """Forget URL, headers and counts of the request before; called at a new one."""
         self._phase = _HEAD
         self._mark = self._fed
         self._begun = self._chunk
@@ -383,7 +383,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_message_complete(self) -> None:
-        """Note that the request has arrived completely.
+        """Note that the request has arrived completely, and wake a handler that reads its body.
 
         If its answer is already sent, the next request's time limit begins, or the connection
         closes.

@@ -78,7 +78,7 @@ class DeviceCodes:
         """Return the user code that a person typed, without dashes; empty if it is not valid now.
 
         Args:
-            text: the code; case, dashes and blanks do not matter.
+            text: the code; case does not matter, and characters that no code has are dropped.
         """
         code = _NOT_A_LETTER.sub("", text.upper()) if len(text) <= _MAX_CHARS else ""
         if len(code) != _RANDOM + _CHECKED:

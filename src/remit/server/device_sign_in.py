@@ -92,6 +92,9 @@ class DeviceSignIn:
         runtime: the open root.
         keys: the virtual keys of the root.
         authenticator: finds the caller of the endpoints that require a key.
+
+    Raises:
+        RemitError: the root's secret, which signs the codes, cannot be read or made.
     """
 
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:

@@ -145,14 +145,15 @@ class Call:
     async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
         """Return the whole body, as :meth:`Request.read`. Call it once.
 
-        Before this method is called, reading pauses after a few kilobytes of the body. If the
-        client expects ``100 Continue``, that is sent.
+        Until this method is called, reading pauses above 64 KiB of the body. If the client expects
+        ``100 Continue``, that is sent. A body that has arrived already is only compared with
+        ``most``.
 
         Args:
             length: value of the ``content-length`` header; ``None`` for a chunked body.
             most: largest size of the body in bytes.
             timeout_s: longest time for the rest of the body, in seconds.
-            share: the caller's share of memory, which counts the body.
+            share: the caller's share of memory, which counts a body that has yet to arrive.
 
         Raises:
             HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short.
@@ -221,7 +222,8 @@ class Call:
         self._connection.on_response_complete()
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Begin a stream. The headers are sent with its first data.
+        """Begin a stream. The headers are sent with its first data; no other answer can be sent any
+        more.
 
         Args:
             status: the HTTP status.

@@ -69,7 +69,8 @@ class HttpServer(Server):
     def stop(self) -> None:
         """Begin to shut down; a repeated call cancels the calls in flight.
 
-        Without ``server.notice_s`` new calls are refused from now on.
+        With ``server.notice_s`` the server first reports not ready and still takes calls; without
+        it, new calls are refused from now on. Returns at once.
         """
         if self.should_exit:
             self.force_exit = self.ended_at_once = True

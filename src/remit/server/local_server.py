@@ -20,7 +20,7 @@ class LoopbackServer(Closeable):
     """A server of a runtime's endpoints for clients on this machine, running until :meth:`close`.
 
     Creation starts the server in a background thread. The port is chosen by the system. Requests
-    need a key, as those of ``remit serve`` do.
+    need a key, as those of ``remit serve`` do. The application's periodic tasks do not run.
 
     Args:
         runtime: the open root, which stays open after :meth:`close`.

@@ -200,6 +200,8 @@ class ProviderDoor:
     ) -> KeptObject:
         """Return a caller's object, from the record of owners. No provider is asked.
 
+        An object of a provider that is no longer configured is returned too.
+
         Args:
             object_id: the provider's id of the object.
             kind: kind of the object.

@@ -210,6 +210,7 @@ def refusal_body(
 def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
     """Return an error inside a stream, as a server-sent event of the endpoint's dialect.
 
+    The event is named ``error``, except for Chat Completions and Gemini, whose events have no name.
     For Bedrock's ``converse`` the event has Anthropic's form; :mod:`~remit.server.stream_formats`
     makes a frame of it.
 

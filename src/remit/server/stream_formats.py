@@ -123,8 +123,11 @@ class FrameRequest(_Reframed):
     def answer(self, answer: Answer) -> None:
         """Send a complete answer; an error (400 and above) gets Bedrock's form and headers.
 
+        The body of an error becomes an object with ``message``, ``type``, ``code`` and ``param``,
+        as far as stated.
+
         Args:
-            answer: the answer; a body without a member ``error`` is not changed.
+            answer: the answer; an error whose body has no member ``error`` keeps its body.
         """
         if answer.status >= 400:
             body = answer.body if b'"error"' not in answer.body else dump(_said(answer.body))

@@ -97,7 +97,7 @@ class WebSocket:
         self._connection.prove()
 
     def accept(self) -> bool:
-        """Answer the handshake with 101 and begin to send pings.
+        """Answer the handshake with 101, begin to send pings, and process bytes that came early.
 
         Returns:
             False if the handshake was bad; it was answered with 4xx.

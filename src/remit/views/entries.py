@@ -58,7 +58,8 @@ def plain(value: Any, *, commitments: bool = False, depth: int = 0) -> Any:
 
     Args:
         value: a value of an entry's metadata.
-        commitments: True if the entry was read without content and holds commitments instead.
+        commitments: True if the entry was read without content and holds commitments instead, which
+            are then returned unchanged.
         depth: depth of ``value`` in the metadata; a value more than 200 deep becomes a notice.
     """
     if depth > _DEEPEST:

@@ -189,7 +189,7 @@ def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     cost says how many.
 
     Args:
-        totals: the sums of the journey; a missing one counts as unknown.
+        totals: the sums of the journey; a missing count is shown as ``?``.
     """
 
     def counted(key: str, noun: str, nouns: str = "") -> tuple[str, str]:

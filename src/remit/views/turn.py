@@ -24,7 +24,10 @@ def build_turn(
 ) -> dict[str, Any]:
     """Return a turn as data; ``docs/trace.md`` describes the format.
 
-    Missing times are None, durations are in milliseconds, and lists are in ledger order.
+    The keys are kind, number, message, response, outcome, times and sums of the turn, its orders,
+    direct calls, chains, gates, escalation and degradation, the context shown and left out, and
+    notes. Missing times are None, durations are in milliseconds, and lists are in ledger order.
+    Parts with a time get ``offset_ms``, their distance from the beginning.
 
     Args:
         place: range of the turn in the ledger.

@@ -171,7 +171,8 @@ class Places:
 
         ``start``, ``end``, ``found`` and ``tally`` are updated; an entry after a ``SESSION_END``
         resets ``end``. Calls outside of turns and orders are collected. Entries of orders that an
-        earlier turn planned belong to that turn. A ``TURN_RECORDED`` ends its turn.
+        earlier turn planned belong to that turn. A ``TURN_RECORDED`` ends the open turn of its
+        number; if none is open, the orders without a number become its turn.
 
         Args:
             entry: the entry, with or without content.

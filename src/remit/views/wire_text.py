@@ -52,10 +52,12 @@ def said(call: Mapping[str, Any]) -> list[Line]:
 
 
 def answered(call: Mapping[str, Any]) -> list[Line]:
-    """Return the lines of a call's answer: text, thinking, tool calls, refusals and sources.
+    """Return the lines of a call's answer, in any dialect: text, thinking, tool calls, refusals,
+    sources.
 
-    Data of over 200 characters is replaced by its length. Empty without an answer; erased content
-    gives one line with its marker.
+    Data of over 200 characters without a space is replaced by its length; an answer of an unknown
+    form is one line with its data. Empty without an answer; erased content gives one line with its
+    marker.
 
     Args:
         call: a step of a journey, or the metadata of an ``EXCHANGE``.

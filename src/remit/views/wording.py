@@ -447,7 +447,7 @@ def shown_value(value: Any) -> str:
 def cents(value: float) -> str:
     """Return US dollars with two decimals, such as ``$1,234.50``.
 
-    A positive amount below half a cent is ``<$0.01``.
+    A positive amount below half a cent is ``<$0.01``; a negative one gives ``$-3.00``.
 
     Args:
         value: US dollars.

@@ -239,6 +239,9 @@ def test_a_stream_whose_client_went_away_has_failed(tmp_path: Path, model: str) 
         until(lambda: list(served.ledger.query(event_type="EXCHANGE")))
         left = client.responses.retrieve(first.response.id)
         assert (left.id, left.status) == (first.response.id, "failed")
+        if model == GPT:  # The provider had no words of its own for its failure.
+            assert left.error is not None
+            assert left.error.message == "The answer was interrupted."
         with pytest.raises(openai.BadRequestError):
             client.responses.create(model=model, input="x", previous_response_id=left.id)
 
@@ -367,6 +370,7 @@ def test_a_killed_process_leaves_a_failed_response(tmp_path: Path, upstream: Ups
         ended = _ended(client, begun.id)
         assert ended.status == "failed"
         assert ended.error.code == "server_error"
+        assert "died" in ended.error.message
         assert [e.metadata["dispatch_entry_id"] for e in two.ledger.query(
             event_type="EXCHANGE_ORPHANED"
         )]  # fmt: skip

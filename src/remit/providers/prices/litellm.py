@@ -65,10 +65,11 @@ def read_litellm(
     models: str = "*",
     day: date,
 ) -> tuple[Overlay, dict[str, Any]]:
-    """Return the prices of a LiteLLM file that differ from the prices in force.
+    """Return the prices of a LiteLLM file that differ from the prices in force; nothing is written.
 
-    A rate or size of a known model that the file does not state stays as it is in force.
-    Models without a price per token are skipped, and so are unknown models without sizes.
+    A rate or size of a known model that the file does not state stays as it is in force. Skipped
+    are other providers and models, modes other than text and embeddings, models without a price per
+    token or at 0, fine-tuned and regional names, and unknown models without sizes.
 
     Args:
         data: the file's bytes.
@@ -81,8 +82,8 @@ def read_litellm(
         day: the date of the new prices.
 
     Returns:
-        The new entries; and ``{"same", "skipped"}``: the number of prices that are in force
-        already, and the number of skipped models by reason.
+        The new entries, dated ``day`` also if there are none; and ``{"same", "skipped"}``: the
+            number of prices that are in force already, and the number of skipped models by reason.
 
     Raises:
         RemitError: the file is not LiteLLM's, or a figure is not a price. The message names the

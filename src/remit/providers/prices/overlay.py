@@ -26,6 +26,8 @@ _SIZES = ("context_window", "max_output_tokens")
 class Overlay:
     """An operator's price table. An overlay is immutable; each change returns a new one.
 
+    The constructor copies ``raw`` without checking it; :meth:`read` checks.
+
     Args:
         raw: the file's TOML, decimals as text; empty for an overlay without prices.
 
@@ -72,7 +74,7 @@ class Overlay:
     def without(self, key: str, day: date) -> Self:
         """Return this overlay, dated ``day``, without the entry of ``key``.
 
-        An unknown key is ignored.
+        An unknown key is ignored; the date changes all the same.
         """
         return self._changed({one: self.models[one] for one in self.models if one != key}, day)
 
@@ -82,8 +84,8 @@ class Overlay:
     def merged(self, other: Overlay, base: PriceTable, day: date) -> Self:
         """Return this overlay with all values of another, which win.
 
-        An entry replaces the entry of the same model, whatever its key. The result is dated ``day``
-        if anything changed.
+        An entry replaces the whole entry of the same model, whatever its key. The other tables are
+        merged key by key. The result is dated ``day`` if anything changed.
         """
         changed = type(self)(self._raw)
         for table in _OTHER_TABLES:
@@ -125,7 +127,10 @@ class Overlay:
         return not self.models and not any(self._raw.get(table) for table in _OTHER_TABLES)
 
     def to_toml(self) -> bytes:
-        """Return the bytes of the file, entries sorted by key. Writes no file.
+        """Return the bytes of the file; writes no file.
+
+        The text is a heading comment, ``version``, the tables with values, and the entries sorted
+        by key.
 
         Raises:
             KeyError: the overlay is empty and has no date.
@@ -152,14 +157,15 @@ class Overlay:
 
 
 def parse_decimal(text: str, what: str) -> str:
-    """Return a price that a person typed, in US dollars per million tokens.
+    """Return ``text`` unchanged if it is a price in US dollars per million tokens.
 
     Args:
         text: the price, such as ``0.15``.
         what: the name of the value in errors.
 
     Raises:
-        RemitError: the text is negative, or not a decimal.
+        RemitError: the text is not digits with at most one point between them; signs and exponents
+            are refused.
     """
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         raise RemitError(

@@ -174,10 +174,11 @@ class Price:
         return self.model.removeprefix(f"{self.provider}/")
 
     def cost_nano(self, usage: Usage) -> int:
-        """Return the cost of a call in nano-dollars, rounded up once, at the end.
+        """Return the cost of a call in nano-dollars, rounded up once, at the end; never below 0.
 
-        The number of input tokens selects the tier, and the tier prices the whole call. Server
-        tools, surcharges and audio billed by length are not part of the cost.
+        The number of input tokens selects the tier, and the tier prices the whole call. Audio
+        tokens cost the audio rate if the model has one. Server tools, surcharges and audio billed
+        by length are not part of the cost.
         """
         rates = self.rates
         for tier in self.tiers:
@@ -202,7 +203,11 @@ class Price:
         return max(0, -(-charged // _MILLION))
 
     def tools_nano(self, uses: Mapping[str, int]) -> int:
-        """Return the cost in nano-dollars of uses of the provider's tools; 0 without a price."""
+        """Return the cost in nano-dollars of uses of the provider's tools, by type of tool.
+
+        A tool without a price costs 0. A tool in ``tools_per_call`` is charged once, however often
+        it ran.
+        """
         once = self.tools_per_call
         return sum(
             self.server_tools.get(name, 0) * (min(times, 1) if name in once else times)
@@ -210,11 +215,14 @@ class Price:
         )
 
     def sound_nano(self, seconds: float = 0, characters: int = 0) -> int:
-        """Return the cost in nano-dollars of audio billed by its length or by the spoken text.
+        """Return the cost of audio billed by its length or by the spoken text, in whole
+        nano-dollars.
+
+        The two costs are added. Neither number is checked.
 
         Args:
             seconds: length of the audio, rounded up to whole seconds.
-            characters: number of characters of the spoken text.
+            characters: number of characters of the spoken text, whose cost is rounded up.
         """
         return math.ceil(seconds) * self.per_second + -(
             -characters * self.per_character // _MILLION
@@ -259,7 +267,8 @@ def _rates(rates: Rates) -> dict[str, Any]:
 
 
 def rate_data(price: Price) -> dict[str, Any]:
-    """Return the rates and tiers of a price in US dollars, as exact text.
+    """Return the rates and tiers of a price in US dollars, as exact text, with the keys of a price
+    table.
 
     Rates of audio are omitted if they are 0, and ``tiers`` if there are none.
     """
@@ -281,7 +290,10 @@ def rate_data(price: Price) -> dict[str, Any]:
 
 
 def charge_data(price: Price) -> dict[str, Any]:
-    """Return the rates of a price (:func:`rate_data`) and the sizes that bound a call."""
+    """Return the rates of a price (:func:`rate_data`) and the two sizes that bound a call.
+
+    An unknown size is None.
+    """
     return {
         **rate_data(price),
         "max_output_tokens": price.max_output_tokens,
@@ -290,7 +302,10 @@ def charge_data(price: Price) -> dict[str, Any]:
 
 
 def price_data(price: Price) -> dict[str, Any]:
-    """Return a price as JSON data; money is exact text in US dollars."""
+    """Return provider, model, date, rates, sizes and source of a price as JSON data.
+
+    Money is exact text in US dollars. Server tools and surcharges are omitted.
+    """
     return {
         "provider": price.provider,
         "model": price.model,

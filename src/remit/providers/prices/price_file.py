@@ -131,7 +131,7 @@ class _Table(BaseModel):
 
 
 class Limits(_Table):
-    """The bounds of a price other than 0.
+    """The bounds of a price other than 0; made from US dollars, as the file states them.
 
     Attributes:
         lowest: nano-dollars per million tokens, above 0.
@@ -173,7 +173,10 @@ class _Tier(_Rates):
 
 
 class Model(_Rates):
-    """An entry of a price table.
+    """An entry of a price table; money is in nano-dollars per million tokens.
+
+    An entry is refused (ValidationError) if it has an unknown key, a price outside the limits, or
+    tiers that do not rise or omit a rate that the entry states.
 
     Attributes:
         aliases: further names of the model; ``None`` if the file states none.
@@ -212,7 +215,11 @@ class Model(_Rates):
         return self
 
     def completed(self, below: Model | None) -> Model:
-        """Return the entry with the names, sizes and flags of ``below`` that it does not state."""
+        """Return the entry with the names, sizes and flags of ``below`` that it does not state.
+
+        ``server_tools`` is inherited too; rates, tiers, date and source are not. A flag that is
+        false counts as not stated. Without ``below`` the entry itself is returned.
+        """
         if below is None:
             return self
         inherited = {
@@ -244,7 +251,7 @@ class _Tool(_Table):
 
 
 class TableFile(_Table):
-    """The content of a price table's file.
+    """The content of a price table's file; unknown keys are refused (ValidationError).
 
     Attributes:
         same_prices: the provider whose prices another provider has, keyed by that other one.
@@ -261,7 +268,11 @@ class TableFile(_Table):
     models: dict[_Text, Model] = {}
 
     def over(self, below: TableFile) -> TableFile:
-        """Return ``below`` with all of this file but its models; this file wins."""
+        """Return ``below`` with the same prices, server tools and surcharges of this file; this
+        file wins.
+
+        Version, limits and models stay those of ``below``.
+        """
         tables = {
             name: _merged(getattr(below, name), getattr(self, name))
             for name in ("server_tools", "surcharges")
@@ -275,12 +286,16 @@ class TableFile(_Table):
         return next((name for name in named if name in self.server_tools), None)
 
     def price(self, name: str, model: Model, assumed: str | None = None) -> Price:
-        """Return the price of an entry.
+        """Return the price of an entry; nothing is checked.
+
+        Rates that the entry omits are those of input or output. Tools have the prices of the
+        entry's own table (:meth:`tools_table`), else of ``assumed``, which sets ``assumes_tools``.
 
         Args:
             name: the entry's key.
             model: the entry.
-            assumed: the table with the prices of its tools if none is the entry's own.
+            assumed: name of the table with the prices of its tools if none is the entry's own; None
+                for none.
         """
         table = self.tools_table(model)
         tools = self.server_tools.get(table or assumed or "", {})

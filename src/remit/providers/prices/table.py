@@ -87,7 +87,7 @@ class PriceTable:
         Raises:
             NotInstalledError: no package installed a table.
             ChangedFileError: the file differs from the installed one.
-            RemitError: a key is wrong; the message names the key.
+            RemitError: the table is refused, as in :meth:`from_bytes`.
         """
         return cls.from_bytes(files.read(_INSTALLED), _INSTALLED)
 
@@ -96,12 +96,15 @@ class PriceTable:
     def from_bytes(cls, data: bytes, name: str) -> PriceTable:
         """Return a table that states its own limits.
 
+        The last four tables are cached, by bytes and name.
+
         Args:
             data: the file's bytes.
             name: the file's name in errors.
 
         Raises:
-            RemitError: a key is wrong; the message names the key.
+            RemitError: the file is not UTF-8 or TOML, a key is wrong or ``limits`` are missing (the
+                message names the key), or two models have the same name.
         """
         return cls.overlay(data, name, None)
 
@@ -238,8 +241,9 @@ def differences(before: PriceTable, after: PriceTable) -> list[dict[str, Any]]:
     """Return the models that two tables charge differently, sorted by provider and name.
 
     Returns:
-        ``{"provider", "model", "before", "after"}`` of each model. The last two are rates and sizes
-        as :func:`price_data` has them, and ``None`` if a table has no price.
+        ``{"provider", "model", "before", "after"}`` of each model; ``model`` is without the
+            provider. The last two are rates and sizes as :func:`charge_data` has them, and ``None``
+            if a table has no price. Server tools and surcharges are not compared.
     """
     found = []
     for provider, model in sorted({(one.provider, one.model) for one in (*before, *after)}):

@@ -178,7 +178,7 @@ def propose_abilities(
 
 
 def require_reason(propose: bool, reason: str) -> None:
-    """Raise InvalidInputError if a proposal is requested without a reason."""
+    """Raise InvalidInputError if a proposal is requested and its reason is empty or blank."""
     if propose and not reason.strip():
         raise InvalidInputError(
             "A proposal needs a reason.",

@@ -151,9 +151,10 @@ def search_prompt(
 ) -> Answer:  # fmt: skip
     """Search for additions to a prompt that improve answers, and measure the best one.
 
-    The search uses exchanges that are not held out. The best candidate is then tested once on the
-    held-out exchanges, and only this test decides. If the budget runs out or the process is killed,
-    run the command again to continue; recorded answers are not paid for twice.
+    The search uses exchanges that are not held out, and a third of the spending limit. The best
+    candidate is then tested once on the held-out exchanges, and only this test decides. If the
+    budget runs out or the process is killed, run the command again to continue; recorded answers
+    are not paid for twice. With --propose the command exits with 1 if no proposal is created.
 
     Returns:
         ``contract_id``; ``search``, the fields of :class:`~remit.learning.prompts.Found`;
@@ -162,8 +163,8 @@ def search_prompt(
         ``held_out``, ``effect`` and ``gate``.
 
     Raises:
-        InvalidInputError: a proposal has no reason, the model has no provider, or the search
-            runs in another process.
+        InvalidInputError: a proposal has no reason, --reflect is not provider/model or has no
+            provider, a reference names no exchange, or the search runs in another process.
         RemitError: the contract is unknown or has too few exchanges.
     """
     from remit.kernel.installed_files import InstalledFiles

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def attached(root: RootPort, folders: list[Path]) -> Iterator[LedgerClient]:
-    """Yield the ledger with the segments in some directories, which no other process changes.
+    """Yield the ledger with the segments in some directories, locked against other processes.
+
+    Without directories the plain ledger is yielded and nothing is locked. The caller does not close
+    it.
 
     Args:
         root: the open root.

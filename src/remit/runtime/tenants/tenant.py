@@ -113,7 +113,8 @@ class Tenant:
 def place_of(file: TenantFile) -> str:
     """Return the place of a tenant's ledger as text for people, without passwords.
 
-    A path, ``schema NAME of the host's database``, or a URL with its schema.
+    That is the path as the record states it, perhaps relative to the tenant's root; ``schema NAME
+    of the host's database``; or ``schema NAME of URL``.
 
     Args:
         file: record of the tenant.

@@ -62,7 +62,8 @@ class Turns:
     def find(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
         """Return the turn to which an id leads; ``None`` if the owner has no such id.
 
-        A text that no database can store is no id.
+        The entry is read without content. The turn is ``out`` while its call runs, ``lost`` if the
+        call never ended, else ``ended``. A text that no database can store is no id.
 
         Args:
             identity: id of a response, item or conversation.

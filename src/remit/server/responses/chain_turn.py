@@ -139,6 +139,6 @@ def unanswered(turn: Turn, identity: str, status: str) -> bytes:
     )
     error = None
     if status == "failed":
-        code = str(entry.metadata.get("error_code", "server_error")).lower()
-        error = {"code": code, "message": _LOST if code == "server_error" else _BROKEN}
+        recorded = str(entry.metadata.get("error_code", "")).lower()
+        error = {"code": recorded or "server_error", "message": _BROKEN if recorded else _LOST}
     return dump({**head, "status": status, "error": error})

@@ -404,7 +404,7 @@ def metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
         value: the parsed members of the body.
 
     Raises:
-        HttpError: 400, a value of the metadata is not a text.
+        HttpError: 400, the metadata is not an object, or one of its values is not a text.
     """
     metadata = value.get("metadata")
     if metadata is None:

@@ -148,11 +148,12 @@ def portable(items: Sequence[bytes], *, same_provider: bool) -> list[bytes]:
 
 
 def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
-    """Return the latest items that fit into ``room`` bytes, beginning with a user's message.
+    """Return the items without the oldest turns, so that the rest fits into ``room`` bytes.
 
-    A tool call therefore stays together with its result. Messages of system and developer are never
-    left out, and neither is the last message of the user, even if they do not fit. With less room,
-    whole turns are left out from the beginning.
+    All items are returned if they fit, or if none is a message of the user. Else the rest begins
+    with such a message, so that a tool call stays together with its result. Messages of system and
+    developer are never left out, and neither is the last message of the user, even if they do not
+    fit.
 
     Args:
         items: all items, oldest first.

@@ -227,7 +227,9 @@ class CallMetrics:
     def flush(self) -> None:
         """Add the sums since the last flush to the metrics library, whose own counting is slow.
 
-        If several processes count together, each must flush periodically. Any thread may call this.
+        The gauge of requests in progress is set too. Refused and replayed calls are counted without
+        attempts, tokens, cost and duration. If several processes count together, each must flush
+        periodically. Any thread may call this.
         """
         with self._lock:
             counted, self._sums = self._sums, {}

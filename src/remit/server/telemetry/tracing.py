@@ -100,11 +100,13 @@ def set_up_tracing(endpoint: str = "", service_name: str = "") -> SdkTracerProvi
         service_name: ``service.name`` of the spans. Empty: from the variables, else ``remit``.
 
     Returns:
-        ``None`` if nothing asks for spans, ``OTEL_SDK_DISABLED`` is true, or the variables ask for
-        something that Remit does not support (logged as a warning).
+        ``None`` if nothing asks for spans, ``OTEL_SDK_DISABLED`` is true, or only the variables ask
+            for spans and the extra ``otel`` is missing or does not support them (logged as a
+            warning).
 
     Raises:
-        ConfigError: the endpoint is not an HTTP URL, or the extra ``otel`` is not installed.
+        ConfigError: ``endpoint`` is given and is not an HTTP URL, or the extra ``otel`` is not
+            installed.
     """
     if _variable("OTEL_SDK_DISABLED") == "true" or not (endpoint or _asked_by_variables()):
         return None
