@@ -21,6 +21,7 @@ from remit.kernel import lazy_names
 if TYPE_CHECKING:
     from remit.gateway.auth import Identity, KeyStore
     from remit.gateway.batches import BatchPlan, BatchRefusedError
+    from remit.gateway.batches.audit import check_batches
     from remit.gateway.bounds import call_bound
     from remit.gateway.budget import (
         BudgetCheckResult,
@@ -31,14 +32,18 @@ if TYPE_CHECKING:
         TokenUsage,
     )
     from remit.gateway.call_transactions import FinishCall, IdempotencyKeyUsedError
+    from remit.gateway.caller_deletion import entries_of_batch, entries_of_call
     from remit.gateway.choice import Chooser, owner_by_prefix, split_name
     from remit.gateway.circuit import CircuitState
     from remit.gateway.circuit_breakers import CircuitBreaker
     from remit.gateway.config import CircuitBreakerConfig, RouterConfig
-    from remit.gateway.gateway import LLMGateway
+    from remit.gateway.gateway import LLMGateway, PromptRouter
     from remit.gateway.inflight import InFlightCalls
     from remit.gateway.leases import LeaseLostError
     from remit.gateway.neutral_calls import in_neutral_form
+    from remit.gateway.ownership_audit import OWNERSHIP
+    from remit.gateway.recorded_run import RecordedCall, Recording, ReplayDifference, neutral_text
+    from remit.gateway.replay_gateway import ReplayGateway
     from remit.gateway.session_owners import NotYoursError, check_session, default_session, owner_of
     from remit.gateway.stored_response import CannotContinueError, KeptId, TooLongError
     from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
@@ -62,11 +67,6 @@ if TYPE_CHECKING:
     )
     from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
     from remit.providers import Dispatched
-    from remit.gateway.batches.audit import check_batches
-    from remit.gateway.caller_deletion import entries_of_batch, entries_of_call
-    from remit.gateway.ownership_audit import OWNERSHIP
-    from remit.gateway.recorded_run import RecordedCall, Recording, ReplayDifference, neutral_text
-    from remit.gateway.replay_gateway import ReplayGateway
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -74,13 +74,14 @@ else:
             "auth": "Identity KeyStore",
             "batches": "BatchPlan BatchRefusedError",
             "bounds": "call_bound",
-            "budget": "BudgetCheckResult BudgetLimits BudgetScope DebitResult TokenBudgeter TokenUsage",
+            "budget": "BudgetCheckResult BudgetLimits BudgetScope DebitResult TokenBudgeter "
+            "TokenUsage",
             "call_transactions": "FinishCall IdempotencyKeyUsedError",
             "choice": "Chooser owner_by_prefix split_name",
             "circuit": "CircuitState",
             "circuit_breakers": "CircuitBreaker",
             "config": "CircuitBreakerConfig RouterConfig",
-            "gateway": "LLMGateway",
+            "gateway": "LLMGateway PromptRouter",
             "inflight": "InFlightCalls",
             "leases": "LeaseLostError",
             "neutral_calls": "in_neutral_form",
@@ -90,7 +91,8 @@ else:
             "tool_bounds": "runs_at_provider",
             "transport": "AnyProvider",
             "validation": "MAX_ID_CHARS",
-            "values": "Attempt Call CallReport Candidate Choice DecisionStep Failure Model OnRecord Part Parts Refusal RefusedError",
+            "values": "Attempt Call CallReport Candidate Choice DecisionStep Failure Model "
+            "OnRecord Part Parts Refusal RefusedError",
             "remit.kernel.exchange": "PromptRequest PromptResponse RouteOutcome",
             "remit.providers": "Dispatched",
             "batches.audit": "check_batches",

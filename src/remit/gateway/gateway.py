@@ -493,3 +493,7 @@ class LLMGateway:
         response = await self._path.refuse(call, Refusal(code, message, None, retry_after_s))
         self._tell(call, response, time.monotonic_ns())
         return response
+
+
+PromptRouter = LLMGateway
+"""The name of the gateway in the original design."""
