@@ -103,8 +103,6 @@ class Checkout:
                         else f"export {name or 'its names'} from one of "
                         f"{', '.join(self.doors_of(room))}."
                     )
-        if file.name == "__init__.py":
-            yield from self._of_lazy_names(file, tree)
 
     def _imports(self, node: ast.AST) -> Iterator[tuple[str, str]]:
         """Yield the modules below ``remit`` that a statement imports, each with the name taken."""
@@ -117,28 +115,6 @@ class Checkout:
                     yield inner, ""
                 elif node.module != "remit":
                     yield str(node.module), alias.name
-
-    def _of_lazy_names(self, file: Path, tree: ast.Module) -> Iterator[str]:
-        door = ".".join(file.parent.relative_to(self.source).parts)
-        typed: set[tuple[str, str]] = set()
-        for node in tree.body:
-            if not isinstance(node, ast.If) or ast.unparse(node.test) != "TYPE_CHECKING":
-                continue
-            for one in node.body:
-                if isinstance(one, ast.ImportFrom):
-                    typed |= {(str(one.module), alias.name) for alias in one.names}
-            lazy = {
-                (f"{door}.{module}", name)
-                for call in ast.walk(node)
-                if isinstance(call, ast.Call) and ast.unparse(call.func) == "lazy_names"
-                for module, names in ast.literal_eval(call.args[1]).items()
-                for name in names.split()
-            }
-            for module, name in sorted(typed ^ lazy):
-                yield (
-                    f"{self._shown(file)}:{node.lineno}: {name} of {module} is imported for types "
-                    "or named for lazy_names, but not both."
-                )
 
     def _shown(self, file: Path) -> str:
         return file.relative_to(self.source.parent).as_posix()

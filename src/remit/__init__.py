@@ -21,17 +21,7 @@ if TYPE_CHECKING:
     from remit.runtime import Runtime, Schedule
 else:
     # A command that reads the ledger starts fast: it imports none of the others.
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "agents": "File",
-            "agents.supervisor": "TurnFailedError TurnResult",
-            "agents.tools": "Context Tool current_call tool",
-            "kernel.exchange": "PromptRequest PromptResponse RouteOutcome",
-            "ledger": "LedgerClient LedgerEntry",
-            "runtime": "Runtime Schedule",
-        },
-    )
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "Context",

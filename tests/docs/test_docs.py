@@ -154,8 +154,8 @@ def test_a_breach_is_named_with_its_line_and_the_door_to_use(tmp_path: Path) -> 
         "src/remit/kernel/durable_files.py": "x = 1",
         "src/remit/low/__init__.py": (
             '"""The lower room."""\n'
-            "if TYPE_CHECKING:\n    from remit.low.inner import late, typed\nelse:\n"
-            '    __getattr__ = lazy_names(__name__, {"inner": "late"})\n'
+            "if TYPE_CHECKING:\n    from remit.low.inner import late\nelse:\n"
+            "    __getattr__ = lazy_names(__name__)\n"
             '__all__ = ["late"]\n'
         ),
         "src/remit/low/inner.py": "from remit.low import late",
@@ -185,8 +185,6 @@ def test_a_breach_is_named_with_its_line_and_the_door_to_use(tmp_path: Path) -> 
         f"{user}:6: remit.low.inner is private to low; import late from remit.low.",
         f"{user}:6: remit.low.inner is private to low; export unknown from one of {doors}",
         f"{user}:7: remit.low.inner is private to low; export its names from one of {doors}",
-        "src/remit/low/__init__.py:2: typed of remit.low.inner is imported for types "
-        "or named for lazy_names, but not both.",
         "src/remit/low/inner.py:1: late comes through the door of its own room; "
         "import it from the module that defines it.",
     ]

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
-    from remit.agents.admin import RECALL, Redactor, admin_tools, cut_to_fit, plain_value
+    from remit.agents.admin import (
+        HIDDEN,
+        RECALL,
+        Fitted,
+        Redactor,
+        admin_tools,
+        cut_to_fit,
+        plain_value,
+    )
     from remit.agents.approvals import (
         Approval,
         ApprovalError,
@@ -32,36 +40,28 @@ if TYPE_CHECKING:
     from remit.agents.supervisor import HO2Supervisor, TurnResult
     from remit.agents.tools import Tool, ToolDispatcher, ToolError, ToolResult, current_call, tool
     from remit.agents.worker import (
+        IGNORABLE,
         AttachedOrder,
         HO1Executor,
         WorkFailedError,
         WorkParkedError,
         result_text,
+        visible,
     )
     from remit.agents.workorders import WorkOrder, WorkOrderConstraints
 else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "admin": "RECALL Redactor admin_tools cut_to_fit plain_value",
-            "approvals": "Approval ApprovalError ApprovalQueue Permit arguments_hash",
-            "attachments": "File UserMessage split_message",
-            "output_type": "OutputT OutputType",
-            "sessions": "SessionManager",
-            "supervisor": "HO2Supervisor TurnResult",
-            "tools": "Tool ToolDispatcher ToolError ToolResult current_call tool",
-            "worker": "AttachedOrder HO1Executor WorkFailedError WorkParkedError result_text",
-            "workorders": "WorkOrder WorkOrderConstraints",
-        },
-    )
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
+    "HIDDEN",
+    "IGNORABLE",
     "RECALL",
     "Approval",
     "ApprovalError",
     "ApprovalQueue",
     "AttachedOrder",
     "File",
+    "Fitted",
     "HO1Executor",
     "HO2Supervisor",
     "OutputT",
@@ -87,4 +87,5 @@ __all__ = [
     "result_text",
     "split_message",
     "tool",
+    "visible",
 ]

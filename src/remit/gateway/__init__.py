@@ -68,40 +68,7 @@ if TYPE_CHECKING:
     from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
     from remit.providers import Dispatched
 else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "auth": "Identity KeyStore",
-            "batches": "BatchPlan BatchRefusedError",
-            "bounds": "call_bound",
-            "budget": "BudgetCheckResult BudgetLimits BudgetScope DebitResult TokenBudgeter "
-            "TokenUsage",
-            "call_transactions": "FinishCall IdempotencyKeyUsedError",
-            "choice": "Chooser owner_by_prefix split_name",
-            "circuit": "CircuitState",
-            "circuit_breakers": "CircuitBreaker",
-            "config": "CircuitBreakerConfig RouterConfig",
-            "gateway": "LLMGateway PromptRouter",
-            "inflight": "InFlightCalls",
-            "leases": "LeaseLostError",
-            "neutral_calls": "in_neutral_form",
-            "session_owners": "NotYoursError check_session default_session owner_of",
-            "stored_response": "CannotContinueError KeptId TooLongError",
-            "stream": "KEY_ENDED SHUTTING_DOWN STOPPED_READING",
-            "tool_bounds": "runs_at_provider",
-            "transport": "AnyProvider",
-            "validation": "MAX_ID_CHARS",
-            "values": "Attempt Call CallReport Candidate Choice DecisionStep Failure Model "
-            "OnRecord Part Parts Refusal RefusedError",
-            "remit.kernel.exchange": "PromptRequest PromptResponse RouteOutcome",
-            "remit.providers": "Dispatched",
-            "batches.audit": "check_batches",
-            "caller_deletion": "entries_of_batch entries_of_call",
-            "ownership_audit": "OWNERSHIP",
-            "recorded_run": "RecordedCall Recording ReplayDifference neutral_text",
-            "replay_gateway": "ReplayGateway",
-        },
-    )
+    __getattr__ = lazy_names(__name__)
 
 
 __all__ = [

@@ -13,34 +13,48 @@ answer, as agents and the gateway see them).
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 __all__ = ["lazy_names"]
 
 
-def lazy_names(door: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_names(door: str) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a door, which imports a module at the first use of its names.
 
-    The function then sets the name in the door's module. It raises AttributeError for other names,
-    and ImportError if the module cannot be imported.
+    The names are those that the door's file imports under ``if TYPE_CHECKING:``. The function then
+    sets the name in the door's module. It raises AttributeError for other names, and ImportError
+    if the module cannot be imported.
 
     Args:
         door: the name of the door's module.
-        modules: the exported names, separated by spaces, by the module that defines them:
-            ``worker`` is a submodule of the door, ``remit.kernel.exchange`` any module.
     """
-    places = {name: module for module, names in modules.items() for name in names.split()}
+    places: dict[str, tuple[str, str]] = {}
 
     def imported(name: str) -> Any:
+        if not places:
+            places.update(_typed_imports(Path(str(sys.modules[door].__file__))))
         if name not in places:
             raise AttributeError(f"module {door!r} has no attribute {name!r}")
-        place = places[name]
-        module = place if place.startswith("remit.") else f"{door}.{place}"
-        value = getattr(importlib.import_module(module), name)
+        module, defined = places[name]
+        value = getattr(importlib.import_module(module), defined)
         setattr(sys.modules[door], name, value)
         return value
 
     return imported
+
+
+def _typed_imports(file: Path) -> dict[str, tuple[str, str]]:
+    """Return the module and its name for each name that a file imports for type checkers."""
+    return {
+        alias.asname or alias.name: (str(node.module), alias.name)
+        for block in ast.parse(file.read_bytes()).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }

@@ -89,19 +89,7 @@ if TYPE_CHECKING:
     from remit.ledger.run_index import check_indexes
     from remit.ledger.sqlite.file_removal import remove_ledger_file, rename_ledger_file
 else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "cursor_exports": "Batch Cursor make_batch read_batches",
-            "extracts": "EXTRACT_FORMAT Extract make_extract read_extract",
-            "forks": "fork",
-            "postgres.connection": "masked",
-            "postgres.namespaces": "drop_schema has_schema make_schema rename_schema",
-            "relocation": "copy_ledger",
-            "run_index": "check_indexes",
-            "sqlite.file_removal": "remove_ledger_file rename_ledger_file",
-        },
-    )
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "AFTER_DAMAGE",

@@ -90,14 +90,7 @@ if TYPE_CHECKING:
     from remit.packages.bootstrap import build_bundle, read_bundle
     from remit.packages.diff import compare_packages
 else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "authoring": "new_package update_hashes",
-            "bootstrap": "build_bundle read_bundle",
-            "diff": "compare_packages",
-        },
-    )
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "EDITABLE_INSTALL",

@@ -52,25 +52,7 @@ if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
     from remit.runtime.schedules import Schedule
 else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "agent": "Agent",
-            "agent_session": "Conversation TurnEnded",
-            "installation": "known_tools make_root package_manager",
-            "operations_root": "OpenRoot",
-            "order_app": "load_app",
-            "order_handle": "OrderHandle",
-            "order_worker": "OrderWorker",
-            "providers": "assemble_providers require_reachable resolve_model weight_store",
-            "route_graders": "Graders command_test grade_recorded load_grader right_answers",
-            "route_learner": "RouteLearned RoutePlan RouteWanted figures_of learn_route "
-            "plan_route prompts_of propose_route",
-            "routing": "rules_of",
-            "runtime": "Runtime",
-            "schedules": "Schedule",
-        },
-    )
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "Agent",

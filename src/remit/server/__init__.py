@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from remit.server.local_server import LoopbackServer
     from remit.server.replay_server import ReplayServer
 else:
-    __getattr__ = lazy_names(  # both take long to import
-        __name__, {"local_server": "LoopbackServer", "replay_server": "ReplayServer"}
-    )
+    __getattr__ = lazy_names(__name__)
 
 __all__ = ["LoopbackServer", "ReplayServer", "serve"]
 

@@ -43,13 +43,7 @@ if TYPE_CHECKING:
         mcp_transport,
     )
 else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "mcp": "MCP_LISTS McpSecrets McpServer PinnedTexts"
-            " mcp_origin mcp_schema mcp_tool_id mcp_transport",
-        },
-    )
+    __getattr__ = lazy_names(__name__)
 from remit.kernel.errors import ConflictError
 
 __all__ = [

@@ -59,13 +59,7 @@ if TYPE_CHECKING:
     from remit.providers.wire.form import ArrivingForm, FormBody, ObjectBody
     from remit.providers.wire.repeated_events import Repeats
 else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "form": "ArrivingForm FormBody ObjectBody",
-            "repeated_events": "Repeats",
-        },
-    )
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "A2A",
