@@ -9,12 +9,21 @@ context that its contract requires.
 Start reading in :mod:`remit.contracts.loader`.
 """
 
-from remit.contracts.contract import Boundary, PromptContract
-from remit.contracts.contract_context import required_context
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from remit.contracts.folder import ContractError
-from remit.contracts.loader import ContractLoader, parse_contract, parse_pack
-from remit.contracts.pack import PromptPack, check_examples, cut_sections
-from remit.contracts.template_language import fence
+from remit.kernel import lazy_names
+
+if TYPE_CHECKING:
+    from remit.contracts.contract import Boundary, PromptContract
+    from remit.contracts.contract_context import required_context
+    from remit.contracts.loader import ContractLoader, parse_contract, parse_pack
+    from remit.contracts.pack import PromptPack, check_examples, cut_sections
+    from remit.contracts.template_language import fence
+else:
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "Boundary",

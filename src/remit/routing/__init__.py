@@ -11,53 +11,62 @@ and ``weights`` contain the rules of scoring, ``scores`` computes scores, ``trai
 thoughts.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
 from remit.kernel.errors import NotFoundError
-from remit.routing.call_explanation import explain_call
-from remit.routing.canary import CanaryTerms, canary_in_force, terms_of
-from remit.routing.candidate import Candidate
-from remit.routing.decision import (
-    RULES_UNAVAILABLE,
-    RoutingDecision,
-    RoutingDecisionRecord,
-    build_routing_decision_record,
-    compute_decision_hash,
-    normalise_rule_version_hash,
-)
-from remit.routing.decision_explanation import explain
-from remit.routing.decision_replay import chances_of, find_decision, replay
-from remit.routing.emitters import (
-    NO_OP_DECISION_EMITTER,
-    DecisionEmitter,
-    create_thought_record_emitter,
-)
-from remit.routing.ensemble import JUDGE_CONTRACT
-from remit.routing.errors import (
-    CircuitOpenError,
-    ErasedHeadError,
-    FallbackChainExhaustedError,
-    ModelCallError,
-    NoAdapterError,
-    RouteAttempt,
-    RoutingError,
-    WeightsError,
-)
-from remit.routing.intent import Intent, read_intent
-from remit.routing.learned_head import LearnedHead, buckets_of, head_on_record, record_head
-from remit.routing.model_registry import Registry
-from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
-from remit.routing.pre_registration import (
-    REGISTRATION_FORMAT,
-    Registration,
-    read_registration,
-    register_choices,
-)
-from remit.routing.reliability import Reliability
-from remit.routing.request import asked_of, new_request
-from remit.routing.route import aroute_request, route_request
-from remit.routing.router import Router
-from remit.routing.scores import Scoring, ScoringFn, ScoringInputs, score_candidates
-from remit.routing.stage_requests import StagePrompts
-from remit.routing.weights import Rules, Weights, load_rules
+
+if TYPE_CHECKING:
+    from remit.routing.call_explanation import explain_call
+    from remit.routing.canary import CanaryTerms, canary_in_force, terms_of
+    from remit.routing.candidate import Candidate
+    from remit.routing.decision import (
+        RULES_UNAVAILABLE,
+        RoutingDecision,
+        RoutingDecisionRecord,
+        build_routing_decision_record,
+        compute_decision_hash,
+        normalise_rule_version_hash,
+    )
+    from remit.routing.decision_explanation import explain
+    from remit.routing.decision_replay import chances_of, find_decision, replay
+    from remit.routing.emitters import (
+        NO_OP_DECISION_EMITTER,
+        DecisionEmitter,
+        create_thought_record_emitter,
+    )
+    from remit.routing.ensemble import JUDGE_CONTRACT
+    from remit.routing.errors import (
+        CircuitOpenError,
+        ErasedHeadError,
+        FallbackChainExhaustedError,
+        ModelCallError,
+        NoAdapterError,
+        RouteAttempt,
+        RoutingError,
+        WeightsError,
+    )
+    from remit.routing.intent import Intent, read_intent
+    from remit.routing.learned_head import LearnedHead, buckets_of, head_on_record, record_head
+    from remit.routing.model_registry import Registry
+    from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
+    from remit.routing.pre_registration import (
+        REGISTRATION_FORMAT,
+        Registration,
+        read_registration,
+        register_choices,
+    )
+    from remit.routing.reliability import Reliability
+    from remit.routing.request import asked_of, new_request
+    from remit.routing.route import aroute_request, route_request
+    from remit.routing.router import Router
+    from remit.routing.scores import Scoring, ScoringFn, ScoringInputs, score_candidates
+    from remit.routing.stage_requests import StagePrompts
+    from remit.routing.weights import Rules, Weights, load_rules
+else:
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "JUDGE_CONTRACT",

@@ -10,20 +10,29 @@ HTML, ``periods`` names spans of time, ``usage`` sums tokens and cost, ``wording
 into words.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
 from remit.kernel.errors import NotFoundError
-from remit.views.examples import examples_of, prompt_parts
-from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
-from remit.views.journey import gates_of, open_journey, prompt_journey
-from remit.views.learn_report import learning_page, learning_shown, pictures_of
-from remit.views.page import POSITIONS, journey_page, page_parts
-from remit.views.periods import PERIODS, instant_of
-from remit.views.receipt_formats import public_receipts
-from remit.views.receipts import Receipt, read_receipts
-from remit.views.report import audit_report
-from remit.views.report_page import report_parts, report_script_hash
-from remit.views.terminal_tree import journey_text
-from remit.views.turn_ranges import SESSION_EVENTS
-from remit.views.usage import BY, Usage, UsageRow, read_usage
+
+if TYPE_CHECKING:
+    from remit.views.examples import examples_of, prompt_parts
+    from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
+    from remit.views.journey import gates_of, open_journey, prompt_journey
+    from remit.views.learn_report import learning_page, learning_shown, pictures_of
+    from remit.views.page import POSITIONS, journey_page, page_parts
+    from remit.views.periods import PERIODS, instant_of
+    from remit.views.receipt_formats import public_receipts
+    from remit.views.receipts import Receipt, read_receipts
+    from remit.views.report import audit_report
+    from remit.views.report_page import report_parts, report_script_hash
+    from remit.views.terminal_tree import journey_text
+    from remit.views.turn_ranges import SESSION_EVENTS
+    from remit.views.usage import BY, Usage, UsageRow, read_usage
+else:
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "BY",

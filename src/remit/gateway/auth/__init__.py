@@ -11,14 +11,8 @@ Start reading in :mod:`remit.gateway.auth.key_store`.
 
 from __future__ import annotations
 
-from remit.gateway.auth.agent_tokens import (
-    CREDENTIAL_HEADERS,
-    AgentClaims,
-    AgentTokenProvider,
-    AgentTokens,
-    agent_secret,
-    token_from_headers,
-)
+from typing import TYPE_CHECKING
+
 from remit.gateway.auth.identity import (
     PERMISSIONS,
     ROLES,
@@ -28,25 +22,38 @@ from remit.gateway.auth.identity import (
     Identity,
     LocalOperator,
 )
-from remit.gateway.auth.key_cache import AuthLimits
-from remit.gateway.auth.key_store import KeyStore
-from remit.gateway.auth.organisations import (
-    Directory,
-    Owner,
-    OwnerKind,
-    id_of,
-    scope_of,
-    shown_keys,
-)
-from remit.gateway.auth.projection import KEYS, check_epoch
-from remit.gateway.auth.virtual_key import (
-    NewKey,
-    VirtualKey,
-    duration_of,
-    expiry_of,
-    tenant_of_key,
-)
+from remit.kernel import lazy_names
 from remit.kernel.errors import ConflictError, NotFoundError
+
+if TYPE_CHECKING:
+    from remit.gateway.auth.agent_tokens import (
+        CREDENTIAL_HEADERS,
+        AgentClaims,
+        AgentTokenProvider,
+        AgentTokens,
+        agent_secret,
+        token_from_headers,
+    )
+    from remit.gateway.auth.key_cache import AuthLimits
+    from remit.gateway.auth.key_store import KeyStore
+    from remit.gateway.auth.organisations import (
+        Directory,
+        Owner,
+        OwnerKind,
+        id_of,
+        scope_of,
+        shown_keys,
+    )
+    from remit.gateway.auth.projection import KEYS, check_epoch
+    from remit.gateway.auth.virtual_key import (
+        NewKey,
+        VirtualKey,
+        duration_of,
+        expiry_of,
+        tenant_of_key,
+    )
+else:
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "CREDENTIAL_HEADERS",
