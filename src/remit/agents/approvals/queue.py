@@ -166,7 +166,7 @@ class ApprovalQueue:
             request_id: id of the ``APPROVAL_REQUESTED`` entry.
 
         Raises:
-            ApprovalError: the ledger contains no such request.
+            ApprovalError: the ledger contains no such request, or the entry is malformed.
             LedgerError: the ledger cannot be read.
         """
         return self._approval(self._request(request_id))

@@ -91,8 +91,8 @@ class OrderQueue:
                 key writes nothing and returns the first order's id. Empty for a new order.
 
         Raises:
-            InvalidInputError: the key was used for another kind, task or user, or contains a NUL
-                character or a lone surrogate.
+            InvalidInputError: the key was used for another kind, task or user; the key contains a
+                NUL character or a lone surrogate, or ``by`` a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
         order_id, put = self.prepare(wanted, by=by, key=key)
@@ -167,7 +167,8 @@ class OrderQueue:
         """Submit the work of an order again as a new order in a new session; return its id.
 
         Appends ``ORDER_SUBMITTED``, which names the copied order, and inserts a row. The due time
-        is not copied. The copied order may be in any state and is not changed.
+        and the idempotency key are not copied. The copied order may be in any state and is not
+        changed.
 
         Args:
             order_id: the order to copy.
@@ -176,6 +177,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the task was erased.
+            InvalidInputError: ``by`` contains a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
         submission = self.submission(order_id)
@@ -225,10 +227,10 @@ class OrderQueue:
     ) -> Iterator[OrderStatus]:
         """Yield the status of orders.
 
-        Without ``state``, orders that are neither completed nor cancelled are listed. They, and
-        orders in one of these states, are in the order in which they start: by priority, then by
-        age. They are read in one query, at the first iteration. Completed or cancelled orders are
-        listed latest first, and read as the list is iterated.
+        Without ``state``, orders that are neither completed nor cancelled are listed. Orders in
+        these states come by priority, then by age, and are read in one query at the first
+        iteration. Completed or cancelled orders come latest first, and are read as the list is
+        iterated.
 
         Args:
             queue: orders of one queue; all if empty.

@@ -78,7 +78,8 @@ class StandaloneOrders:
             same_input: refuse an order with this key and another input.
             retry_failed: if the order with this key failed, but neither by a timeout nor by an
                 unknown outcome of a tool, make another attempt as an order of its own, see
-                :func:`~remit.agents.supervisor.plan.for_another_attempt`.
+                :func:`~remit.agents.supervisor.plan.for_another_attempt`. An order whose answer
+                the gate rejected is not attempted again.
             check: returns the problem with typed data, or an empty text; None if the schema
                 decides.
             is_answer: False for the supervisor's own work, which skips the gate.

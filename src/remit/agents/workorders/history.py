@@ -208,6 +208,8 @@ class OrderHistory:
     def untouched(self) -> bool:
         """True if nobody has decided a request since a worker last took up the order.
 
+        False if the order has not begun.
+
         Raises:
             LedgerError: the ledger cannot be read.
         """

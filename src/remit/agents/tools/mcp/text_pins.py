@@ -130,7 +130,8 @@ class PinnedTexts:
     def require_prompt(self, name: str, arguments: Any, result: Mapping[str, Any]) -> None:
         """Raise ToolError if a prompt, or its text with these arguments, differs from its pin.
 
-        The text is pinned at its first use, for each set of arguments.
+        The text is pinned at its first use, for each set of arguments. Of the prompt itself, the
+        latest list that :meth:`listed` compared decides.
 
         Args:
             name: the prompt.
