@@ -29,7 +29,7 @@ def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by:
         by: name of the grader, for the ledger.
 
     Raises:
-        InvalidInputError: the reference answer is empty.
+        InvalidInputError: the reference answer is empty, or ``by`` is blank or too long.
         EntryNotFoundError: there is no such target.
         ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
             100 times.
@@ -95,8 +95,8 @@ def grade_by_test(
 def answer_of(ledger: LedgerClient, target: str) -> str:
     """Return the text of the answer of an exchange, turn, work order or decision.
 
-    Data without a text is returned as JSON. The latest result of a work order counts, and the last
-    attempt of a decision.
+    An object without ``text`` as a work order's result is returned as JSON. The latest result of a
+    work order counts, and the last attempt of a decision.
 
     Raises:
         EntryNotFoundError: there is no such target.

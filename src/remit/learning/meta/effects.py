@@ -42,8 +42,8 @@ class Effect:
         after: mean of the proposal's own epoch; None without samples.
         realised: after minus before (for cost, before minus after).
         held: True if the realised and the predicted value agree within both errors
-            (:func:`agrees`); None while a side has fewer than 30 samples, or while the realised
-            error is the larger one.
+            (:func:`agrees`); None without a prediction, while a side has fewer than 30 samples, or
+            while the realised error is the larger one.
         harmful: True if the realised interval lies below 0.
         regained: estimated gain of a rollback, for a fixed sample; None without `realised`.
         evidence: ids of the latest exchanges of both sides, at most 500 each.
@@ -130,6 +130,9 @@ class EffectReader:
     samples count that the change concerns: those of its contract, those whose model a route chose,
     or all. A proposal's own grader, if it carries one, grades them. Calls of a canary's route are
     left out. Other changes between the epochs are included, because this is not an experiment.
+
+    Raises:
+        LedgerError: the proposals and their adoptions cannot be read.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -154,7 +157,7 @@ class EffectReader:
             self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Yield the samples, and count each that is taken for the proposals that it concerns."""
+        """Yield all samples unchanged; count each, as it is taken, for its proposals."""
         for sample in samples:
             left_out = sample.tainted or sample.arm == "new"
             for proposal, side in () if left_out else self._sides.get(sample.epoch, ()):
@@ -296,8 +299,10 @@ class Report:
     """Proposals, adoptions, their effects, and the quality of questions.
 
     Attributes:
+        epoch: the present policy epoch.
         proposals: all proposals, latest first.
         effects: effects of all proposals ever adopted, oldest first.
+        questions: quality of the question of each contract version and prompt pack.
         attributions: the latest recorded attribution of each contract (Q4).
         uncalibrated: judges that too few labels confirm.
         complete: True if all recorded exchanges were read.

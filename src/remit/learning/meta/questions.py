@@ -102,7 +102,8 @@ def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]
 
     They are names, units given by names, titles and descriptions, texts in `enum` and `const`, and
     `format`; also of fields within required fields, `items` and `allOf`. Optional fields,
-    `pattern`, `anyOf`, `oneOf`, other values than texts, and schemas behind `$ref` add none.
+    `pattern`, `anyOf`, `oneOf`, other values than texts, schemas behind `$ref` and those more than
+    8 levels deep add none.
 
     Args:
         schema: schema of the answer.
@@ -407,8 +408,9 @@ def _count(
 def answer_value(answer: Any) -> str | None:
     """Return the comparable part of an answer or of the values of its JSON; None if it has none.
 
-    A text of at most 60 characters counts whole, without case, white space and a final full stop.
-    Of a longer text its figures count, each with the following word.
+    A text of at most 60 characters counts whole, in lower case, with single spaces and without a
+    final full stop. Of a longer text its figures count, each with the following word. Of JSON, the
+    names and structure count too, and numbers to 12 digits. None for an answer that is no text.
     """
     if not isinstance(answer, str):
         return None

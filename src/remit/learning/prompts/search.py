@@ -24,7 +24,14 @@ class SpentError(RemitError):
 
 
 class Purse:
-    """A budget and its expenses, which have names, so that a continued run pays once."""
+    """A budget and its expenses, which have names, so that a continued run pays once.
+
+    Nothing is refused here: callers ask :meth:`left_for` before an expense.
+
+    Args:
+        nano: limit of the cost in nano-dollars.
+        calls: limit of the number of calls.
+    """
 
     def __init__(self, nano: int, calls: int) -> None:
         self.nano, self.calls = nano, calls
@@ -75,6 +82,7 @@ class Quotes:
     without spaces. An erasure would not find a person's words in a learned prompt.
 
     Args:
+        said: texts that must not be quoted.
         known: texts that may be repeated, such as the contract's own prompt.
     """
 
@@ -220,6 +228,7 @@ class PromptSearch:
             ConfigError: the extra ``learn`` is not installed.
             InvalidInputError: there are fewer than four exchanges.
             ConflictError: the prices or the model that answers changed during the search.
+            RemitError: an error of ``propose`` other than a spent budget.
         """
         try:
             from gepa.api import optimize
@@ -263,8 +272,9 @@ class PromptSearch:
     ) -> Any:
         """Return the scores of a candidate on exchanges, as GEPA's ``EvaluationBatch``.
 
-        Without additions, the recorded answers are graded and no call is made. The scores of the
-        validation set are stored. SpentError is raised if the budget does not suffice.
+        Without additions, the recorded answers are graded and no call is made. An exchange without
+        a usable answer or grade scores 0. The scores of the validation set are stored. SpentError
+        is raised if the budget does not suffice.
 
         Args:
             candidate: the additions as one text.

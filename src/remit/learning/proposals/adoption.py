@@ -88,6 +88,7 @@ class Governance:
             also: returns entries to write before, in the same transaction.
             back: the version that a later rollback installs; ``None`` for the present one.
             compared: the comparison of the canary that ends with the adoption; None without one.
+                Ignored for a rollback, as are ``also`` and ``back``.
 
         Raises:
             ProposalError: ``stale``: evidence or installed version changed; ``edited``: the archive
@@ -201,8 +202,9 @@ class Governance:
     def settle_canary(self) -> Compared | None:
         """End the canary in force if its comparison has decided, and return the comparison.
 
-        The canary of a proposal that can no longer be adopted is stopped too. None is returned
-        without a canary.
+        The verdict ``adopt`` adopts the proposal (:meth:`adopt`), and ``stop`` stops the canary;
+        while undecided nothing is changed. A proposal that is ``stale``, ``edited`` or ``lost`` is
+        stopped instead, and the returned verdict is ``stop``. None is returned without a canary.
 
         Raises:
             ProposalError: another process decided during the call.

@@ -239,6 +239,14 @@ class Change:
 
         Of a file above 64 KiB, and of evidence, only the sizes are named. The diff is empty if
         nothing differs.
+
+        Args:
+            made: the files, as :meth:`made` returns them.
+
+        Raises:
+            InvalidInputError: the contract or its pack belongs to no package.
+            ContractError: the contract is not valid.
+            ChangedFileError: an installed file differs from its package.
         """
         lines: list[str] = []
         for path, data in sorted(made.items()):
@@ -294,7 +302,10 @@ def _base_path(installed: InstalledFiles, contract_id: str) -> str:
 
 
 def pack_of(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
-    """Return path and text of a prompt pack; raise InvalidInputError if no package has it."""
+    """Return path and text of a prompt pack; raise InvalidInputError if no package has it.
+
+    Raises ChangedFileError if the file differs from the installed one.
+    """
     for path in installed.paths(f"HO1/prompt_packs/{pack_id}."):
         return path, installed.read(path).decode()
     raise InvalidInputError(
