@@ -153,9 +153,10 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> SignalPolicy:
-        """Return the policy in ``HOT/documents/signals.json``, as :meth:`from_json`.
+        """Return the policy in ``HOT/documents/signals.json``.
 
         Raises:
+            ConfigError: the file is not a policy, or does not state a margin for each metric.
             NotInstalledError: no package installed one.
             ChangedFileError: the file differs from the installed one.
         """

@@ -124,7 +124,7 @@ def is_request(entry: LedgerEntry) -> bool:
 
 
 def is_expired(expires: Any) -> bool:
-    """Return True if a time is past or cannot be read; False if it is empty.
+    """Return True if a time is past, has no zone or cannot be read; False if it is empty.
 
     Args:
         expires: the ``expires`` of a grant, in ISO 8601; grants of earlier versions contain none.

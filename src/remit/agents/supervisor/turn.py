@@ -121,8 +121,9 @@ class TurnRun:
 
     @property
     def outcome(self) -> str:
-        """The ``outcome`` of ``TURN_RECORDED``: ``notice`` if the turn failed, ``degraded`` if the
-        loop failed and the agent answered directly, else empty.
+        """The ``outcome`` of ``TURN_RECORDED``; empty for the plan's answer, and before the end.
+
+        ``notice`` without an answer; ``degraded`` if the loop failed and the agent answered.
         """
         if self._error[0]:
             return "notice"

@@ -181,9 +181,15 @@ class ToolDispatcher:
     def execute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
-        """Run :meth:`aexecute` to its end, for callers without an event loop. Blocks.
+        """Run a tool and return its result, for callers without an event loop. Blocks.
 
-        Arguments, result and errors are those of :meth:`aexecute`.
+        Failures of the tool, wrong arguments and an unknown id become results with an error, see
+        :meth:`aexecute`. Nothing is recorded.
+
+        Args:
+            tool_id: the tool.
+            arguments: JSON values by name.
+            call: the context that :func:`current_call` returns to the tool; may be None.
 
         Raises:
             InvalidInputError: the caller is the background loop itself.

@@ -144,7 +144,8 @@ class OrderRun:
 
     @property
     def scope(self) -> BudgetScope:
-        """The budgets to which the order's usage is charged."""
+        """The budgets that pay: those of session, order and agent, of the session's user, team and
+        organisation, and of its key and callers."""
         return BudgetScope(
             self.order.session_id, self.order.wo_id, self.services.agent_id,
             user_id=self.principal.user_id or None, team_id=self.principal.team_id or None,

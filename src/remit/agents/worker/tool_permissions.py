@@ -103,7 +103,7 @@ class Permissions:
     ) -> str:
         """Append an ``APPROVAL_REQUESTED`` durably; announce the request and return its id.
 
-        The arguments are the ones of :meth:`ask`.
+        Whether there is such a request already is not checked.
 
         Args:
             tool: the tool of the call.

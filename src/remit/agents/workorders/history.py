@@ -307,7 +307,7 @@ class OrderHistory:
 
     @cached_property
     def asked_about(self) -> dict[str, LedgerEntry]:
-        """Requests about unknown outcomes, keyed by idempotency key.
+        """Requests about unknown outcomes, decided or not, keyed by idempotency key.
 
         Of several requests about one call, the last counts.
         """

@@ -174,7 +174,11 @@ class EffectReader:
             yield sample
 
     def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
-        """Return the effects of all proposals ever adopted, by epoch; count further samples."""
+        """Return the effects of all proposals ever adopted, by epoch, from all samples so far.
+
+        Args:
+            samples: further samples, which are counted first, as by :meth:`watch`.
+        """
         deque(self.watch(samples), maxlen=0)
         return [
             _effect(proposal, epoch, self._metrics[proposal.proposal_id], before, after)
@@ -328,7 +332,12 @@ class Report:
         return {state: found.count(state) for state in get_args(State)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON data; of the proposals, only the adopted ones."""
+        """Return the report as JSON data; of the proposals, only the present adopted ones.
+
+        The keys are ``policy_epoch``, ``proposals`` (their number by state), ``adopted``,
+        ``effects``, ``calibration``, ``questions``, ``attributions``, ``uncalibrated`` and
+        ``complete``.
+        """
         return {
             "policy_epoch": self.epoch, "proposals": self.states,
             "adopted": [one.to_dict() for one in self.proposals if one.state == "adopted"],
@@ -399,16 +408,21 @@ def replay_both(
 ) -> tuple[ReplayResult, ReplayResult]:  # fmt: skip
     """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
 
-    If the budget ends, the two differ by at most ten exchanges. Calls, stored pairs and refusals
-    are those of :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
+    If the budget ends, the two differ by at most ten exchanges. Calls are made, recorded and
+    repeated as in :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
 
     Args:
         question: the replay with the question changed and the model kept.
         model: the replay with the question kept and the model changed.
         budget_nano: limit of the cost of all runs of both, in nano-dollars.
+        progress: called with the number of exchanges before each ten, and in all.
 
     Returns:
         The results of both, in the order of the arguments.
+
+        Raises:
+            ConflictError: the prices or the model that answers changed since an earlier run.
+            InvalidInputError: a call has no upper bound, or the change does not fit a prompt.
     """
     wanted = question.part(exchange_ids)
     first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.

@@ -294,7 +294,11 @@ class PromptSearch:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return the worst answer of a batch with its exchange and score, for each component."""
+        """Return the answer of a batch with the lowest score, the same for each component.
+
+        The answer is an object with ``exchange_id``, ``score`` and ``answer``. The batch must have
+        been evaluated with ``capture_traces``.
+        """
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
         return {name: [record] for name in components_to_update}
@@ -307,8 +311,9 @@ class PromptSearch:
     ) -> dict[str, str]:
         """Return the candidate with further additions, without those that quote an exchange.
 
-        An error of ``propose`` is stored and ends the search. Refused additions are counted. If
-        there are more additions than the limit, the latest ones are returned.
+        The additions are the lines of the text under ``additions``. A RemitError of ``propose`` is
+        stored and ends the search. Refused additions are counted. At most 8 additions are returned,
+        or as many as there were or were added now; the earliest are dropped.
         """
         additions = candidate[_COMPONENT].splitlines()
         (seen,) = reflective_dataset[_COMPONENT]

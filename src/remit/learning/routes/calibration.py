@@ -225,7 +225,7 @@ class PowerPlan:
         return {**asdict(self), "missing": self.missing}
 
     def text(self) -> str:
-        """Return the plan as a sentence."""
+        """Return the plan as a sentence: saving, accepted loss, prompts, and the missing ones."""
         more = f"{self.missing:,} more, about {self.usd:.2f} USD" if self.missing else "all graded"
         return (
             f"To show a saving of {self.saving_usd:.6f} USD a call at a loss of at most "

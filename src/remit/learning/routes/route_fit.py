@@ -273,6 +273,9 @@ def fit_route(
 def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]:
     """Return the files of a learned route by path: rules, weights and evidence of the head.
 
+    The paths are ``learned.json``, ``learned.head.json`` and ``learned.evidence.json`` below
+    ``HOT/routing/``. Nothing is written.
+
     Args:
         rules: the rules, with ``learned``; the digest of the head is set here.
     """
