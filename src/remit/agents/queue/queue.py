@@ -81,8 +81,9 @@ class OrderQueue:
     def submit(self, wanted: Submission, *, by: str, key: str = "") -> str:
         """Submit an order and return its id, once its entry and its row are durable.
 
-        One transaction appends ``ORDER_SUBMITTED`` and inserts the row. If a key is repeated, only
-        kind, task and user are compared; all else of the first order stays.
+        One transaction appends ``ORDER_SUBMITTED``, inserts the row, and announces the order to the
+        engine unless it is due later. If a key is repeated, only kind, task and user are compared;
+        all else of the first order stays.
 
         Args:
             wanted: the work.

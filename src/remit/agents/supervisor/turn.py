@@ -121,9 +121,8 @@ class TurnRun:
 
     @property
     def outcome(self) -> str:
-        """The ``outcome`` of ``TURN_RECORDED``; empty for the plan's answer, and before the end.
-
-        ``notice`` without an answer; ``degraded`` if the loop failed and the agent answered.
+        """The recorded ``outcome``: ``notice`` without an answer, ``degraded`` if the agent answered
+        directly after a failure of the loop, else empty. Empty also before the turn has ended.
         """
         if self._error[0]:
             return "notice"
