@@ -121,7 +121,7 @@ class TurnRun:
 
     @property
     def outcome(self) -> str:
-        """The recorded ``outcome``: ``notice`` without an answer, ``degraded`` if the agent answered
+        """The recorded ``outcome``: ``notice`` without an answer, ``degraded`` if an agent answered
         directly after a failure of the loop, else empty. Empty also before the turn has ended.
         """
         if self._error[0]:

@@ -322,8 +322,8 @@ class Repeats:
             tool: the tool.
             effect: the call, with status ``unknown`` if nobody knows whether it took effect.
 
-            Raises:
-                LedgerError: the sub-agent's effects cannot be read.
+        Raises:
+            LedgerError: the sub-agent's effects cannot be read.
         """
         inner = [effect] if tool.sub_agent is None else tool.sub_agent.effects(effect.key)
         for one in inner:

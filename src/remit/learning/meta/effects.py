@@ -420,9 +420,9 @@ def replay_both(
     Returns:
         The results of both, in the order of the arguments.
 
-        Raises:
-            ConflictError: the prices or the model that answers changed since an earlier run.
-            InvalidInputError: a call has no upper bound, or the change does not fit a prompt.
+    Raises:
+        ConflictError: the prices or the model that answers changed since an earlier run.
+        InvalidInputError: a call has no upper bound, or the change does not fit a prompt.
     """
     wanted = question.part(exchange_ids)
     first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.

@@ -154,8 +154,8 @@ class PromptLoop:
             exchange_ids: ids of exchanges; those that are not held out are skipped.
             budget_nano: limit of the cost over all runs, in nano-dollars.
 
-            Returns:
-                The replay, the predicted effect on the answered exchanges, and the gate.
+        Returns:
+            The replay, the predicted effect on the answered exchanges, and the gate.
 
         Raises:
             ConflictError: the prices or the model that answers changed during the replay.
