@@ -195,16 +195,20 @@ class StandaloneOrders:
             InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on the order.
             LedgerError: the ledger cannot be read or written.
-            OrderRecordError: the recorded input was erased, or the entries form no order.
+            OrderRecordError: the input of an order that has not ended was erased, or the entries
+                form no order.
             LeaseLostError: another process took the order over in the meantime.
         """
         async with self._services.alone(f"order:{wo_id}") as lease:
-            return await self._run(held_to(self._known(wo_id), step), lease, on_event)
+            known = self._known(wo_id)
+            if not known.ended:
+                recorded_order(self._journal.ledger, wo_id)  # refuses an erased input
+            return await self._run(held_to(known, step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
         """End an order that will not be resumed, as failed with ``cancelled``; return the order.
 
-        An ended order is returned unchanged.
+        An ended order is returned unchanged. An erased input is no obstacle.
 
         Args:
             wo_id: id of the order.
