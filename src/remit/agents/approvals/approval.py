@@ -57,13 +57,15 @@ class Approval:
         idempotency_key: key of the requested call.
         requested_at: time of the request.
         people: number of distinct people who must grant the request.
-        signed_by: people who granted before the deciding grant (``APPROVAL_SIGNED``), in order.
+        signed_by: people who granted before the deciding grant (``APPROVAL_SIGNED``), in order;
+            while pending, without expired grants.
         state: ``pending``, ``granted``, ``denied``, or ``void``: the order ended without a
             decision, or a later order asked about the same unknown outcome.
         decided_by: the person who made the final decision; empty while pending.
         decision_reason: the reason of that decision; may be empty.
         decided_at: time of that decision; empty while pending.
-        expires_at: time at which an unused grant expires; empty in grants of earlier versions.
+        expires_at: time at which an unused grant expires; empty unless granted, and in grants of
+            earlier versions.
         used_by: id of the ``TOOL_INTENT`` that used the grant; empty while unused.
     """
 

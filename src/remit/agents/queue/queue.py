@@ -229,9 +229,8 @@ class OrderQueue:
         """Yield the status of orders.
 
         Without ``state``, orders that are neither completed nor cancelled are listed. Orders in
-        these states come by priority, then by age, and are read in one query at the first
-        iteration. Completed or cancelled orders come latest first, and are read as the list is
-        iterated.
+        these states come by priority, then by age, from one query at the first iteration; further
+        entries of failed ones, and completed or cancelled orders, latest first, are read later.
 
         Args:
             queue: orders of one queue; all if empty.

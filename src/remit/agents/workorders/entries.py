@@ -149,7 +149,7 @@ class Journal:
         """Return a new, unwritten entry, whose metadata names agent, session, order and tier.
 
         Args:
-            event_type: type of the entry, and its decision.
+            event_type: type of the entry, and its decision; nothing is checked.
             work_order_id: order of the entry; by default the journal's, else the session's entry.
             metadata: further metadata.
         """
