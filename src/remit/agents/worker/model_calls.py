@@ -54,7 +54,7 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
             for a text that could not be parsed. Providers in Python may pass the text itself.
         schema: JSON Schema of the tool's arguments.
     """
-    text = given if isinstance(given, str) else unparsed_text(given)
+    text = given if isinstance(given, str) else _unparsed_text(given)
     if isinstance(given, dict) and text is None:
         return given, ""
     value = given
@@ -78,12 +78,8 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
     return {"_unparsed": text}, problem
 
 
-def unparsed_text(given: Any) -> str | None:
-    """Return the text of arguments that are not a JSON object; None for other arguments.
-
-    Args:
-        given: the ``input`` of a ``tool_use`` block; ``{"_unparsed": text}`` holds such a text.
-    """
+def _unparsed_text(given: Any) -> str | None:
+    """Return the text of arguments that are not a JSON object; None for other arguments."""
     if isinstance(given, dict) and len(given) == 1:
         text = given.get("_unparsed")
         return text if isinstance(text, str) else None
@@ -182,7 +178,7 @@ def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for block in blocks:
         arguments = block.get("input")
         if block.get("type") == "tool_use" and (
-            not isinstance(arguments, dict) or unparsed_text(arguments) is not None
+            not isinstance(arguments, dict) or _unparsed_text(arguments) is not None
         ):
             block = {**block, "input": {}}
         if block.get("type") == "tool_use" and not is_tool_id(str(block.get("name"))):

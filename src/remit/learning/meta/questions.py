@@ -112,15 +112,11 @@ def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]
     return list(dict.fromkeys(_of_schema(schema, of, names=True)))
 
 
-def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
+def _tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
     """Return the units and formats that called tools require of their arguments, each once.
 
     Names and permitted values are left out, because the provider shows these to the model. Tools of
     an unknown form are skipped.
-
-    Args:
-        tools: tools as in an ``EXCHANGE``.
-        called: names of the called tools.
     """
     names = set(called)
     found: list[Requirement] = []
@@ -325,7 +321,7 @@ def read_questions(
                 required, shown = demands[which]
                 demanded = [
                     *required,
-                    *tool_requirements(entry.metadata.get("tools"), one.tools),
+                    *_tool_requirements(entry.metadata.get("tools"), one.tools),
                     *criteria.get(one.work_order_id, ()),
                 ]
                 _count(of, one, entry, demanded, shown)
