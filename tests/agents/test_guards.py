@@ -11,7 +11,7 @@ import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool, ToolError
-from remit.agents.workorders import WorkOrderState, WorkOrderType
+from remit.agents.workorders import OrderRecordError, WorkOrderState, WorkOrderType
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
@@ -232,6 +232,24 @@ def test_an_order_without_a_key_resumes_by_its_id(scripted: Scripted, payer: _Pa
         with pytest.raises(InvalidInputError, match="has no standalone order"):
             session.resume_work("WO-SES-ANOTHER1-key-x")
     assert payer.paid == ["10"]
+
+
+def test_an_erased_order_can_be_cancelled_and_not_resumed(
+    scripted: Scripted, payer: _Payer
+) -> None:
+    pay = tools_only(tool_use("pay", {"text": "10"}))
+    with scripted(pay, message("Paid.")) as (runtime, server):
+        session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
+        parked = session.work("pay 10")
+        runtime.ledger.erase(session_id=session.session_id, reason="asked", requested_by="Ann")
+        with pytest.raises(OrderRecordError, match="erased"):
+            session.resume_work(parked.wo_id)
+        assert len(server.calls) == 1
+        assert session.cancel_work(parked.wo_id).state is WorkOrderState.FAILED
+        resumed = session.resume_work(parked.wo_id)
+        assert resumed.error is not None
+        assert resumed.error["code"] == "cancelled"
+    assert payer.paid == []
 
 
 def test_only_threads_that_a_session_knows_can_be_closed_by_it(scripted: Scripted) -> None:

@@ -255,6 +255,21 @@ def test_cached_tokens_and_providers_tools_have_their_own_price(ledger: LedgerCl
     assert costs(ledger, Candidate("m", "p"), prices) == {expected, 7.0}
 
 
+def test_the_first_error_of_a_calibration_is_raised_by_itself(
+    ledger: LedgerClient, gateway: LLMGateway, logged: list[GradedPrompt]
+) -> None:
+    def refuse(prompt: GradedPrompt, model: str, answer: str) -> float:
+        raise InvalidInputError("no grade")
+
+    with pytest.raises(InvalidInputError, match="no grade"):
+        asyncio.run(
+            calibrate(
+                gateway, ledger, CANDIDATES, logged, refuse, usd=1.0, prices=PRICES, by="test",
+                max_tokens=100, session_id="SES-1", at_once=2,
+            )
+        )  # fmt: skip
+
+
 def test_an_unpriced_model_fits_no_budget(ledger: LedgerClient, gateway: LLMGateway) -> None:
     with pytest.raises(InvalidInputError, match="other"):
         asyncio.run(

@@ -24,8 +24,8 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     """Yield a new file that is flushed to disk after the block, and then replaces ``path``.
 
     After an error in the block, which is raised, ``path`` stays unchanged and the new file is
-    deleted. Two writers of one path at the same time disturb each other. A pipe or a device at
-    ``path`` is written to, and not replaced.
+    deleted. Two writers of one path at the same time disturb each other. A link is replaced itself;
+    only a pipe or a device at ``path`` is written to, and not replaced.
 
     Args:
         path: a file in an existing directory; it need not exist.
@@ -86,7 +86,7 @@ def fsync_tree(path: Path) -> None:
 
 
 def write_over(path: Path, data: bytes, mode: int) -> None:
-    """Replace or make a file, complete and durable, or not at all.
+    """Replace or make a file, complete and durable, or not at all. A link is replaced itself.
 
     Args:
         path: a file in an existing directory.

@@ -444,7 +444,10 @@ class ModelCapabilities:
 
 
 class GatewayPort(Protocol):
-    """The gateway of a worker: sends a call, and describes the model that a call would reach."""
+    """The gateway of a worker: sends a call, and describes the model that a call would reach.
+
+    Only :meth:`aroute` sends and records anything.
+    """
 
     async def aroute(
         self, request: PromptRequest, *, on_text: TextSink | None = None

@@ -124,7 +124,8 @@ class InstalledFiles:
     def changed(self) -> list[str]:
         """Return the installed files that are missing or differ from the installed content, sorted.
 
-        Every file is read. A running package operation is not waited for.
+        Every file is read. A link, and a file that cannot be read, counts as missing. A running
+        package operation is not waited for.
 
         Raises:
             ChangedFileError: the table of owners cannot be read.

@@ -108,7 +108,7 @@ def blocking(
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        if not is_brief and has_running_loop():
+        if not is_brief and _has_running_loop():
             raise InvalidInputError(
                 f"{name}() was called inside a running event loop and would block it.",
                 next_step=f"Write `await …{async_name}(…)`.",
@@ -118,7 +118,7 @@ def blocking(
     return call
 
 
-def has_running_loop() -> bool:
+def _has_running_loop() -> bool:
     """Return True if an event loop is running in the calling thread."""
     try:
         asyncio.get_running_loop()

@@ -35,14 +35,8 @@ def first_error(error: ValidationError) -> tuple[str, str]:
     return excerpt(".".join(map(str, first["loc"]))), excerpt(message[:1].lower() + message[1:])
 
 
-def all_errors(error: ValidationError) -> str:
-    """Return the first three problems of a value with their places, on one line.
-
-    The number of further problems follows. The text may quote the value.
-
-    Args:
-        error: pydantic's error.
-    """
+def _all_errors(error: ValidationError) -> str:
+    """Return the first three problems with their places, and the number of the others."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     shown = "; ".join(
         f"{excerpt('/'.join(map(str, problem['loc']))) or 'value'}: {excerpt(problem['msg'])}"
@@ -135,7 +129,7 @@ def validated(schema: Mapping[str, Any], value: Any, validate: Callable[[], _T])
         return validate()
     except ValidationError as error:
         problem = first_problem(schema, value) if error.error_count() > _SHOWN else ""
-        raise ValueError(problem or all_errors(error)) from error
+        raise ValueError(problem or _all_errors(error)) from error
 
 
 class _Steps:

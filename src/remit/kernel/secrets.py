@@ -68,8 +68,9 @@ class ConfiguredSecrets:
     def hidden(self, value: Any) -> Any:
         """Return a JSON value with ``[secret]`` in place of each secret in its texts and keys.
 
-        The given value is not changed; tuples become lists. Secrets of under six characters stay.
-        Where two secrets begin at one place, the longer is replaced.
+        The given value is not changed; tuples become lists. Without any secret the value itself is
+        returned. Secrets of under six characters stay. Where two secrets begin at one place, the
+        longer is replaced.
 
         Args:
             value: the value; other types than text, mapping and list are returned unchanged.

@@ -45,8 +45,10 @@ def is_evidence(metadata: Mapping[str, Any]) -> bool:
 def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     """Return the fields of a request that repeats an exchange's content.
 
-    The fields ``session_id`` and ``subject_id`` (``None`` for nobody) are those of the exchange, so
-    that an erasure of either reaches the copy. ``charged_to`` adds ``session:learning``.
+    The fields ``session_id`` (may be empty) and ``subject_id`` (``None`` if nobody, the first by id
+    of several) are those of the exchange, so that an erasure of either reaches the copy.
+    ``charged_to`` is learning's account, ``session:learning``. LedgerError is raised if the ledger
+    cannot be read.
     """
     subject = ledger.select(_SUBJECT, (parse_entry_id(exchange.id),))
     return {
@@ -76,6 +78,7 @@ def cost_of(ledger: LedgerReader, response: PromptResponse, bound: int) -> int:
     """Return the cost of a call that counts against a learning budget, in nano-dollars.
 
     An answer from the record counts its original cost, and an unknown cost counts ``bound``.
+    LedgerError is raised if the original exchange cannot be read.
     """
     usd = response.cost_incurred if response.cost_known else None
     if response.replayed:

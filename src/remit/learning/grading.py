@@ -29,7 +29,7 @@ def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by:
         by: name of the grader, for the ledger.
 
     Raises:
-        InvalidInputError: the reference answer is empty.
+        InvalidInputError: the reference answer is empty, or ``by`` is blank or too long.
         EntryNotFoundError: there is no such target.
         ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
             100 times.
@@ -39,7 +39,8 @@ def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by:
 
 
 def is_reference(answer: str, reference: str) -> bool:
-    """Return True if an answer equals the reference answer in :func:`normal_text`.
+    """Return True if an answer equals the reference answer, without case, white space at the ends,
+    repeated white space and a final full stop.
 
     InvalidInputError is raised if the reference answer is empty.
     """
@@ -53,7 +54,13 @@ def grade_by_schema(
 ) -> Feedback:
     """Record feedback of the source ``schema``: 1 if an answer matches a JSON Schema, else 0.
 
-    As :func:`grade_by_reference`; InvalidInputError is raised if the schema is not valid.
+    The answer may be in a code fence; an answer that is no JSON scores 0.
+
+    Raises:
+        InvalidInputError: the schema is not valid, or ``by`` is blank or too long.
+        EntryNotFoundError: there is no such target.
+        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
+            100 times.
     """
     check_schema(schema)
     score = float(matches_schema(answer_of(ledger, target), schema))
@@ -81,11 +88,15 @@ def grade_by_test(
 ) -> Feedback:
     """Record feedback of the source ``test``: the score that a function gives to an answer.
 
-    As :func:`grade_by_reference`; InvalidInputError is raised if the score is not from 0 to 1.
-
     Args:
         test: returns a score from 0 to 1, or True if the answer passes. Its exceptions are raised,
             and nothing is written.
+
+    Raises:
+        InvalidInputError: the score is not from 0 to 1, or ``by`` is blank or too long.
+        EntryNotFoundError: there is no such target.
+        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
+            100 times.
     """
     found = test(answer_of(ledger, target))
     score = float(found) if isinstance(found, bool) else found
@@ -95,8 +106,8 @@ def grade_by_test(
 def answer_of(ledger: LedgerClient, target: str) -> str:
     """Return the text of the answer of an exchange, turn, work order or decision.
 
-    Data without a text is returned as JSON. The latest result of a work order counts, and the last
-    attempt of a decision.
+    An object without ``text`` as a work order's result is returned as JSON. The latest result of a
+    work order counts, and the last attempt of a decision.
 
     Raises:
         EntryNotFoundError: there is no such target.

@@ -83,7 +83,11 @@ class ReplayResult:
         return [pair.after - pair.before for pair in self.pairs]
 
     def summary(self) -> dict[str, object]:
-        """Return counts, mean grades (0 without pairs) and cost as JSON data, for a proposal."""
+        """Return counts, mean grades (0 without pairs) and cost as JSON data, for a proposal.
+
+        The keys are ``held_out``, ``replayed``, ``failed``, ``mean_before``, ``mean_after``,
+        ``spent_usd`` and ``ended``.
+        """
         done = max(len(self.pairs), 1)
         return {
             "held_out": self.wanted, "replayed": len(self.pairs), "failed": self.failed,

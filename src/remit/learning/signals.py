@@ -153,9 +153,10 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> SignalPolicy:
-        """Return the policy in ``HOT/documents/signals.json``, as :meth:`from_json`.
+        """Return the policy in ``HOT/documents/signals.json``.
 
         Raises:
+            ConfigError: the file is not a policy, or does not state a margin for each metric.
             NotInstalledError: no package installed one.
             ChangedFileError: the file differs from the installed one.
         """
@@ -196,7 +197,8 @@ class Signal:
         live: estimate of the metric since then, with its interval.
         crossed: True if both have enough samples and ``live`` is worse than ``baseline``, with the
             policy's confidence, by more than the policy's margin.
-        evidence: ids of the latest exchanges behind the signal, at most 50.
+        evidence: ids of the latest live exchanges with a value above 0 (of ``reward``, with any),
+            at most 50.
         uncalibrated: judges that alone gave some of the rewards, and that too few grades of people
             confirm.
     """

@@ -210,7 +210,7 @@ class Checkpoints:
 
         Raises:
             NoSignerError: the client has no signing key.
-            LedgerError: as for :meth:`sign`.
+            LedgerError: the head or the checkpoint is refused or not written, see :meth:`sign`.
         """
         signer = self.signer
         if signer is None:

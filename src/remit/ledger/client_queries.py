@@ -213,7 +213,7 @@ class LedgerQueries:
         return store.exact(row, names)
 
     def read_all(self) -> list[LedgerEntry]:
-        """Return all entries with content, in ledger order, also of attached segments.
+        """Return all entries with content, in ledger order; archived ones only from segments.
 
         Raises:
             LedgerError: segments are attached, but not all; or the ledger cannot be read.

@@ -25,7 +25,7 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 
 
 class ApprovalError(ConflictError):
-    """A request does not exist or is closed, or the person may not decide in this way.
+    """A request does not exist, is decided, void or not granted, or cannot be decided in this way.
 
     Nothing was recorded. The subclass of ConflictError that deciding, permitting and reading
     approvals raise.
@@ -43,7 +43,7 @@ class Approval:
         request_id: id of the ``APPROVAL_REQUESTED`` entry.
         wo_id: the waiting work order; empty for a request outside of work orders.
         session_id: the session of the request.
-        agent_id: the agent that wants to run the tool.
+        agent_id: the agent that planned the order; outside of orders the requesting agent.
         requested_by: the person or key on whose behalf the agent works; empty if unknown.
         tool_id: the tool.
         kind: ``approval`` if the tool has not run yet; ``unknown_outcome`` if a call began and
@@ -57,13 +57,15 @@ class Approval:
         idempotency_key: key of the requested call.
         requested_at: time of the request.
         people: number of distinct people who must grant the request.
-        signed_by: people who have granted the request; further people may be required.
+        signed_by: people who granted before the deciding grant (``APPROVAL_SIGNED``), in order;
+            while pending, without expired grants.
         state: ``pending``, ``granted``, ``denied``, or ``void``: the order ended without a
             decision, or a later order asked about the same unknown outcome.
         decided_by: the person who made the final decision; empty while pending.
         decision_reason: the reason of that decision; may be empty.
         decided_at: time of that decision; empty while pending.
-        expires_at: time at which an unused grant expires; empty in grants of earlier versions.
+        expires_at: time at which an unused grant expires; empty unless granted, and in grants of
+            earlier versions.
         used_by: id of the ``TOOL_INTENT`` that used the grant; empty while unused.
     """
 
@@ -124,7 +126,7 @@ def is_request(entry: LedgerEntry) -> bool:
 
 
 def is_expired(expires: Any) -> bool:
-    """Return True if a time is past or cannot be read; False if it is empty.
+    """Return True if a time is past, has no zone or cannot be read; False if it is empty.
 
     Args:
         expires: the ``expires`` of a grant, in ISO 8601; grants of earlier versions contain none.
@@ -345,9 +347,9 @@ class Permit:
         """Return a function that writes the ``TOOL_INTENT`` of the granted action in a transaction.
 
         The function returns an empty text if the intent was written and the permit is thereby used
-        up. Otherwise it writes nothing and returns the reason: the action differs from the grant,
-        or the grant is expired, used or not valid. The function may be run again if its transaction
-        is repeated.
+        up. Otherwise it writes nothing and returns the reason: the action or the tool's definition
+        differs from the grant, the arguments were erased, or the grant is expired, used or not
+        valid. The function may be run again if its transaction is repeated.
 
         Args:
             intent: the entry, with the tool, the arguments and the idempotency key. The field

@@ -166,7 +166,7 @@ class ApprovalQueue:
             request_id: id of the ``APPROVAL_REQUESTED`` entry.
 
         Raises:
-            ApprovalError: the ledger contains no such request.
+            ApprovalError: the ledger contains no such request, or the entry is malformed.
             LedgerError: the ledger cannot be read.
         """
         return self._approval(self._request(request_id))
@@ -330,8 +330,8 @@ class ApprovalQueue:
 
         Raises:
             ApprovalError: there is no such request, or it is decided or void; the name is missing.
-                For a grant also: the person may not approve the tool, requested it, or has granted
-                it already; the arguments were erased, or an earlier answer has changed them.
+                For a grant also: the person may not approve the tool, or by its policy requested
+                or granted it before or is a key of no person; the arguments were erased or changed.
             InvalidInputError: the arguments cannot be changed or do not fit the schema; ``until``
                 is past or too late; ``by`` contains a NUL character or a lone surrogate.
             LedgerError: the ledger cannot be read or written.

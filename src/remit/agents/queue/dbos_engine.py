@@ -53,8 +53,8 @@ class DbosEngine:
     """An engine that hands out orders through DBOS.
 
     :meth:`announce` enqueues a ready order, :meth:`hand_out` runs an executor until its worker is
-    draining. The engine changes no order by itself, except that a claim sets the row to running or
-    held.
+    draining. The engine changes only rows, by a claim (running or held), by making due and released
+    orders ready, and by counting announcements; it appends no entry.
 
     Args:
         ledger: a ledger on PostgreSQL.

@@ -81,8 +81,9 @@ class OrderQueue:
     def submit(self, wanted: Submission, *, by: str, key: str = "") -> str:
         """Submit an order and return its id, once its entry and its row are durable.
 
-        One transaction appends ``ORDER_SUBMITTED`` and inserts the row. If a key is repeated, only
-        kind, task and user are compared; all else of the first order stays.
+        One transaction appends ``ORDER_SUBMITTED``, inserts the row, and announces the order to the
+        engine unless it is due later. If a key is repeated, only kind, task and user are compared;
+        all else of the first order stays.
 
         Args:
             wanted: the work.
@@ -91,8 +92,8 @@ class OrderQueue:
                 key writes nothing and returns the first order's id. Empty for a new order.
 
         Raises:
-            InvalidInputError: the key was used for another kind, task or user, or contains a NUL
-                character or a lone surrogate.
+            InvalidInputError: the key was used for another kind, task or user; the key contains a
+                NUL character or a lone surrogate, or ``by`` a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
         order_id, put = self.prepare(wanted, by=by, key=key)
@@ -167,7 +168,8 @@ class OrderQueue:
         """Submit the work of an order again as a new order in a new session; return its id.
 
         Appends ``ORDER_SUBMITTED``, which names the copied order, and inserts a row. The due time
-        is not copied. The copied order may be in any state and is not changed.
+        and the idempotency key are not copied. The copied order may be in any state and is not
+        changed.
 
         Args:
             order_id: the order to copy.
@@ -176,6 +178,7 @@ class OrderQueue:
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the task was erased.
+            InvalidInputError: ``by`` contains a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
         submission = self.submission(order_id)
@@ -225,10 +228,9 @@ class OrderQueue:
     ) -> Iterator[OrderStatus]:
         """Yield the status of orders.
 
-        Without ``state``, orders that are neither completed nor cancelled are listed. They, and
-        orders in one of these states, are in the order in which they start: by priority, then by
-        age. They are read in one query, at the first iteration. Completed or cancelled orders are
-        listed latest first, and read as the list is iterated.
+        Without ``state``, orders that are neither completed nor cancelled are listed. Orders in
+        these states come by priority, then by age, from one query at the first iteration; further
+        entries of failed ones, and completed or cancelled orders, latest first, are read later.
 
         Args:
             queue: orders of one queue; all if empty.

@@ -178,7 +178,7 @@ class OrderStatus:
         queue: its queue.
         kind: ``turn``, ``replay`` or another kind.
         agent_id: the agent that does the work.
-        session_id: the session of its latest attempt.
+        session_id: the session of its latest or next attempt.
         priority: lower numbers start first.
         attempts: number of attempts, without those that ended in waiting for a person.
         max_attempts: number of attempts before the order is set aside.
@@ -188,7 +188,7 @@ class OrderStatus:
         model_id: model whose limits apply; may be empty.
         due: earliest start, in ISO 8601; empty unless delayed.
         worker: lease name of the worker that runs the order; empty if none does.
-        held_by: the limit that holds the order, such as ``default/key_at_once/KEY-…``.
+        held_by: the limit that holds the order, such as ``default/key_at_once/KEY-…``, or empty.
         waits_for: ids of the requests for approval for which the order waits.
         ended: time of its latest ``ORDER_ENDED``; empty if it has not ended.
         ended_entry_id: id of that entry; may be empty.

@@ -121,10 +121,11 @@ class TableEngine:
     def claim(self, tx: Transaction, worker: str, queues: Sequence[str], limit: int) -> list[Row]:
         """Claim orders for a worker, and return their rows as running.
 
-        Queues are served in the given order, and each queue by priority and age. Due orders become
-        ready first, at most 200. Rows of claimed orders are set to running, with one more attempt.
-        Rows of orders whose limit is reached are set to held. At most 64 rows of a queue are read
-        beyond the number that it may take.
+        Queues are served in the given order, and each queue by priority and age. First at most 200
+        due orders of any queue, and the held orders of these queues whose limit has room again,
+        become ready. Rows of claimed orders are set to running, with one more attempt.
+        Rows of orders whose limit is reached are set to held, but not of orders asked to stop. At
+        most 64 rows of a queue are read beyond the number that it may take.
 
         Args:
             tx: the transaction.

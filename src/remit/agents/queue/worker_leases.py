@@ -81,7 +81,8 @@ class Seats:
     def drain(self, worker: str = "") -> int:
         """Ask a worker, or all, to end after their running orders; return how many were asked.
 
-        Marks the workers' leases and does not wait. 0 if no worker has such a name.
+        Marks the workers' leases and does not wait. Workers asked before count again. 0 if no
+        worker has such a name.
 
         Args:
             worker: beginning of the worker's name; empty for all.

@@ -49,8 +49,8 @@ class PlanStep:
             contract's.
 
     Raises:
-        InvalidInputError: a limit is negative or of another type, or dollars or seconds exceed
-            1,000,000,000.
+        InvalidInputError: a limit is negative or of another type; dollars or seconds exceed
+            1,000,000,000; or tokens or calls exceed 2**53 - 1.
     """
 
     name: str

@@ -160,7 +160,7 @@ class Scheduler:
         """Return the results of the turn's tools, including unsuccessful attempts.
 
         Each has ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``. They are in the
-        order of orders and calls. Results of unfinished orders are read from the ledger.
+        order of orders and calls. For orders without an answer they are read from the ledger.
 
         Raises:
             LedgerError: the ledger cannot be read.

@@ -158,8 +158,9 @@ class Services:
 
     @cached_property
     def exclusions(self) -> Exclusions:
-        """The models, tools and contract versions that the session excludes, with their
-        substitutes.
+        """The object that knows the models, tools and contract versions that the session excludes.
+
+        Made at first use with the configured substitutes, without names: it reads no ledger yet.
         """
         substitutes = {
             "model": lambda name, _: self.next_best(name),
@@ -174,7 +175,10 @@ class Services:
         return [one for one in found if one in self.agent.answer.tools]
 
     def new_journal(self) -> SupervisorJournal:
-        """Return another journal of the session, for work outside its turns."""
+        """Return another journal of the session's agent and data subject, with a buffer of its own.
+
+        For work outside the session's turns. Nothing is written.
+        """
         return SupervisorJournal(
             self.ledger,
             self.session.session_id,

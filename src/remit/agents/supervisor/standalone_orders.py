@@ -78,7 +78,8 @@ class StandaloneOrders:
             same_input: refuse an order with this key and another input.
             retry_failed: if the order with this key failed, but neither by a timeout nor by an
                 unknown outcome of a tool, make another attempt as an order of its own, see
-                :func:`~remit.agents.supervisor.plan.for_another_attempt`.
+                :func:`~remit.agents.supervisor.plan.for_another_attempt`. An order whose answer
+                the gate rejected is not attempted again.
             check: returns the problem with typed data, or an empty text; None if the schema
                 decides.
             is_answer: False for the supervisor's own work, which skips the gate.
@@ -194,16 +195,20 @@ class StandaloneOrders:
             InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on the order.
             LedgerError: the ledger cannot be read or written.
-            OrderRecordError: the recorded input was erased, or the entries form no order.
+            OrderRecordError: the input of an order that has not ended was erased, or the entries
+                form no order.
             LeaseLostError: another process took the order over in the meantime.
         """
         async with self._services.alone(f"order:{wo_id}") as lease:
-            return await self._run(held_to(self._known(wo_id), step), lease, on_event)
+            known = self._known(wo_id)
+            if not known.ended:
+                recorded_order(self._journal.ledger, wo_id)  # refuses an erased input
+            return await self._run(held_to(known, step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
         """End an order that will not be resumed, as failed with ``cancelled``; return the order.
 
-        An ended order is returned unchanged.
+        An ended order is returned unchanged. An erased input is no obstacle.
 
         Args:
             wo_id: id of the order.

@@ -121,8 +121,8 @@ class TurnRun:
 
     @property
     def outcome(self) -> str:
-        """The ``outcome`` of ``TURN_RECORDED``: ``notice`` if the turn failed, ``degraded`` if the
-        loop failed and the agent answered directly, else empty.
+        """The recorded ``outcome``: ``notice`` without an answer, ``degraded`` if an agent answered
+        directly after a failure of the loop, else empty. Empty also before the turn has ended.
         """
         if self._error[0]:
             return "notice"

@@ -347,7 +347,10 @@ class Tool:
 
 
 def definition_digest(tool_id: str, description: str, parameters: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a definition, see :attr:`Tool.digest`.
+    """Return the SHA-256 of a definition, the object of these three arguments.
+
+    The hash covers the JCS encoding, or Python's JSON text with sorted keys for a schema that JCS
+    cannot express.
 
     Args:
         tool_id: the tool's id.
@@ -362,7 +365,10 @@ def definition_digest(tool_id: str, description: str, parameters: Mapping[str, A
 
 
 def json_digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value in the form of :attr:`Tool.digest`, 64 hex digits.
+    """Return the SHA-256 of the JCS encoding of a JSON value, 64 lower-case hex digits.
+
+    A value that JCS cannot express, for example with an integer beyond 2**53, is hashed as Python's
+    JSON text with sorted keys, without spaces.
 
     Args:
         value: any JSON value; another raises TypeError.

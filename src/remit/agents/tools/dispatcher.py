@@ -33,13 +33,10 @@ from remit.kernel.settings import ToolSettings
 TOOL_GROUP = "remit.tools"
 
 
-def load_tool(tool_id: str) -> Tool | None:
+def _load_tool(tool_id: str) -> Tool | None:
     """Import and return the installed tool with an id; None if no distribution offers it.
 
-    Runs the distribution's code. A plain function becomes a tool with the id.
-
-    Args:
-        tool_id: the id, which is the entry point's name.
+    A plain function becomes a tool with the id.
 
     Raises:
         ToolError: two distributions offer the id, the import fails, or the object is not a tool
@@ -181,9 +178,15 @@ class ToolDispatcher:
     def execute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
-        """Run :meth:`aexecute` to its end, for callers without an event loop. Blocks.
+        """Run a tool and return its result, for callers without an event loop. Blocks.
 
-        Arguments, result and errors are those of :meth:`aexecute`.
+        Failures of the tool, wrong arguments and an unknown id become results with an error, see
+        :meth:`aexecute`. Nothing is recorded.
+
+        Args:
+            tool_id: the tool.
+            arguments: JSON values by name.
+            call: the context that :func:`current_call` returns to the tool; may be None.
 
         Raises:
             InvalidInputError: the caller is the background loop itself.
@@ -240,7 +243,7 @@ class ToolDispatcher:
         return ToolResult("timeout", error=text, fault=tool.sub_agent is None)
 
     def _tool(self, tool_id: str) -> Tool:
-        tool = self._tools.get(tool_id) or load_tool(tool_id)
+        tool = self._tools.get(tool_id) or _load_tool(tool_id)
         if tool is None:
             known = sorted({*self._tools, *offered_ids()})
             near = get_close_matches(tool_id, known, 1)

@@ -26,7 +26,7 @@ _NESTED_FIELDS = ("annotations", "execution", "_meta")
 def stated_hashes(stated: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 (64 lower-case hex digits) of each field that a server states of a tool.
 
-    Fields whose value is None are left out.
+    Top-level fields whose value is None are left out.
 
     Args:
         stated: :attr:`remit.Tool.stated`. Each key of its ``annotations``, ``execution`` and
@@ -118,7 +118,7 @@ class Pin:
         return pinned is None or all(pinned.get(name) == one for name, one in stated.items())
 
     def read(self) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
-        """Return the definition's description, parameters and stated fields.
+        """Return the definition's description, parameters and stated fields with ``inputSchema``.
 
         None if the definition was erased or not read.
         """
@@ -134,7 +134,8 @@ class Pin:
 
         The first line names the server. Each further line begins with the name of its part, such as
         ``description`` or ``parameters``; JSON is indented, with sorted keys, so equal definitions
-        give equal lines. Of an erased definition, the second line says so.
+        give equal lines. If the definition was erased or not read, the second and last line says
+        that it was erased.
         """
         if (found := self.read()) is None:
             return [f"server: {self.origin}", "the definition was erased"]
@@ -235,9 +236,11 @@ class Pins:
     def check(self, server: str, origin: str, tools: Iterable[Offered]) -> dict[str, PinnedTool]:
         """Compare a server's offered definitions with the pins; return the refused ones by tool id.
 
-        A tool without a pin is pinned, unless its server differs from the one pinned under this
-        name or a package names another definition. A differing definition is recorded once as a
-        change that a person can accept. Each pin and change is a ``TOOL_PINNED`` entry. Blocks.
+        A tool without a pin is pinned, and so is a new definition that a package names. Not
+        pinned are tools of another server than the one pinned under this name, definitions other
+        than the ones that a package names, and instructions that appear after other pins. Such a
+        definition is refused, and recorded once as a change that a person can accept. Each pin
+        and change is a ``TOOL_PINNED`` entry. Blocks.
         Each refused tool has a ``reason``. If another process pins at the same time, the comparison
         is repeated. Errors of ``permitted`` are let through.
 

@@ -55,7 +55,7 @@ def json_output(result: Any, limit: int) -> tuple[Any, str]:
     The note names what was converted or cut, to follow "The tool ran;"; it is empty if nothing was.
     Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples are
     converted without a note. A value without a JSON form is converted, never refused, and values
-    nested more than 100 deep become a text. Errors of the
+    nested more than 100 deep become a text. None is returned if not even a part fits. Errors of the
     value's own code end the conversion of that part and are named in the note. A generator is
     closed after its part.
 

@@ -69,9 +69,10 @@ _MIN_SIMILARITY = 0.83  # From 0 to 1: a letter is missing, or two are exchanged
 
 
 def plain(message: str) -> str:
-    """Return a message in lower case, without contractions and politeness.
+    """Return a message in lower case, with contractions expanded ("can't" to "can not").
 
-    Contractions are expanded ("can't" to "can not"), and phrases that mean one word become it.
+    Phrases that mean one word become that word: "can you" becomes "you", "how come" "why". Other
+    words of politeness, such as "please", stay.
 
     Args:
         message: the user's message, in English.
@@ -116,7 +117,8 @@ def is_grammar(stemmed: str) -> bool:
 def content_stems(words: Iterable[str]) -> list[str]:
     """Return the stems of the content words; a negation is joined to the negated word.
 
-    A joined negation has the form ``not STEM``, whether "not", "no", "never" or "without" was said.
+    A joined negation has the form ``not STEM``, whether "not", "no", "never" or "without" was said;
+    one without such a word after it stays as it was said.
     Words of grammar are left out, and words that only ask to be shown something, unless negated.
 
     Args:
@@ -266,9 +268,10 @@ def narrow_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
 
 
 def only_value(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the single object that fits a narrowed schema; None if several or none do.
+    """Return the single object that fits a narrowed schema; None if several or none may fit.
 
-    A schema without properties gives an empty object.
+    A property without an ``enum`` counts as several. A schema without properties gives an empty
+    object.
 
     Args:
         schema: a result of :func:`narrow_schema`.

@@ -176,8 +176,8 @@ class AttachedOrder:
         """Record the order's end with its cost, and return the order after the quality gate.
 
         An order whose result the gate rejects is returned as failed with ``answer_rejected``,
-        without the result. No further model call may be made for the order: its turns are limited
-        to 0.
+        without the result. Appends an ``LLM_CALL`` for each model call that has none yet. With a
+        budgeter, the order's turns are limited to 0, so that no further model call is possible.
 
         Args:
             result: a text, or any other JSON value; None for no result, which may then be empty.

@@ -54,7 +54,7 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
             for a text that could not be parsed. Providers in Python may pass the text itself.
         schema: JSON Schema of the tool's arguments.
     """
-    text = given if isinstance(given, str) else unparsed_text(given)
+    text = given if isinstance(given, str) else _unparsed_text(given)
     if isinstance(given, dict) and text is None:
         return given, ""
     value = given
@@ -78,12 +78,8 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
     return {"_unparsed": text}, problem
 
 
-def unparsed_text(given: Any) -> str | None:
-    """Return the text of arguments that are not a JSON object; None for other arguments.
-
-    Args:
-        given: the ``input`` of a ``tool_use`` block; ``{"_unparsed": text}`` holds such a text.
-    """
+def _unparsed_text(given: Any) -> str | None:
+    """Return the text of arguments that are not a JSON object; None for other arguments."""
     if isinstance(given, dict) and len(given) == 1:
         text = given.get("_unparsed")
         return text if isinstance(text, str) else None
@@ -171,9 +167,9 @@ def with_distinct_ids(
 def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a model's blocks in a form that can be sent back to the model.
 
-    Arguments that were refused become ``{}``, and names that cannot be tool ids are replaced,
-    because some servers refuse such a conversation. The tool's result names the reason of the
-    refusal. The blocks have the order of the answer; blocks other than tool calls are copied.
+    Arguments that were refused, or that JSON cannot express, become ``{}``. Names that cannot be
+    tool ids are replaced, because some servers refuse such a conversation. The tool's result names
+    the reason of the refusal. The blocks have the order of the answer; others are copied.
 
     Args:
         blocks: the blocks of the answer, which are not changed.
@@ -182,7 +178,7 @@ def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for block in blocks:
         arguments = block.get("input")
         if block.get("type") == "tool_use" and (
-            not isinstance(arguments, dict) or unparsed_text(arguments) is not None
+            not isinstance(arguments, dict) or _unparsed_text(arguments) is not None
         ):
             block = {**block, "input": {}}
         if block.get("type") == "tool_use" and not is_tool_id(str(block.get("name"))):

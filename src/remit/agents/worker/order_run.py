@@ -144,7 +144,8 @@ class OrderRun:
 
     @property
     def scope(self) -> BudgetScope:
-        """The budgets to which the order's usage is charged."""
+        """The budgets that pay: those of session, order and agent, of the session's user, team and
+        organisation, and of its key and callers."""
         return BudgetScope(
             self.order.session_id, self.order.wo_id, self.services.agent_id,
             user_id=self.principal.user_id or None, team_id=self.principal.team_id or None,
@@ -184,10 +185,10 @@ class OrderRun:
         """Begin the order; return an awaitable of its result, which takes the remaining steps.
 
         The result is data under a contract's output schema, otherwise an object with ``text``,
-        ``finish_reason`` and ``tool_results``; with an output schema of the order also ``output``,
-        after a handover ``handed_to``, and with a text that code wrote ``printed``. Calls models
-        and tools, and notes their entries. Errors of the beginning are raised by the call, the
-        others by the awaitable. Errors of the gateway and of ``on_event`` are let through.
+        ``finish_reason`` and ``tool_results`` (of a ``tool_call`` the last alone); with an output
+        schema of the order also ``output``, after a handover ``handed_to``, for a text that code
+        wrote ``printed``. Calls models and tools, and notes their entries. The call raises errors
+        of the beginning, the awaitable all others, also those of the gateway and ``on_event``.
 
         Args:
             contract: the newest version of the contract, if the caller has loaded it.

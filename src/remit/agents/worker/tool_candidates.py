@@ -111,13 +111,13 @@ def choose(message: str, tools: Mapping[str, Tool], talk: Sequence[str]) -> Choi
 
 
 def _choose_for_part(message: str, tools: Mapping[str, Tool], talk: Sequence[str]) -> Choice:
-    texts = {id_: texts_of(tool) for id_, tool in tools.items()}
+    texts = {id_: _texts_of(tool) for id_, tool in tools.items()}
     if not tools or asks_to_act(message, chain.from_iterable(texts.values())):
         return Choice()
     correct = speller(chain.from_iterable(texts.values()))
     able = schemas_for_names({id_: tool.input_schema for id_, tool in tools.items()}, message)
     is_named = len(able) < len(tools)
-    unknown = {id_: unexplained_words(message, tools[id_], correct) for id_ in able}
+    unknown = {id_: _unexplained_words(message, tools[id_], correct) for id_ in able}
     score = _scores(message, {**{id_: texts[id_] for id_ in able}, "": talk}, correct)
     best, *others = ranked = sorted(able, key=lambda id_: -score[id_])
     fitting = [id_ for id_ in ranked if not unknown[id_] and (is_named or score[id_] >= _MIN_SCORE)]
@@ -143,28 +143,17 @@ def _choose_for_part(message: str, tools: Mapping[str, Tool], talk: Sequence[str
     return Choice(between=(first, further[0]), examples=tuple(pairs))
 
 
-def texts_of(tool: Tool) -> list[str]:
-    """Return the texts that describe a tool: example phrases, id and first sentence.
-
-    Args:
-        tool: the tool.
-    """
+def _texts_of(tool: Tool) -> list[str]:
+    """Return the texts that describe a tool: example phrases, id and first sentence."""
     # Further sentences say what a tool does not do.
     sentence = re.split(r"(?<=\.)\s", tool.description)[0]
     return [*(phrase for phrase, _ in tool.examples), tool.tool_id, sentence]
 
 
-def unexplained_words(message: str, tool: Tool, correct: Correct) -> list[str]:
-    """Return the content words of a message that a tool neither contains nor takes.
+def _unexplained_words(message: str, tool: Tool, correct: Correct) -> list[str]:
+    """Return the content words of a message that a tool neither contains nor takes, in order.
 
-    Args:
-        message: the user's message.
-        tool: the tool.
-        correct: returns the correct form of a misspelt word.
-
-    Returns:
-        The words in the order of the message, without names and values that the tool takes; all
-        bare words if the message has no content words and no names.
+    All bare words are returned if the message has no content words and no names.
     """
     taken = taken_values(tool.input_schema, message)
     known_names = {*taken, *names(message)}
@@ -173,7 +162,7 @@ def unexplained_words(message: str, tool: Tool, correct: Correct) -> list[str]:
     asked = dict.fromkeys(content_stems(words))
     if not asked and not known_names:
         return bare_words(message)
-    texts = (*texts_of(tool), *taken, *tool.input_schema.get("properties", ()))
+    texts = (*_texts_of(tool), *taken, *tool.input_schema.get("properties", ()))
     known = {found for text in texts for found in content_stems(_words(text))}
     known |= {found.removeprefix("not ") for found in known}
     by_stem = {stem(word): word for word in reversed(words)}

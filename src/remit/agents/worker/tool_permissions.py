@@ -103,7 +103,7 @@ class Permissions:
     ) -> str:
         """Append an ``APPROVAL_REQUESTED`` durably; announce the request and return its id.
 
-        The arguments are the ones of :meth:`ask`.
+        Whether there is such a request already is not checked.
 
         Args:
             tool: the tool of the call.
@@ -321,6 +321,9 @@ class Repeats:
         Args:
             tool: the tool.
             effect: the call, with status ``unknown`` if nobody knows whether it took effect.
+
+        Raises:
+            LedgerError: the sub-agent's effects cannot be read.
         """
         inner = [effect] if tool.sub_agent is None else tool.sub_agent.effects(effect.key)
         for one in inner:

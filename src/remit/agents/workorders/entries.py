@@ -149,7 +149,7 @@ class Journal:
         """Return a new, unwritten entry, whose metadata names agent, session, order and tier.
 
         Args:
-            event_type: type of the entry, and its decision.
+            event_type: type of the entry, and its decision; nothing is checked.
             work_order_id: order of the entry; by default the journal's, else the session's entry.
             metadata: further metadata.
         """
@@ -190,7 +190,7 @@ class Journal:
         return await self.write_all([self.entry(event_type, work_order_id, **metadata)])
 
     async def write_all(self, writes: Sequence[Write]) -> str:
-        """Submit writes in one transaction, wait as :meth:`write` does, return the last result.
+        """Submit held writes and these in one transaction, wait for all, return the last result.
 
         Args:
             writes: entries, and functions of a transaction; at least one. The result is an entry's
@@ -365,7 +365,7 @@ def recorded_order(
         allow_erased: if the input was erased, return the order without it, so that it can be ended.
 
     Raises:
-        OrderRecordError: as :func:`replay`.
+        OrderRecordError: the plan is missing, erased, doubled or invalid, or a step is not allowed.
         LedgerError: the ledger cannot be read.
     """
     steps = [

@@ -208,6 +208,8 @@ class OrderHistory:
     def untouched(self) -> bool:
         """True if nobody has decided a request since a worker last took up the order.
 
+        False if the order has not begun.
+
         Raises:
             LedgerError: the ledger cannot be read.
         """
@@ -305,7 +307,7 @@ class OrderHistory:
 
     @cached_property
     def asked_about(self) -> dict[str, LedgerEntry]:
-        """Requests about unknown outcomes, keyed by idempotency key.
+        """Requests about unknown outcomes, decided or not, keyed by idempotency key.
 
         Of several requests about one call, the last counts.
         """

@@ -125,7 +125,7 @@ class WorkOrderCost:
         llm_calls: number of model calls.
         tool_calls: number of tool calls.
         elapsed_ms: duration, milliseconds.
-        cost_usd: price in US dollars; None if it is unknown.
+        cost_usd: price in US dollars; None if it is unknown, or nothing with a price was used.
     """
 
     input_tokens: int = 0

@@ -32,7 +32,9 @@ class Usage:
             self.add(entry)
 
     def add(self, exchange: LedgerEntry) -> None:
-        """Add an ``EXCHANGE`` entry.
+        """Add an ``EXCHANGE`` entry: one call, its tokens and its price.
+
+        An exchange without a price counts as unpriced only if it used tokens.
 
         Args:
             exchange: the entry; its content is not needed.

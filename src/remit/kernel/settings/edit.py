@@ -20,8 +20,8 @@ BYTE_ORDER_MARK = "\ufeff"
 def set_values(path: Path, values: Mapping[str, str]) -> None:
     """Set texts in ``remit.toml``, all or none; the rest of the file stays unchanged.
 
-    The file is replaced durably, or made; its mode becomes 0600. Missing tables are added at the
-    end. Line ends and a byte order mark stay; new lines end as the first line of the file does.
+    The file is replaced durably (a link itself), or made; its mode becomes 0600. Missing tables are
+    added at the end. Line ends and a byte order mark stay; new lines end as the file's first does.
     Without values the file is still written.
 
     Args:

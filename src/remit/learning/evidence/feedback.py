@@ -370,6 +370,7 @@ def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
     """Return the commitments (64 hex digits) of these metadata whose content was erased.
 
     Args:
+        select: executes a statement, and returns the rows.
         metadatas: metadata as stored, in which content is a commitment (``$content``).
     """
     items = (item for metadata in metadatas for item in metadata.values())

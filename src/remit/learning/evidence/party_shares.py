@@ -31,8 +31,9 @@ class RaterShare:
 
 
 def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
-    """Return each party's share in the rewards of samples, each of which counts for all its
-    parties, largest first.
+    """Return the parties' shares in the rewards of samples, most graded exchanges first.
+
+    A sample counts once for each of its parties. Empty if no sample has a party.
     """
     counts = Counter(rater for sample in samples for rater in sample.raters)
     weights = rater_weights(counts)
@@ -82,7 +83,7 @@ class SettledWeights:
         self._all = 0.0
 
     def weigh(self, raters: Sequence[str]) -> float:
-        """Return the weight of the next reward, 0 to 1, and count it.
+        """Return the weight of the next reward, the mean over its parties, 0 to 1; and count it.
 
         Each call adds the weight to the sums of the parties, so the order of calls matters.
 

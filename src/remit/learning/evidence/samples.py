@@ -121,7 +121,11 @@ def read_samples(
 
     Args:
         after: id of an entry; only later exchanges are read.
+        contract_id: only exchanges of this contract; ``None`` for all.
         with_tasks: True to read the prompts, for the task of each.
+
+    Raises:
+        LedgerError: during the iteration, if the ledger cannot be read.
     """
     entries = ledger.query(
         event_type="EXCHANGE", after=after, contract_id=contract_id, with_content=False

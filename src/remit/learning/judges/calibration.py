@@ -33,13 +33,15 @@ class JudgeReport:
 
     Attributes:
         judge: the judge's name in its feedback.
+        contract_id: the contract of the answers.
         judged: number of answers that the judge graded.
         labelled: number of these that people graded too.
         judge_mean: mean of the judge's grades.
         mean: estimated mean of people's grades over all judged answers; None below two labels.
         agreement: share of the labelled answers on the same side of 0.5; None without labels.
-        kappa: Cohen's kappa of the labelled answers; None if chance alone would always agree.
-        bias: mean of judge minus person.
+        kappa: Cohen's kappa of the labelled answers; None without labels, or if chance alone would
+            always agree.
+        bias: mean of judge minus person; None without labels.
         length_slope: increase of judge minus person per 1,000 characters of the answer; None below
             three labels, or if all answers are equally long.
         length_correlation: correlation of judge minus person with the answer's length, -1 to 1.

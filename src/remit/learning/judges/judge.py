@@ -90,8 +90,9 @@ class Judge:
 
         Raises:
             InvalidInputError: no budget is given, it is not a number of 0 or more, or it is in US
-                dollars and the model has no price.
-            EntryNotFoundError: there is no such exchange.
+                dollars and the model has no price (raised before the first call).
+            EntryNotFoundError: there is no such exchange; earlier grades stay recorded.
+            LedgerError: the ledger cannot be read or written.
         """
         if usd is None and calls is None:
             raise InvalidInputError(

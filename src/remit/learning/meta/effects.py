@@ -42,8 +42,8 @@ class Effect:
         after: mean of the proposal's own epoch; None without samples.
         realised: after minus before (for cost, before minus after).
         held: True if the realised and the predicted value agree within both errors
-            (:func:`agrees`); None while a side has fewer than 30 samples, or while the realised
-            error is the larger one.
+            (:func:`agrees`); None without a prediction, while a side has fewer than 30 samples, or
+            while the realised error is the larger one.
         harmful: True if the realised interval lies below 0.
         regained: estimated gain of a rollback, for a fixed sample; None without `realised`.
         evidence: ids of the latest exchanges of both sides, at most 500 each.
@@ -130,6 +130,9 @@ class EffectReader:
     samples count that the change concerns: those of its contract, those whose model a route chose,
     or all. A proposal's own grader, if it carries one, grades them. Calls of a canary's route are
     left out. Other changes between the epochs are included, because this is not an experiment.
+
+    Raises:
+        LedgerError: the proposals and their adoptions cannot be read.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -154,7 +157,7 @@ class EffectReader:
             self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Yield the samples, and count each that is taken for the proposals that it concerns."""
+        """Yield all samples unchanged; count each, as it is taken, for its proposals."""
         for sample in samples:
             left_out = sample.tainted or sample.arm == "new"
             for proposal, side in () if left_out else self._sides.get(sample.epoch, ()):
@@ -171,7 +174,11 @@ class EffectReader:
             yield sample
 
     def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
-        """Return the effects of all proposals ever adopted, by epoch; count further samples."""
+        """Return the effects of all proposals ever adopted, by epoch, from all samples so far.
+
+        Args:
+            samples: further samples, which are counted first, as by :meth:`watch`.
+        """
         deque(self.watch(samples), maxlen=0)
         return [
             _effect(proposal, epoch, self._metrics[proposal.proposal_id], before, after)
@@ -296,8 +303,10 @@ class Report:
     """Proposals, adoptions, their effects, and the quality of questions.
 
     Attributes:
+        epoch: the present policy epoch.
         proposals: all proposals, latest first.
         effects: effects of all proposals ever adopted, oldest first.
+        questions: quality of the question of each contract version and prompt pack.
         attributions: the latest recorded attribution of each contract (Q4).
         uncalibrated: judges that too few labels confirm.
         complete: True if all recorded exchanges were read.
@@ -323,7 +332,12 @@ class Report:
         return {state: found.count(state) for state in get_args(State)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON data; of the proposals, only the adopted ones."""
+        """Return the report as JSON data; of the proposals, only the present adopted ones.
+
+        The keys are ``policy_epoch``, ``proposals`` (their number by state), ``adopted``,
+        ``effects``, ``calibration``, ``questions``, ``attributions``, ``uncalibrated`` and
+        ``complete``.
+        """
         return {
             "policy_epoch": self.epoch, "proposals": self.states,
             "adopted": [one.to_dict() for one in self.proposals if one.state == "adopted"],
@@ -394,16 +408,21 @@ def replay_both(
 ) -> tuple[ReplayResult, ReplayResult]:  # fmt: skip
     """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
 
-    If the budget ends, the two differ by at most ten exchanges. Calls, stored pairs and refusals
-    are those of :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
+    If the budget ends, the two differ by at most ten exchanges. Calls are made, recorded and
+    repeated as in :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
 
     Args:
         question: the replay with the question changed and the model kept.
         model: the replay with the question kept and the model changed.
         budget_nano: limit of the cost of all runs of both, in nano-dollars.
+        progress: called with the number of exchanges before each ten, and in all.
 
     Returns:
         The results of both, in the order of the arguments.
+
+    Raises:
+        ConflictError: the prices or the model that answers changed since an earlier run.
+        InvalidInputError: a call has no upper bound, or the change does not fit a prompt.
     """
     wanted = question.part(exchange_ids)
     first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.

@@ -102,7 +102,8 @@ def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]
 
     They are names, units given by names, titles and descriptions, texts in `enum` and `const`, and
     `format`; also of fields within required fields, `items` and `allOf`. Optional fields,
-    `pattern`, `anyOf`, `oneOf`, other values than texts, and schemas behind `$ref` add none.
+    `pattern`, `anyOf`, `oneOf`, other values than texts, schemas behind `$ref` and those more than
+    8 levels deep add none.
 
     Args:
         schema: schema of the answer.
@@ -111,15 +112,11 @@ def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]
     return list(dict.fromkeys(_of_schema(schema, of, names=True)))
 
 
-def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
+def _tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
     """Return the units and formats that called tools require of their arguments, each once.
 
     Names and permitted values are left out, because the provider shows these to the model. Tools of
     an unknown form are skipped.
-
-    Args:
-        tools: tools as in an ``EXCHANGE``.
-        called: names of the called tools.
     """
     names = set(called)
     found: list[Requirement] = []
@@ -324,7 +321,7 @@ def read_questions(
                 required, shown = demands[which]
                 demanded = [
                     *required,
-                    *tool_requirements(entry.metadata.get("tools"), one.tools),
+                    *_tool_requirements(entry.metadata.get("tools"), one.tools),
                     *criteria.get(one.work_order_id, ()),
                 ]
                 _count(of, one, entry, demanded, shown)
@@ -407,8 +404,9 @@ def _count(
 def answer_value(answer: Any) -> str | None:
     """Return the comparable part of an answer or of the values of its JSON; None if it has none.
 
-    A text of at most 60 characters counts whole, without case, white space and a final full stop.
-    Of a longer text its figures count, each with the following word.
+    A text of at most 60 characters counts whole, in lower case, with single spaces and without a
+    final full stop. Of a longer text its figures count, each with the following word. Of JSON, the
+    names and structure count too, and numbers to 12 digits. None for an answer that is no text.
     """
     if not isinstance(answer, str):
         return None

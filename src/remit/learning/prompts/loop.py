@@ -53,6 +53,8 @@ class PromptLoop:
     """The search for additions to a contract's prompt, and their measurement.
 
     Args:
+        grade: grades an answer to an exchange, 0 to 1; returns ``None`` if it cannot.
+        prices: version of the prices in force.
         kept: folder for the names of replays, so that an interrupted run can be continued. Its
             parent holds the folders of the contract's other graders.
 
@@ -151,6 +153,9 @@ class PromptLoop:
         Args:
             exchange_ids: ids of exchanges; those that are not held out are skipped.
             budget_nano: limit of the cost over all runs, in nano-dollars.
+
+        Returns:
+            The replay, the predicted effect on the answered exchanges, and the gate.
 
         Raises:
             ConflictError: the prices or the model that answers changed during the replay.

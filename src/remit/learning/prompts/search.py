@@ -24,7 +24,14 @@ class SpentError(RemitError):
 
 
 class Purse:
-    """A budget and its expenses, which have names, so that a continued run pays once."""
+    """A budget and its expenses, which have names, so that a continued run pays once.
+
+    Nothing is refused here: callers ask :meth:`left_for` before an expense.
+
+    Args:
+        nano: limit of the cost in nano-dollars.
+        calls: limit of the number of calls.
+    """
 
     def __init__(self, nano: int, calls: int) -> None:
         self.nano, self.calls = nano, calls
@@ -75,6 +82,7 @@ class Quotes:
     without spaces. An erasure would not find a person's words in a learned prompt.
 
     Args:
+        said: texts that must not be quoted.
         known: texts that may be repeated, such as the contract's own prompt.
     """
 
@@ -220,6 +228,7 @@ class PromptSearch:
             ConfigError: the extra ``learn`` is not installed.
             InvalidInputError: there are fewer than four exchanges.
             ConflictError: the prices or the model that answers changed during the search.
+            RemitError: an error of ``propose`` other than a spent budget.
         """
         try:
             from gepa.api import optimize
@@ -263,8 +272,9 @@ class PromptSearch:
     ) -> Any:
         """Return the scores of a candidate on exchanges, as GEPA's ``EvaluationBatch``.
 
-        Without additions, the recorded answers are graded and no call is made. The scores of the
-        validation set are stored. SpentError is raised if the budget does not suffice.
+        Without additions, the recorded answers are graded and no call is made. An exchange without
+        a usable answer or grade scores 0. The scores of the validation set are stored. SpentError
+        is raised if the budget does not suffice.
 
         Args:
             candidate: the additions as one text.
@@ -284,7 +294,11 @@ class PromptSearch:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return the worst answer of a batch with its exchange and score, for each component."""
+        """Return the answer of a batch with the lowest score, the same for each component.
+
+        The answer is an object with ``exchange_id``, ``score`` and ``answer``. The batch must have
+        been evaluated with ``capture_traces``.
+        """
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
         return {name: [record] for name in components_to_update}
@@ -297,8 +311,9 @@ class PromptSearch:
     ) -> dict[str, str]:
         """Return the candidate with further additions, without those that quote an exchange.
 
-        An error of ``propose`` is stored and ends the search. Refused additions are counted. If
-        there are more additions than the limit, the latest ones are returned.
+        The additions are the lines of the text under ``additions``. A RemitError of ``propose`` is
+        stored and ends the search. Refused additions are counted. At most 8 additions are returned,
+        or as many as there were or were added now; the earliest are dropped.
         """
         additions = candidate[_COMPONENT].splitlines()
         (seen,) = reflective_dataset[_COMPONENT]

@@ -83,16 +83,18 @@ class Governance:
         sign learned packages, which changes ``trust.json``.
 
         Args:
-            proposal_id: an id as for :meth:`Proposals.get`.
+            proposal_id: an id, the beginning of one, or ``last``.
             reason: the person's reason, recorded permanently.
             also: returns entries to write before, in the same transaction.
             back: the version that a later rollback installs; ``None`` for the present one.
             compared: the comparison of the canary that ends with the adoption; None without one.
+                Ignored for a rollback, as are ``also`` and ``back``.
 
         Raises:
             ProposalError: ``stale``: evidence or installed version changed; ``edited``: the archive
                 was changed; ``lost``: the archive cannot be read; ``not_in_force``: the version
-                that a rollback would replace is not installed.
+                that a rollback would replace is not installed; ``decided``: the proposal is not
+                open; ``no_role``, ``no_reason``, ``not_found`` or ``ambiguous``.
             PackageError: a gate fails, or the package cannot be installed.
         """
         proposal = self._open(proposal_id, reason)
@@ -133,10 +135,11 @@ class Governance:
 
         The call appends a ``SIGNAL_CANARY`` entry with the terms and the rules, and records the
         proposed head. Nothing is installed. The canary ends by :meth:`settle_canary`,
-        :meth:`stop_canary`, or a decision on the proposal. Further arguments are those of
-        :meth:`adopt`.
+        :meth:`stop_canary`, or a decision on the proposal.
 
         Args:
+            proposal_id: an id, the beginning of one, or ``last``.
+            reason: the person's reason, recorded permanently.
             share: share of the calls, at least 0 and below 1. With 0 the proposed route chooses,
                 and the current one answers (shadow).
             usd: most that the canary may cost in US dollars; 0 for a shadow.
@@ -144,7 +147,9 @@ class Governance:
             task: the only task whose calls count; empty for all.
 
         Raises:
-            ProposalError: ``canary_in_force``: another canary is in force; or as in :meth:`adopt`.
+            ProposalError: ``canary_in_force``: another canary is in force; ``stale``, ``edited`` or
+                ``lost``: the proposal cannot be adopted now; ``decided``: it is not open;
+                ``no_role``, ``no_reason``, ``not_found`` or ``ambiguous``.
             PackageError: gate G3 refuses the resulting settings.
             InvalidInputError: the proposal is of another kind than ``head``, or the share or the
                 budget has a wrong value.
@@ -188,10 +193,15 @@ class Governance:
     def stop_canary(self, proposal_id: str, *, reason: str) -> Proposal:
         """End a canary without an adoption, begin a policy epoch, and return the open proposal.
 
-        The call appends a ``SIGNAL_CANARY`` entry. The arguments are those of :meth:`adopt`.
+        The call appends a ``SIGNAL_CANARY`` entry with the comparison so far.
+
+        Args:
+            proposal_id: an id, the beginning of one, or ``last``.
+            reason: the person's reason, recorded permanently.
 
         Raises:
-            ProposalError: ``no_canary``: no canary of the proposal is in force.
+            ProposalError: ``no_canary``: no canary of the proposal is in force; ``no_role``,
+                ``no_reason``, ``not_found`` or ``ambiguous``.
         """
         proposal = self._known(proposal_id, reason)
         terms = self._require_canary(self._ledger, proposal.proposal_id)
@@ -201,8 +211,9 @@ class Governance:
     def settle_canary(self) -> Compared | None:
         """End the canary in force if its comparison has decided, and return the comparison.
 
-        The canary of a proposal that can no longer be adopted is stopped too. None is returned
-        without a canary.
+        The verdict ``adopt`` adopts the proposal (:meth:`adopt`), and ``stop`` stops the canary;
+        while undecided nothing is changed. A proposal that is ``stale``, ``edited`` or ``lost`` is
+        stopped instead, and the returned verdict is ``stop``. None is returned without a canary.
 
         Raises:
             ProposalError: another process decided during the call.
@@ -242,9 +253,17 @@ class Governance:
         return terms
 
     def reject(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Record the rejection of a proposal, delete its archive, and return it.
+        """Record the rejection of an open proposal, delete its archive, and return it.
 
-        The call appends a ``SIGNAL_REJECTED`` entry. The arguments are those of :meth:`adopt`.
+        The call appends a ``SIGNAL_REJECTED`` entry.
+
+        Args:
+            proposal_id: an id, the beginning of one, or ``last``.
+            reason: the person's reason, recorded permanently.
+
+        Raises:
+            ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``ambiguous``, or ``decided``.
+            LedgerError: the entry cannot be written; the archive stays.
         """
         proposal = self._open(proposal_id, reason)
 
@@ -259,11 +278,16 @@ class Governance:
         """Undo an adopted proposal, begin a policy epoch, and return the proposal.
 
         The version in force before the adoption is installed. If there was none, the package is
-        removed. The call appends ``SIGNAL_ROLLED_BACK`` together with the entry of the package. The
-        arguments are those of :meth:`adopt`.
+        removed. The call appends ``SIGNAL_ROLLED_BACK`` together with the entry of the package.
+
+        Args:
+            proposal_id: an id, the beginning of one, or ``last``.
+            reason: the person's reason, recorded permanently.
 
         Raises:
-            ProposalError: ``not_in_force``: the package is at another version, or not installed.
+            ProposalError: ``not_in_force``: the package is at another version, or not installed;
+                ``decided``: the proposal is not adopted or is a rollback; ``no_role``,
+                ``no_reason``, ``not_found`` or ``ambiguous``.
             PackageError: the earlier version is no longer stored, the package cannot be removed, or
                 a gate fails.
         """

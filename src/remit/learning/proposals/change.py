@@ -39,7 +39,7 @@ def with_additions(pack: str, added: Iterable[str], dropped: Sequence[str] = ())
     """Return a prompt pack with further bullets at the end of its first system section.
 
     The id of a bullet is the first 8 hex digits of the SHA-256 of its text, so a text is never
-    added twice. A pack without a system section gets one.
+    added twice. Earlier bullets stay unless dropped. A pack without a system section gets one.
 
     Args:
         added: texts to add, one line each.
@@ -103,6 +103,7 @@ class Change:
 
     Attributes:
         kind: one of :data:`KINDS`.
+        contract_id: the contract of ``prompt`` and ``boundary``; empty for other kinds.
         settings: such as ``{"routing": {"models": {"gpt-4o": {"abilities": {"code": 80}}}}}``,
             ``{"routing": {"set_aside": ["gpt-4o"]}}``, ``{"budget": {"session_tokens": 1000}}`` or
             ``{"chat": {"tools_allowed": ["read_file"]}}``;
@@ -188,6 +189,9 @@ class Change:
         The files contain everything learned about the target: the files of the installed version,
         and the change. Nothing is written.
 
+        Args:
+            number: number of the version; the last part of a learned contract's version.
+
         Raises:
             InvalidInputError: the change changes nothing, or its contract belongs to no package.
             ContractError: the contract or its pack is not valid.
@@ -239,6 +243,14 @@ class Change:
 
         Of a file above 64 KiB, and of evidence, only the sizes are named. The diff is empty if
         nothing differs.
+
+        Args:
+            made: the files, as :meth:`made` returns them.
+
+        Raises:
+            InvalidInputError: the contract or its pack belongs to no package.
+            ContractError: the contract is not valid.
+            ChangedFileError: an installed file differs from its package.
         """
         lines: list[str] = []
         for path, data in sorted(made.items()):
@@ -294,7 +306,10 @@ def _base_path(installed: InstalledFiles, contract_id: str) -> str:
 
 
 def pack_of(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
-    """Return path and text of a prompt pack; raise InvalidInputError if no package has it."""
+    """Return path and text of a prompt pack; raise InvalidInputError if no package has it.
+
+    Raises ChangedFileError if the file differs from the installed one.
+    """
     for path in installed.paths(f"HO1/prompt_packs/{pack_id}."):
         return path, installed.read(path).decode()
     raise InvalidInputError(

@@ -50,7 +50,7 @@ def forget_erased(
     The file ``proposals/.erased`` names the newest erasure that was handled.
 
     Returns:
-        Ids of the proposals that held erased content.
+        Ids of the proposals that held erased content; empty if no erasure is newer than the mark.
 
     Raises:
         PackageError: a package cannot be rolled back or removed.

@@ -35,6 +35,8 @@ class Calibration:
     """The result of a calibration.
 
     Attributes:
+        calls: number of answered calls.
+        graded: number of answers whose grade was recorded.
         usd: cost of all calls in US dollars.
         prompts: number of prompts that every candidate was asked.
         ended: ``done``, or ``budget`` if the next call might have exceeded the budget.
@@ -75,7 +77,9 @@ async def calibrate(
     Raises:
         InvalidInputError: a candidate has no price, so that no budget can be kept, or the budget is
             not a number of 0 or more.
-        LedgerError: an entry cannot be written.
+        ConflictError: the content of an answer was erased before its grade was recorded.
+        LedgerError: an entry cannot be read or written.
+        Exception: an error of ``grade``. The first error cancels the calls at the same time.
     """
     if not (math.isfinite(usd) and usd >= 0):
         raise InvalidInputError(f"{usd} is not a budget in US dollars.")
@@ -136,9 +140,12 @@ async def calibrate(
 
     progress(0, len(prompts))
     waiting = iter(prompts)
-    async with asyncio.TaskGroup() as group:
-        for _ in range(at_once):
-            group.create_task(work(waiting))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work(waiting))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors.exceptions[0].__cause__
     ended = "budget" if purse.ended else "done"
     return Calibration(
         counts["calls"], counts["graded"], purse.spent / _NANO, counts["prompts"], ended
@@ -218,7 +225,7 @@ class PowerPlan:
         return {**asdict(self), "missing": self.missing}
 
     def text(self) -> str:
-        """Return the plan as a sentence."""
+        """Return the plan as a sentence: saving, accepted loss, prompts, and the missing ones."""
         more = f"{self.missing:,} more, about {self.usd:.2f} USD" if self.missing else "all graded"
         return (
             f"To show a saving of {self.saving_usd:.6f} USD a call at a loss of at most "
@@ -239,15 +246,12 @@ def power_plan(
 
     Args:
         prompts: graded prompts; their models are candidates.
-        saving_usd: the saving to detect in US dollars a call, above 0; ``None`` for half of the
-            dearest model's mean cost.
+        saving_usd: the saving to detect in US dollars a call; ``None`` for half of the dearest
+            model's mean cost. With 0 or less, only the accepted loss decides the number.
         guard: number of looks and tolerance; the defaults if ``None``.
         asked: prompts that are to be asked; their lengths price the calls of models that have not
             answered yet. Without any, a prompt has 500 tokens.
         max_tokens: output limit of a call; an answer is expected to have at most 500 tokens.
-
-    Raises:
-        InvalidInputError: the saving is not above 0.
     """
     guard = guard or GuardSettings()
     names = [one.model_id for one in candidates]

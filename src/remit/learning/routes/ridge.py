@@ -94,7 +94,10 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
 
 
 def fit_evidence(rows: Sequence[Neighbour]) -> LearnedHead:
-    """Return the head that is fitted to the prompts of an evidence, as by :func:`fit_head`."""
+    """Return the head that is fitted to the prompts of an evidence; equal rows give equal heads.
+
+    A model without a reward in the rows is not part of the head.
+    """
     models = {}
     for name in sorted({name for row in rows for name in row.rewards}):
         mine = [row for row in rows if name in row.rewards]

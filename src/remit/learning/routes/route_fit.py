@@ -145,7 +145,9 @@ class RouteFit:
         missing: sentences about what the route lacks to be proposed; empty if it can be proposed.
             With gaps, ``auto`` stays with the best single model.
         held_out: number of prompts behind the figures, each decided without its own answers.
-        saves_against: ``IN_FORCE`` if the rules in force have a learned head, else the best model.
+        best_single: the model with the highest mean reward; of models that are level, the dearest.
+        saves_against: ``IN_FORCE`` if the rules in force have a learned head that knows a model,
+            else ``best_single``.
         saved: US dollars that a call saves against that; the predicted effect.
         gate: the one-sided estimate of the same, which decides.
         reward: difference of the reward from the best single model's, one-sided.
@@ -154,6 +156,8 @@ class RouteFit:
         shares: share of calls by model.
         weights: the rules that name the head.
         holds: ids of the exchanges whose prompts the head was fitted to.
+        evidence: ids of the exchanges of all answers behind the fit and its figures, sorted.
+        files: the files of the route by path, see :func:`route_files`.
     """
 
     missing: Sequence[str]
@@ -268,6 +272,9 @@ def fit_route(
 
 def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]:
     """Return the files of a learned route by path: rules, weights and evidence of the head.
+
+    The paths are ``learned.json``, ``learned.head.json`` and ``learned.evidence.json`` below
+    ``HOT/routing/``. Nothing is written.
 
     Args:
         rules: the rules, with ``learned``; the digest of the head is set here.

@@ -187,7 +187,11 @@ def evidence_below(
     live: ConfidenceSequence, baseline: ConfidenceSequence, margin: float = 0.0,
     enough: float = math.inf,
 ) -> float:  # fmt: skip
-    """Return :func:`evidence`; 0 if the live mean is not lower by more than ``margin``."""
+    """Return the log evidence that the live mean is more than ``margin`` below the baseline's.
+
+    0 if a side has no values, or if the mean of the live values so far is not lower by more than
+    ``margin``; otherwise the result of :func:`evidence`.
+    """
     if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
         return 0.0
     return evidence(live, baseline, margin, enough)

@@ -33,18 +33,13 @@ def student(confidence: float, freedom: float) -> float:
     )
 
 
-def skewed_interval(
+def _skewed_interval(
     values: Sequence[float], weights: Sequence[float] | None = None
 ) -> tuple[float, float]:
     """Return the ends of the 95 % interval for a mean by Student's t, corrected for skewness.
 
     The correction is Hall's monotone cubic transformation: weighted rewards are skewed, and a
     symmetric interval then misses on one side. Both ends are the mean if all values are equal.
-
-    Args:
-        values: at least one value; ZeroDivisionError is raised for none.
-        weights: a weight above 0 for each value, else ValueError is raised; ``None`` for equal
-            weights.
     """
     given = [1.0] * len(values) if weights is None else weights
     total = math.fsum(given)
@@ -199,7 +194,7 @@ def paired_effect(
         gate = sequence.estimate
     if len(set(differences)) < 2:
         return gate, gate
-    below, above = skewed_interval(differences, weights)
+    below, above = _skewed_interval(differences, weights)
     predicted = Estimate(
         value=gate.value, low=max(low, below), high=min(high, above), samples=len(differences),
         effective_samples=gate.effective_samples, method="student",

@@ -85,7 +85,8 @@ class ServerProcess:
     def last_words(self) -> str:
         """Return the last five lines of the server's stderr, cut at 300 characters each.
 
-        Empty if it printed nothing. The text may contain secrets.
+        Blank lines do not count, and only the last 8 KiB are kept. Empty if it printed nothing. The
+        text may contain secrets.
         """
         text = self._stderr.decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -93,7 +94,7 @@ class ServerProcess:
 
     @asynccontextmanager
     async def streams(self, ended: Callable[[str], None]) -> AsyncIterator[Any]:
-        """Start the server and yield its message streams; stop the server after the context.
+        """Start the server and yield its streams (received, to send); stop the server at the end.
 
         To stop it, its stdin is closed, then its process group gets SIGTERM and at last SIGKILL,
         each after ``stop_timeout_s``. Call it once. The server runs in a process group of its own.

@@ -98,7 +98,7 @@ class McpServer(Closeable):
         Args:
             name: the server's name.
             known: settings of all configured servers.
-            pins: see the class.
+            pins: the pins of its definitions; None accepts every definition.
 
         Raises:
             ConfigError: no server has that name.

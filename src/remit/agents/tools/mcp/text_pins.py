@@ -83,14 +83,18 @@ class PinnedTexts:
         ]
 
     def lists(self, found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Return lists, keyed by request, in the form to show; see :meth:`listed`.
+        """Return lists, keyed by request, in the form to show: a changed item as pinned.
+
+        An item without a pin is pinned, and a change is recorded (``TOOL_PINNED``). After an error,
+        pins of earlier lists stay.
 
         Args:
             found: the items of each list as the server sent them, keyed by request.
 
         Raises:
             LedgerError: the ledger cannot be read or written.
-            ToolError: a list is malformed, as for :meth:`listed`.
+            ToolError: a list is not one, or an item has no key.
+            KeyError: a request is no key of :data:`MCP_LISTS`.
         """
         return {request: self.listed(request, items) for request, items in found.items()}
 
@@ -130,7 +134,8 @@ class PinnedTexts:
     def require_prompt(self, name: str, arguments: Any, result: Mapping[str, Any]) -> None:
         """Raise ToolError if a prompt, or its text with these arguments, differs from its pin.
 
-        The text is pinned at its first use, for each set of arguments.
+        The text is pinned at its first use, for each set of arguments. Of the prompt itself, the
+        latest list that :meth:`listed` compared decides.
 
         Args:
             name: the prompt.

@@ -43,14 +43,14 @@ def mcp_transport(
     if settings.url:
         headers = secrets.filled(settings.headers)
         limit, connect_s = settings.max_message_bytes, settings.start_timeout_s
-        return lambda _: web_streams(settings.url, headers, limit, connect_s), None
+        return lambda _: _web_streams(settings.url, headers, limit, connect_s), None
     environment = {**get_default_environment(), **secrets.filled(settings.env)}
     process = ServerProcess(settings, environment)
     return process.streams, process
 
 
 @asynccontextmanager
-async def web_streams(
+async def _web_streams(
     url: str, headers: Mapping[str, str], limit: int, connect_s: float
 ) -> AsyncIterator[Any]:
     """Yield the message streams to an MCP endpoint, open while the context lasts.
