@@ -232,7 +232,7 @@ class StoredValue(NamedTuple):
 
         A text without ``\u0000`` must be stored as ``text``; any other value as ``json``, if JSON
         writes the parsed value as the same bytes again. False if it does not, or if ``encoded`` is
-        not JSON. Compression is not considered.
+        not JSON. Compression is not considered, and ``exact`` counts as ``json``.
 
         Args:
             encoded: the encoding of the value.

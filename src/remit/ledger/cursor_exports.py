@@ -238,6 +238,9 @@ def read_batches(
 ) -> ProvenLines:
     """Return the range of exported lines if each batch meets every condition.
 
+    A batch may come again with the same or another end, and a line that was cut off must come again
+    whole before the next proof. Lines after the last proof are counted, not verified.
+
     Args:
         lines: the lines of one file, or of several in the order in which they were written.
         key: the log's verifier key, as for :func:`~remit.ledger.extracts.read_extract`.

@@ -166,13 +166,13 @@ class Folded(State):
     ) -> list[_Mismatch]:
         """Return the rows of a table that differ from the folded rows, are missing or superfluous.
 
-        The folded rows are as before afterwards. Values that no entry states are not compared. Rows
-        of a ``source`` projection are compared with the entry that they name, unless it was
-        archived.
+        The folded rows are as before afterwards. Values that no entry states are not compared. A
+        folded row with ``optional`` set may be missing, and a ``partial`` table may have more rows.
+        ``check`` may add columns. Rows of a ``source`` projection are compared with the entry that
+        they name, unless it was archived.
 
         Args:
-            select: runs a query on the ledger; used by the state from now on. Its errors are
-                raised.
+            select: runs a query on the ledger, also for the state from now on; its errors are raised.
             one: the table.
             keys: compares only the rows with one of these keys; ``None`` compares all.
 
