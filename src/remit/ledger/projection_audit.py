@@ -172,7 +172,7 @@ class Folded(State):
         they name, unless it was archived.
 
         Args:
-            select: runs a query on the ledger, also for the state from now on; its errors are raised.
+            select: runs a query on the ledger, and is the state's from now on; errors are raised.
             one: the table.
             keys: compares only the rows with one of these keys; ``None`` compares all.
 

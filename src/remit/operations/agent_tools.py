@@ -112,7 +112,7 @@ def argument(help: str, default: Any = None, **traits: Any) -> Field:
 
 
 def list_schema(member: str) -> dict[str, Any]:
-    """Return the schemas of the members of a list.
+    """Return the schemas of a list's members: ``status``, ``count``, and the items, any objects.
 
     Args:
         member: name of the member that has the items.
@@ -122,7 +122,7 @@ def list_schema(member: str) -> dict[str, Any]:
 
 
 def session_argument(help: str) -> Field:
-    """Return the field of a tool that names a session.
+    """Return the optional field of a tool that names a session, ``SES-…``; ``None`` if omitted.
 
     Args:
         help: description for models.
@@ -140,7 +140,8 @@ def make_tools(
     """Yield the tools of operations as declared and as made. Secrets are hidden, erased content is
     marked.
 
-    The function of a tool raises ToolError if the operation refuses the request or finds nothing.
+    The function of a tool raises ToolError if the operation raises InvalidInputError or
+    NotFoundError; other errors are raised unchanged.
 
     Args:
         kinds: the operations.

@@ -262,7 +262,7 @@ def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) ->
     The command starts the server as an agent would, and pins tools that are new.
 
     Returns:
-        The changed tools, with the pinned and the present definition.
+        ``changed``, the tools with the pinned and the present definition.
 
     Raises:
         RemitError: the server is not configured, or does not start.
@@ -292,10 +292,11 @@ def accept_tools(
     """Show and accept changed tools of a server, or one changed TOOL.
 
     Returns:
-        The tools with their new pins, which the ledger records after a confirmation.
+        ``accepted``, the tools with their new pins, which the ledger records as TOOL_PINNED.
 
     Raises:
-        RemitError: no tool of the server changed.
+        ConflictError: no such tool of the server has a change that waits.
+        Exception: the confirmation was declined; nothing is accepted.
     """
     from remit.agents.tools import Pins
 

@@ -122,8 +122,8 @@ def show_budget(
     The spending of owners without a budget, and of agents in all sessions, is also shown.
 
     Returns:
-        ``scopes``, and the sums over them; in the sums, a budget of an agent counts only if it is
-        the named one.
+        ``scopes``, at most ``limit``, and sums over all. In the sums, without an owner only budgets
+        of callers count, so that no call counts twice; with an owner only its own budget.
 
     Raises:
         InvalidInputError: several owners are named, or the owner has no budget and no calls.
@@ -293,8 +293,14 @@ def check_budgets(
 
     In a large ledger ([gates] full_entries) the check continues from the last one.
 
+    Returns:
+        ``equal``, the ``differences`` of budgets, those of ``usage``, ``problems`` as sentences,
+        ``repaired``, and the numbers ``scopes``, ``held_tokens`` and ``held_calls``. At the command
+        line, an unreadable ledger is a problem, unless a repair is requested.
+
     Raises:
-        LedgerError: the ledger cannot be read, and the caller is not at the command line.
+        LedgerError: the ledger cannot be read, and the caller is not at the command line or
+            requests a repair.
     """
     from remit.gateway.budget import BudgetAudit, audit_budgets
     from remit.ledger import LedgerError, reason_of

@@ -75,7 +75,7 @@ def list_feedback(
         not compared with those of people.
 
     Raises:
-        NotFoundError: the target does not exist.
+        NotFoundError: the target does not exist; raised when the list is read.
     """
     from remit.learning import feedback_on
     from remit.learning.judges import is_uncalibrated
@@ -147,7 +147,9 @@ def rate_answer(
     decision (DEC-…), a turn of a session (SES-…/3), or a session (SES-…) for its latest turn.
 
     Returns:
-        The recorded feedback, the list of feedback, or with ``shares`` the weight of each author.
+        The recorded feedback, the list of feedback, or with ``shares`` the weight of each author
+        and nothing else. A reference or a schema gives the reason itself, and ignores ``reason``
+        and ``idempotency_key``.
 
     Raises:
         InvalidInputError: several kinds of grade are given, or none but a reason.

@@ -93,8 +93,9 @@ def read_lines(file: Path | str) -> dict[str, str]:
     """Return the correct answers of a JSON Lines file, keyed by exchange id.
 
     Raises:
-        InvalidInputError: the file cannot be read or is too long, a line is not a reference answer,
-            or two lines give different answers for one exchange.
+        InvalidInputError: the file cannot be read or is too long, a line (an empty one too) is not
+            a reference answer, or two lines give different answers for one exchange. An empty file
+            gives an empty dict.
     """
     found: dict[str, str] = {}
     for number, value in _objects(file):
@@ -114,8 +115,11 @@ def read_lines(file: Path | str) -> dict[str, str]:
 def read_prompts(file: Path | str) -> list[tuple[Any, str]]:
     """Return the prompts of a JSON Lines file, each with its right answer, empty if unknown.
 
+    A prompt is a text, or a list of messages that is not checked. An empty file gives no prompts.
+
     Raises:
-        InvalidInputError: the file cannot be read or is too long, or a line has no prompt.
+        InvalidInputError: the file cannot be read or is too long, or a line (an empty one too) has
+            no prompt, or has a reference that is no text.
     """
     found: list[tuple[Any, str]] = []
     for number, value in _objects(file):

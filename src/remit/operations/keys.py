@@ -124,8 +124,10 @@ def set_key(
         The key as recorded. A list that is not given stays as it is.
 
     Raises:
-        InvalidInputError: no list is given, or a list and ``no_pass_through``.
+        InvalidInputError: no list is given, or a list and ``no_pass_through``; or a pattern covers
+            no path.
         NotFoundError: no such key exists.
+        ConflictError: the key is revoked or expired.
     """
     given = {"pass_through": pass_through,
              "pass_through_unpriced": pass_through_unpriced}  # fmt: skip
@@ -231,10 +233,11 @@ def revoke_key(
     A repetition has no effect.
 
     Returns:
-        ``id``, ``name`` and ``entry``, the recorded KEY_REVOKED.
+        ``id``, ``name`` and ``entry``, the id of the KEY_REVOKED, an earlier one if repeated.
 
     Raises:
         NotFoundError: no such key exists.
+        InvalidInputError: the reason cannot be recorded.
     """
     key = root.keys.find(name_or_id)
     entry_id = root.keys.revoke(key.key_id, reason, requested_by=caller.id)

@@ -94,6 +94,9 @@ def query_ledger(
 
     Over HTTP, content is omitted unless it is requested.
 
+    Returns:
+        A list, page by page. A command with ``text`` first indexes the content that is new.
+
     Raises:
         InvalidInputError: a filter cannot be used, or a command's event type is misspelt.
     """
@@ -210,8 +213,9 @@ def show_entry(
         The entry, or the requested bytes as a document.
 
     Raises:
-        InvalidInputError: several byte strings are requested.
-        EntryNotFoundError: the ledger has no such entry, or no such bytes of the entry.
+        InvalidInputError: several byte strings are requested, or the entry has no body or answer.
+        EntryNotFoundError: the ledger has no such entry; EntryArchivedError if it was archived.
+        LedgerError: a part of the requested body or answer was erased.
     """
     from remit.ledger import call_answer, call_body
 
@@ -262,10 +266,11 @@ def prove_entry(
     `remit ledger show ID --record` prints the record that the proof is for.
 
     Returns:
-        The proof. A new checkpoint is signed if none covers the entry.
+        The proof, for the command to write. A new checkpoint is signed if none covers the entry.
 
     Raises:
         EntryNotFoundError: the ledger has no such entry.
+        NoSignerError: no checkpoint covers the entry, and there is no key to sign one.
     """
     return root.ledger.prove(entry_id)
 
@@ -293,7 +298,8 @@ def write_receipt(
     contain hashes of arguments.
 
     Returns:
-        The receipt as JSON; for a session or work order, a list of receipts or one extract.
+        The receipt as JSON; for a session or work order one extract, or in other formats a list of
+        receipts. If the run has grown, its index is recorded first (INDEXED).
 
     Raises:
         EntryNotFoundError: the ledger has no such entry or run.
@@ -395,10 +401,12 @@ def sign_checkpoint(
     """Sign a checkpoint of the ledger. Keep it where the operator cannot change it.
 
     Returns:
-        The signed checkpoint in the text format of C2SP, with the requested cosignatures.
+        The signed checkpoint in the text format of C2SP, with the requested cosignatures. A command
+        without witnesses adds stored cosignatures of the same checkpoint.
 
     Raises:
-        TlogError: the key of a witness cannot be parsed.
+        TlogError, InvalidInputError: the key or the URL of a witness cannot be used.
+        NoSignerError: there is no key to sign with.
         WitnessError: a witness refuses or does not answer.
     """
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
@@ -422,9 +430,10 @@ def cosigned(
     Args:
         ledger: the ledger.
         signed: the signed checkpoint.
-        keys: the URL and the public key of each witness.
+        keys: URL and public key of each witness; they are asked in order until one fails.
 
     Raises:
+        InvalidInputError: a URL cannot be used, or a key is a log's.
         WitnessError: a witness refuses or does not answer.
     """
     from remit.kernel.loops import run_blocking
@@ -447,8 +456,12 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
 
     For independent proof, get the key from a place that the operator cannot change.
 
+    Returns:
+        The key and a line break.
+
     Raises:
         NotFoundError: the ledger has no signing key.
+        LedgerKeyError: the key's file is damaged, or the key is of another origin.
     """
     from remit.ledger import ledger_key
 
@@ -463,7 +476,12 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
     "ledger stats", "GET /ledger/stats", summary="Number of entries", result="Stats",
 )  # fmt: skip
 def count_entries(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Count entries by event type."""
+    """Count entries by event type.
+
+    Returns:
+        ``entries`` (archived ones included), ``events`` (by event type, without archived ones),
+        ``archived``, ``head`` (``seq`` and ``entry_hash``, None without entries) and ``location``.
+    """
     ledger = root.ledger
     head, events, entries = ledger.head(), ledger.count_by_event(), ledger.count()
     return {

@@ -16,7 +16,7 @@ def usd(**traits: Any) -> Any:
 
 
 def count(text: str, least: int = 0, **traits: Any) -> Any:
-    """Declare a limit of a count.
+    """Return the optional field of a limit that is a number; None, the default, means no limit.
 
     Args:
         text: description for people.

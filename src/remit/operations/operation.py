@@ -310,6 +310,8 @@ class Operation:
     def writes(self, root: RootPort) -> bool:
         """Return True if this request writes to the ledger.
 
+        With ``writes_with``, a request writes if one of these fields differs from its default.
+
         Args:
             root: the open root, whose ledger is not used yet.
         """
@@ -327,7 +329,8 @@ class Operation:
 
         Returns:
             JSON data in the form ``result``, an :class:`Answer` with them, a :class:`Feed`, a
-            :class:`Document`, or a generator of the pieces of a text.
+            :class:`Document`, a ledger entry; or with ``media_type`` a text, bytes, or a generator
+            of the pieces of a text.
 
         Raises:
             RemitError: the operation is refused.
@@ -365,10 +368,10 @@ class Operation:
         yield from lines or [self.nothing or "nothing"]
 
     def line(self, item: dict[str, Any]) -> str:
-        """Return the line of an item of a list without columns.
+        """Return the line of an item of a list without columns, which must replace this method.
 
         Args:
-            item: the JSON object of the item.
+            item: the item as the :class:`Feed` yields it.
         """
         raise NotImplementedError
 

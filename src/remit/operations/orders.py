@@ -133,8 +133,8 @@ def submit_order(
     limits. At the command line, the task `-` is standard input.
 
     Returns:
-        The order; with ``wait``, the ended order with its task and response. A repeated idempotency
-        key gives the first order.
+        The order; with ``wait``, the ended order with its task and response, and the command fails
+        unless it was completed. A repeated idempotency key gives the first order.
 
     Raises:
         ForbiddenError: the caller's key may not submit this order.
@@ -252,10 +252,12 @@ def fork_order(
     """Submit the content of an earlier order as a new order.
 
     Returns:
-        ``order_id`` of the new order, which has the same limits.
+        ``order_id`` of the new order, which has the same limits, and no earliest start. The earlier
+        order, in any state, stays as it is.
 
     Raises:
         NotFoundError: the order does not exist.
+        ConflictError: the task of the order was erased.
     """
     return {"order_id": root.orders.fork(order_id, by=caller.name)}
 

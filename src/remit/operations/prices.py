@@ -141,7 +141,8 @@ def show_price(
         ``price`` with its surcharges, and the versions of the tables.
 
     Raises:
-        InvalidInputError: no provider has the model, or several have and none is named.
+        InvalidInputError: no provider has the model, several have and none is named, or the named
+            one is unknown.
         RemitError: the model has no price.
     """
     prices = root.prices
@@ -215,8 +216,10 @@ def set_price(
         The version of the prices, the changes, and ``entry``, which is None if nothing changed.
 
     Raises:
-        InvalidInputError: no provider has the model, or several have and none is named.
-        RemitError: a price cannot be used, or a package installed the file.
+        InvalidInputError: no provider has the model, several have and none is named, or the named
+            one is unknown.
+        RemitError: a price cannot be used, the sizes of an unknown model are missing, or a package
+            installed the file.
         PackageError: another operation is running, or the disk refuses the file.
     """
     from remit.providers.prices import Overlay, parse_decimal
@@ -333,7 +336,8 @@ def diff_prices(
     """Compare your own prices with the shipped ones. With FILE, compare prices in force with it.
 
     Returns:
-        The differences, with the versions of the tables. Nothing is changed.
+        The differences, with the versions of the tables. Nothing is changed. Without a file, the
+        providers and the pattern have no effect.
 
     Raises:
         InvalidInputError: a provider is unknown.

@@ -24,6 +24,8 @@ def request_model(
     """Return the model of an operation's request, which refuses unknown fields.
 
     Operations that one function declares share one model, and so one form in the OpenAPI document.
+    A model is made once for each door: later calls ignore ``but`` and ``is_query``. The query of a
+    list also has ``limit`` and ``cursor``.
 
     Args:
         kind: the operation.

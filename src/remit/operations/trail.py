@@ -140,6 +140,9 @@ def import_thoughts(
     Every line and link is checked first; then all thoughts are recorded, or none. In a restored
     ledger, thoughts without a place in a chain get it back.
 
+    Returns:
+        ``thoughts``, their number.
+
     Raises:
         InvalidInputError: the file cannot be read, or a line or link is wrong.
     """

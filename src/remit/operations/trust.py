@@ -26,7 +26,15 @@ def _policy_lines(found: dict[str, Any]) -> Iterator[str | Table]:
 
 @verb("package trust show", lines=_policy_lines)
 def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """List trusted keys, their packages, and the required number of signatures."""
+    """List trusted keys, their packages, and the required number of signatures.
+
+    Returns:
+        ``threshold`` and ``keys`` as recorded, retired and revoked keys included. If the file is
+        missing or older, a note says so.
+
+    Raises:
+        PackageError: the trust file was never recorded, or it or the recorded policy is damaged.
+    """
     from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 
     path = root.place.path / TrustPolicy.FILE
@@ -41,7 +49,10 @@ def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Rebuild the trust file from the ledger, and replace the current file.
 
     Returns:
-        The policy in force after the change.
+        The policy in force after the change: ``threshold`` and ``keys``.
+
+    Raises:
+        PackageError: another operation on packages is running, or the ledger records no policy.
     """
     from remit.packages import package_lock, trust
 
@@ -101,10 +112,14 @@ def trust_key(
     """Trust a key (ed25519: and 64 hex digits), or change its name or packages.
 
     Returns:
-        The policy after the change, and ``entry``, which is empty if nothing changed.
+        ``threshold`` and ``keys`` after the change; ``changed``, a line about the change, and
+        ``entry``, both empty if nothing changed. Without ``packages``, a known key keeps its
+        packages. A retired key is active again.
 
     Raises:
-        PackageError: the key cannot be used.
+        InvalidInputError: ``public`` is no key; raised as the command reads it.
+        PackageError: the key was revoked, another key has the name, a pattern cannot be used, or
+            the trust file is not the recorded one or cannot be written.
     """
     return _changed(
         root, caller, lambda policy: policy.with_key(public, name, tuple(packages) or None)
@@ -119,7 +134,7 @@ def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> di
         As :func:`trust_key`.
 
     Raises:
-        PackageError: the key is unknown.
+        PackageError: the key is unknown or revoked, or too few active keys would remain.
     """
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "retired"))
 
@@ -136,7 +151,7 @@ def revoke_trust(
         As :func:`trust_key`.
 
     Raises:
-        PackageError: the key is unknown.
+        PackageError: the key is unknown, or too few active keys would remain.
     """
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "revoked"), reason)
 

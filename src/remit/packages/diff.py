@@ -65,7 +65,8 @@ class AssetChange:
         old_classification: empty for an added file.
         new_classification: empty for a removed file.
         fields: changed fields of an agent; empty for other files.
-        diff: lines of a unified diff; empty for a removed file.
+        diff: lines of a unified diff; empty for a removed file, and if only the classification
+            changed.
         note: the reason for missing lines of ``diff``; empty if it is complete.
     """
 

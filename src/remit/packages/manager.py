@@ -222,7 +222,7 @@ class PackageManager:
 
         Args:
             package_id: the package.
-            version: the wanted version; if empty, the version installed before this one.
+            version: the wanted version; if empty, the most recently installed other version.
             approve: as for :meth:`install`.
             extra_entries: as for :meth:`install`.
 

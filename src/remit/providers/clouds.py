@@ -35,10 +35,14 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]:
     """Return a body without the members that the path states, and this path.
 
+    The path begins with ``/`` and depends on the model and on streaming; it may have a query.
+    ``body`` itself is not changed.
+
     Args:
         body: a body of Gemini or Converse, or of the Messages API for a cloud.
         cloud: ``aws``, ``google``, or empty for Google's own API.
-        headers: headers to be sent; a header that the cloud takes in the body moves there.
+        headers: headers to be sent, of which those of the Messages API are removed that the cloud
+            takes as members of the body: ``anthropic-version``, and on AWS ``anthropic-beta``.
     """
     added: dict[str, Any] = {}
     if body.endpoint is MESSAGES:

@@ -239,7 +239,8 @@ class WitnessState:
         """Store a refused request that its log's key signed, once for each signed text and reason.
 
         A log has room for 1,000 requests and 16,000,000 bytes, the contradicted checkpoints
-        included. If there is no room, a fork replaces the newest unproven requests.
+        included. If there is no room, the newest unproven requests are deleted for a fork, as many
+        as it needs, or all.
 
         Args:
             reason: :data:`FORK` or :data:`UNPROVEN`.
