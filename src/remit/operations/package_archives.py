@@ -198,10 +198,9 @@ def compare_archives(
 ) -> Answer:  # fmt: skip
     """Compare two versions of a package. Each is an archive or a directory.
 
-    The id of an installed package is accepted too. Signatures and ids are not compared.
-
     Returns:
-        The differences of permissions, manifest, dependencies and files.
+        The differences of permissions, manifest, dependencies and files. A version may also be the
+        id of an installed package. Ids and signatures are not compared.
 
     Raises:
         PackageError: a package does not exist or is not valid.
