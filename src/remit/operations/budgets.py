@@ -128,6 +128,7 @@ def show_budget(
     Raises:
         InvalidInputError: several owners are named, or the owner has no budget and no calls.
         NotFoundError: no such key exists.
+        LedgerError: the ledger cannot be read.
     """
     from remit.gateway.budget import usd_of
 
@@ -198,6 +199,10 @@ def list_budgets(
 
     Returns:
         A list, page by page.
+
+    Raises:
+        InvalidInputError: the cursor is unknown; raised when the list is read.
+        LedgerError: the ledger cannot be read.
     """
     return feed_of(
         root.budgeter.list(prefix or ""),
@@ -243,6 +248,7 @@ def set_budget(
     Raises:
         InvalidInputError: the scope or the limits are missing or contradict each other.
         NotFoundError: no such key exists.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.gateway.budget import BudgetLimits
 

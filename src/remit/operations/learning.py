@@ -76,6 +76,10 @@ def list_proposals(
 
     Returns:
         A list, page by page; of all states unless one is named.
+
+    Raises:
+        InvalidInputError: the cursor is unknown; raised when the list is read.
+        LedgerError: the ledger cannot be read.
     """
     from remit.learning.proposals import Proposals
 
@@ -156,6 +160,7 @@ def show_proposal(
 
     Raises:
         NotFoundError: no such proposal exists, or several begin with the prefix.
+        LedgerError: the ledger cannot be read.
     """
     from remit.learning.proposals import canary_of
 
@@ -208,6 +213,8 @@ def adopt_proposal(
         NotFoundError: no such proposal exists, or several begin with the prefix.
         InvalidInputError: the options contradict each other.
         ProposalError: the state of the proposal, or a gate, does not permit the decision.
+        PackageError: a gate refuses the change, or the package cannot be installed now.
+        LedgerError: the ledger cannot be read or written.
     """
     _, one = _found(root, proposal_id)
     governance = root.governance(caller)
@@ -268,6 +275,7 @@ def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     Raises:
         ProposalError: another process decided meanwhile.
         PackageError: the package cannot be installed now.
+        LedgerError: the ledger cannot be read or written.
     """
     found = root.governance(caller).settle_canary()
     nothing = {"verdict": "", "reason": "No canary is in force."}
@@ -303,6 +311,10 @@ def report_learning(
         ``latest``. With ``propose``, a rollback of each adopted change that made answers
         significantly worse is recorded as a proposal, and the report gets ``proposed`` and
         ``refused``.
+
+    Raises:
+        PackageError: a rollback is proposed, and another operation on packages is running.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.contracts import ContractLoader
     from remit.gateway.auth import Identity
@@ -391,6 +403,7 @@ def list_signals(
 
     Raises:
         InvalidInputError: the start is not a time.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.kernel.installed_files import InstalledFiles
     from remit.learning import SignalPolicy, current_signals

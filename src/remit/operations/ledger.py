@@ -99,6 +99,7 @@ def query_ledger(
 
     Raises:
         InvalidInputError: a filter cannot be used, or a command's event type is misspelt.
+        LedgerError: the ledger or a segment cannot be read, or the index cannot be written.
     """
     ledger = root.ledger
     conditions: dict[str, Any] = {
@@ -164,7 +165,7 @@ def tail_ledger(
     """Show the latest entries.
 
     Returns:
-        A list in ledger order; with ``follow``, a list without end.
+        A list in ledger order, with ``follow`` without end; LedgerError is raised as it is read.
     """
     ledger, end = root.ledger, root.ledger.count()
     first = max(0, end - number)
@@ -247,7 +248,7 @@ def read_record(root: RootPort, caller: Caller, *, entry_id: str = _entry_id()) 
     """Return the canonical record: the exact bytes that the entry's hash and the tree cover.
 
     Raises:
-        EntryNotFoundError: the ledger has no such entry.
+        EntryNotFoundError: the ledger has no such entry; LedgerError if it cannot be read.
     """
     return root.ledger.read_record(entry_id)
 
@@ -379,7 +380,7 @@ def latest_checkpoint(root: RootPort, caller: Caller) -> str:
     """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures.
 
     Raises:
-        NotFoundError: no checkpoint was signed yet.
+        NotFoundError: no checkpoint was signed yet; LedgerError if the ledger cannot be read.
     """
     if (latest := root.ledger.checkpoints.latest()) is None:
         raise NotFoundError("No checkpoint was signed yet. POST to this path signs one.")
@@ -406,8 +407,8 @@ def sign_checkpoint(
 
     Raises:
         TlogError, InvalidInputError: the key or the URL of a witness cannot be used.
-        NoSignerError: there is no key to sign with.
         WitnessError: a witness refuses or does not answer.
+        LedgerError: the ledger cannot be read or written; NoSignerError without a key.
     """
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
@@ -435,6 +436,7 @@ def cosigned(
     Raises:
         InvalidInputError: a URL cannot be used, or a key is a log's.
         WitnessError: a witness refuses or does not answer.
+        LedgerError, TlogError: the proof cannot be made, or a cosignature cannot be stored.
     """
     from remit.kernel.loops import run_blocking
     from remit.ledger.witness import request_cosignature
@@ -456,9 +458,6 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
 
     For independent proof, get the key from a place that the operator cannot change.
 
-    Returns:
-        The key and a line break.
-
     Raises:
         NotFoundError: the ledger has no signing key.
         LedgerKeyError: the key's file is damaged, or the key is of another origin.
@@ -472,15 +471,16 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
     return f"{key}\n"
 
 
-@verb(
-    "ledger stats", "GET /ledger/stats", summary="Number of entries", result="Stats",
-)  # fmt: skip
+@verb("ledger stats", "GET /ledger/stats", summary="Number of entries", result="Stats")
 def count_entries(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Count entries by event type.
 
     Returns:
         ``entries`` (archived ones included), ``events`` (by event type, without archived ones),
         ``archived``, ``head`` (``seq`` and ``entry_hash``, None without entries) and ``location``.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     ledger = root.ledger
     head, events, entries = ledger.head(), ledger.count_by_event(), ledger.count()

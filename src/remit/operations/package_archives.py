@@ -155,6 +155,7 @@ def verify_archive(
     Raises:
         PackageError: the archive is not valid, is of another package than ``package_id``, or too
             few trusted keys signed it.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import IncomingArchive, TrustPolicy, admit, read_trust
 
@@ -183,6 +184,7 @@ def show_archive(
 
     Raises:
         PackageError: no such package exists, or the content is not a valid package.
+        LedgerError: the ledger cannot be read.
     """
     manifest = _view(root, package).manifest
     found = asdict(manifest)
@@ -204,6 +206,7 @@ def compare_archives(
 
     Raises:
         PackageError: a package does not exist or is not valid.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import compare_packages
 

@@ -99,6 +99,7 @@ def remove_package(
     Raises:
         PackageError: the package is not installed or is learned, another package needs it, or a
             gate refuses the change.
+        LedgerError: the ledger cannot be read or written.
     """
     return {"removed": _plain(root.packages(caller).remove(package_id))}
 
@@ -118,6 +119,7 @@ def rollback_package(
     Raises:
         PackageError: no such version was installed, its stored archive is lost, it has permissions
             that the present one lacks and ``approve`` is False, or a gate refuses the change.
+        LedgerError: the ledger cannot be read or written.
     """
     manager = root.packages(caller)
     now = manager.rollback(package_id, version, approve=approve)
@@ -144,6 +146,7 @@ def restore_packages(
 
     Raises:
         PackageError: a package is not installed, or its archive is missing or damaged.
+        LedgerError: the ledger cannot be read or written.
     """
     restored = root.packages(caller).restore(tuple(package_ids))
     return Answer({"restored": list(restored)}, _restore_packages_lines(restored))
@@ -199,6 +202,12 @@ def compare_registry(
 
     Returns:
         ``equal``, ``differing`` (paths of files) and ``sha256`` of the registry in the ledger.
+
+    Raises:
+        PackageError: an entry does not describe a package, another operation on packages is
+            running, or the disk does not accept the registries.
+        OSError: a registry cannot be read.
+        LedgerError: the ledger cannot be read.
     """
     manager = root.packages(caller)
     if rebuild:

@@ -112,6 +112,10 @@ def list_prices(
 
     Returns:
         A list, page by page, with the versions of the tables.
+
+    Raises:
+        InvalidInputError: the cursor is unknown; raised when the list is read.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import recorded_prices
 
@@ -144,6 +148,7 @@ def show_price(
         InvalidInputError: no provider has the model, several have and none is named, or the named
             one is unknown.
         RemitError: the model has no price.
+        LedgerError: the ledger cannot be read.
     """
     prices = root.prices
     who, bare = _named_model(model, provider, prices, root)
@@ -221,6 +226,7 @@ def set_price(
         RemitError: a price cannot be used, the sizes of an unknown model are missing, or a package
             installed the file.
         PackageError: another operation is running, or the disk refuses the file.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.providers.prices import Overlay, parse_decimal
 
@@ -272,6 +278,7 @@ def unset_price(
         InvalidInputError: no model is named, or a model and all prices are.
         RemitError: the model has no price of the operator, or a package installed the file.
         PackageError: another operation is running, or the disk refuses the file.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.providers.prices import Overlay
 
@@ -313,6 +320,7 @@ def import_prices(
         InvalidInputError: a provider is unknown.
         RemitError: the file cannot be read or is wrong, or a package installed the own prices.
         PackageError: another operation is running, or the disk refuses the file.
+        LedgerError: the ledger cannot be read or written.
     """
     counts: dict[str, Any] = {}
 
@@ -342,6 +350,7 @@ def diff_prices(
     Raises:
         InvalidInputError: a provider is unknown.
         RemitError: the file cannot be read, or a key is wrong.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import planned
     from remit.providers.prices import differences

@@ -60,6 +60,8 @@ def propose_set_aside(
     Raises:
         InvalidInputError: none of the models has a recorded exchange.
         ProposalError: the record does not show that the change helps.
+        PackageError: another operation on packages is running, or the archive cannot be written.
+        LedgerError: the ledger cannot be read or written.
     """
     aside = sorted({*root.settings.routing.set_aside, *models})
     return _proposed(root, caller, "set_aside", {"routing": {"set_aside": aside}}, reason)
@@ -81,6 +83,8 @@ def propose_tools(
     Raises:
         InvalidInputError: no recorded exchange called another tool.
         ProposalError: the record does not show that the change helps.
+        PackageError: another operation on packages is running, or the archive cannot be written.
+        LedgerError: the ledger cannot be read or written.
     """
     settings = {"chat": {"tools_allowed": sorted(set(allowed))}}
     return _proposed(root, caller, "tool_permission", settings, reason)
@@ -104,6 +108,8 @@ def propose_limit(
     Raises:
         InvalidInputError: no limit is given, or no recorded exchange is beyond one.
         ProposalError: the record does not show that the change helps.
+        PackageError: another operation on packages is running, or the archive cannot be written.
+        LedgerError: the ledger cannot be read or written.
     """
     given = {"session_tokens": session_tokens, "session_turns": session_turns,
              "work_order_tokens": work_order_tokens}  # fmt: skip

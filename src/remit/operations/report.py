@@ -47,6 +47,7 @@ def write_report(
 
     Raises:
         InvalidInputError: a time cannot be read, or the time zone is unknown.
+        LedgerError: the ledger cannot be read.
     """
     from remit.views import instant_of
 

@@ -34,6 +34,9 @@ def list_sessions(root: RootPort, caller: Caller) -> Feed:
     """Return sessions that began with a ``SESSION_START``, latest first.
 
     Calls that name no session have one for each key and day, which can be read by its id.
+
+    Raises:
+        LedgerError: the ledger cannot be read; raised when the list is read.
     """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
@@ -57,6 +60,7 @@ def show_session(
 
     Raises:
         NotFoundError: the ledger has no entry of the session.
+        LedgerError: the ledger cannot be read; raised when the list is read.
     """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
@@ -83,6 +87,7 @@ def show_trace(
 
     Raises:
         NotFoundError: the ledger has no entry of the work order.
+        LedgerError: the ledger cannot be read; raised when the list is read.
     """
     ledger, order_id = root.ledger, work_order_id
 

@@ -34,6 +34,7 @@ def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
 
     Raises:
         PackageError: the trust file was never recorded, or it or the recorded policy is damaged.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 
@@ -53,6 +54,7 @@ def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
 
     Raises:
         PackageError: another operation on packages is running, or the ledger records no policy.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import package_lock, trust
 
@@ -120,6 +122,7 @@ def trust_key(
         InvalidInputError: ``public`` is no key; raised as the command reads it.
         PackageError: the key was revoked, another key has the name, a pattern cannot be used, or
             the trust file is not the recorded one or cannot be written.
+        LedgerError: the ledger cannot be read or written.
     """
     return _changed(
         root, caller, lambda policy: policy.with_key(public, name, tuple(packages) or None)
@@ -135,6 +138,7 @@ def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> di
 
     Raises:
         PackageError: the key is unknown or revoked, or too few active keys would remain.
+        LedgerError: the ledger cannot be read or written.
     """
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "retired"))
 
@@ -152,6 +156,7 @@ def revoke_trust(
 
     Raises:
         PackageError: the key is unknown, or too few active keys would remain.
+        LedgerError: the ledger cannot be read or written.
     """
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "revoked"), reason)
 
@@ -168,6 +173,7 @@ def set_threshold(
 
     Raises:
         PackageError: fewer keys are trusted.
+        LedgerError: the ledger cannot be read or written.
     """
     return _changed(root, caller, lambda policy: policy.with_threshold(number))
 

@@ -105,7 +105,13 @@ def signer(cloud: str, base_url: str) -> Signer:
 async def signed(sign: Signer, method: str, url: str, body: bytes) -> tuple[Mapping[str, str], str]:
     """Return the headers that ``sign`` returns for a request, and the secret in them.
 
-    The credentials may be renewed over the network, in a thread.
+    The credentials are found at the first call, and may be renewed over the network, in a thread.
+
+    Args:
+        sign: the result of :func:`signer`.
+        method: the HTTP method.
+        url: the whole URL.
+        body: the body to be sent.
 
     Raises:
         ProviderError: ``LOCAL_ERROR``: this machine has no valid credentials.
