@@ -34,7 +34,7 @@ MessageList = list[tuple[str, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A stored entry.
+    """A stored entry as a :class:`Reader` returns it, not parsed and not checked; immutable.
 
     Attributes:
         seq: sequence number.

@@ -16,7 +16,7 @@ from remit.ledger.record import columns_of
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event type.
+    """An event type of Remit, a row of the table :data:`EVENTS`; immutable.
 
     Attributes:
         name: the event type.

@@ -40,7 +40,7 @@ _MAX_DIFFERENCES = 1000
 
 
 class Difference(NamedTuple):
-    """A value of a table that differs from the ledger.
+    """A value or row of a table that differs from the ledger; see :func:`audit_tables`.
 
     Attributes:
         table: the table.
@@ -68,7 +68,7 @@ class _Mismatch(NamedTuple):
 
 @dataclass(slots=True)
 class Audit:
-    """The result of a comparison of tables with the ledger.
+    """The result of a comparison of tables with the ledger by :func:`audit_tables`.
 
     Attributes:
         differences: at most a thousand differences of values and rows.

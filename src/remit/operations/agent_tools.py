@@ -65,7 +65,7 @@ def _unchanged(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTool:
-    """The form in which agents use an operation.
+    """A tool of agents as an operation declares it; :func:`make_tools` makes the tool.
 
     Attributes:
         name: id of the tool.

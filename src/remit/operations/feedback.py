@@ -149,9 +149,9 @@ def rate_answer(
     decision (DEC-…), a turn of a session (SES-…/3), or a session (SES-…) for its latest turn.
 
     Returns:
-        The recorded feedback, the list of feedback, or with ``shares`` the weight of each author
-        and nothing else. A reference or a schema gives the reason itself, and ignores ``reason``
-        and ``idempotency_key``.
+        The recorded feedback, the list of feedback, or with ``shares``, whatever else is given, the
+        weight of each author. With a reference or a schema, ``reason`` and ``idempotency_key`` are
+        ignored.
 
     Raises:
         InvalidInputError: several kinds of grade are given, or none but a reason; or a reference is

@@ -47,7 +47,7 @@ def archives() -> Any:
 
 
 def read_table(file: Path | str) -> dict[str, Any]:
-    """Return the object in a JSON or TOML file of at most 16 MiB.
+    """Return the object in a file of at most 16 MiB; TOML if the name ends so, else JSON.
 
     Raises:
         InvalidInputError: the file cannot be read or is too long, is not JSON or TOML, contains no
@@ -68,6 +68,8 @@ def read_table(file: Path | str) -> dict[str, Any]:
 
 def read_references(file: Path | str) -> dict[str, str]:
     """Return the correct answers of a JSON or TOML file, keyed by exchange id.
+
+    A number becomes a text. Whether the exchanges exist is not checked.
 
     Raises:
         InvalidInputError: as for :func:`read_table`, or the file has no answer, or an answer is
@@ -91,6 +93,9 @@ def read_references(file: Path | str) -> dict[str, str]:
 
 def read_lines(file: Path | str) -> dict[str, str]:
     """Return the correct answers of a JSON Lines file, keyed by exchange id.
+
+    A line has ``exchange_id`` and ``reference``, both texts. Whether the exchanges exist is not
+    checked.
 
     Raises:
         InvalidInputError: the file cannot be read or is too long, a line (an empty one too) is not

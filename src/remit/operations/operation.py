@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field of a request.
+    """A field of a request, declared by :func:`field`; immutable.
 
     Attributes:
         name: name of the field in JSON and in the operation.

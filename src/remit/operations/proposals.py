@@ -57,6 +57,10 @@ def propose_set_aside(
 ) -> dict[str, Any]:  # fmt: skip
     """Propose to set models of routes aside, if the record shows that other models answer better.
 
+    Returns:
+        The recorded proposal, with these models and those that are set aside already. Nothing
+        changes until a person adopts it.
+
     Raises:
         InvalidInputError: none of the models has a recorded exchange.
         ProposalError: the record does not show that the change helps.
@@ -79,6 +83,10 @@ def propose_tools(
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
     """Propose the tools of conversations, if the record shows that calls of other tools do worse.
+
+    Returns:
+        The recorded proposal, whose tools replace all allowed ones. Nothing changes until a person
+        adopts it.
 
     Raises:
         InvalidInputError: no recorded exchange called another tool.
@@ -104,6 +112,9 @@ def propose_limit(
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
     """Propose limits of sessions and work orders, if the record shows that calls beyond do worse.
+
+    Returns:
+        The recorded proposal of the given limits. Nothing changes until a person adopts it.
 
     Raises:
         InvalidInputError: no limit is given, or no recorded exchange is beyond one.

@@ -61,7 +61,8 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
     """Return the operation with the values of a command's options.
 
     Raises:
-        InvalidInputError: a value cannot be used; the message names the option.
+        InvalidInputError: a value cannot be used, or a required one is missing; the message names
+            the option.
     """
     fields = {item.name: item for item in kind.fields("command")}
     for name, value in values.items():

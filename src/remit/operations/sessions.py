@@ -58,6 +58,10 @@ def show_session(
 ) -> Feed:
     """Return a session: both sides of its turns, and a summary of its model calls.
 
+    Returns:
+        A list in ledger order, page by page, in two members: ``turn_list``, and ``exchanges``
+        without content. With it comes the overview of the session.
+
     Raises:
         NotFoundError: the ledger has no entry of the session.
         LedgerError: the ledger cannot be read; raised when the list is read.
@@ -84,6 +88,10 @@ def show_trace(
     root: RootPort, caller: Caller, *, work_order_id: str = field("Id of the work order.")
 ) -> Feed:
     """Return the steps of a work order, with entry ids.
+
+    Returns:
+        A list in ledger order, page by page: one step for each entry of the order. With it come the
+        order, its session (empty if unknown) and its state (None if no entry gives one).
 
     Raises:
         NotFoundError: the ledger has no entry of the work order.

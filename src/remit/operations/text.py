@@ -21,7 +21,7 @@ class Drawn(str):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table among the lines of a command.
+    """A table among the lines of a command, which the command line lays out and prints.
 
     Attributes:
         heads: heads of the columns.

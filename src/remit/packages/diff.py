@@ -26,7 +26,7 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed value.
+    """A changed value of a manifest or of an agent; immutable.
 
     Attributes:
         name: a key of the manifest, the id of a dependency, or a field of an agent.
@@ -55,7 +55,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AssetChange:
-    """A file that was added, removed or changed.
+    """A file that was added, removed or changed between two versions; immutable.
 
     Attributes:
         path: the file's path in the root.

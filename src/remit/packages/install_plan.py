@@ -91,7 +91,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The effects of an operation on a root.
+    """The effects of an operation on a root, as :func:`make_plan` computes them; immutable.
 
     Attributes:
         changes: each package after its dependencies, removals last.
@@ -120,7 +120,8 @@ def make_plan(
 
     Reads the root and writes nothing. Gates are not checked here. A package that Remit does not
     ship needs an approval for each permission that its last installed version, if any, did not
-    have, for each new file in ``HOT/``, and for another plane or framework.
+    have, for each new file in ``HOT/``, for another plane or framework, and to replace a package
+    that Remit shipped.
 
     Args:
         changes: the packages to install and to remove, in any order.

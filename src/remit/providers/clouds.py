@@ -78,9 +78,12 @@ def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]
 def signer(cloud: str, base_url: str) -> Signer:
     """Return the function that signs requests with the credentials of this machine.
 
+    The credentials are looked up at the function's first call, and held by the function.
+
     Args:
         cloud: ``aws`` or ``google``.
-        base_url: URL of the provider, whose host names the region.
+        base_url: URL of the provider. On AWS its host names the region; if it does not, the region
+            of the environment or the profile is used.
 
     Raises:
         ConfigError: the cloud's library is not installed.

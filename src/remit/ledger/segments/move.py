@@ -62,7 +62,7 @@ _INFO = (
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """The result of a run.
+    """The result of :func:`move_to_segment`; immutable.
 
     Attributes:
         first: the first entry of the range.

@@ -87,7 +87,7 @@ WitnessConflictError = WitnessError  # The earlier name, until 1.0.
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The latest cosigned tree of a log.
+    """The latest tree of a log that the witness cosigned; immutable.
 
     Attributes:
         origin: name of the log.
@@ -107,7 +107,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A refused request that its log had signed.
+    """A refused request that its log had signed, as the record stores it; immutable.
 
     Attributes:
         origin: name of the log.

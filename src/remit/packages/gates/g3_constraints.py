@@ -25,7 +25,7 @@ _USES = ("TOOL_INTENT", "TOOL_CALL", "EXCHANGE")
 
 
 class Use(NamedTuple):
-    """A used tool or model.
+    """A use of a tool or a model, recorded or configured; immutable.
 
     Attributes:
         kind: ``tool`` or ``model``.
