@@ -128,6 +128,7 @@ def show_budget(
     Raises:
         InvalidInputError: several owners are named, or the owner has no budget and no calls.
         NotFoundError: no such key exists.
+        AuthUnavailableError: the row of the key is damaged.
         LedgerError: the ledger cannot be read.
     """
     from remit.gateway.budget import usd_of
@@ -248,6 +249,7 @@ def set_budget(
     Raises:
         InvalidInputError: the scope or the limits are missing or contradict each other.
         NotFoundError: no such key exists.
+        AuthUnavailableError: the row of the key is damaged.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.gateway.budget import BudgetLimits

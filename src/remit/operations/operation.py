@@ -334,6 +334,7 @@ class Operation:
 
         Raises:
             RemitError: the operation is refused.
+            NotImplementedError: the class is the base.
         """
         raise NotImplementedError
 

@@ -144,6 +144,7 @@ def submit_order(
         InvalidInputError: a value cannot be used.
         NotFoundError: no such key exists.
         ConflictError: the key is revoked or expired.
+        AuthUnavailableError: the row of the key is damaged.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.agents.queue import Submission, bind_to_key

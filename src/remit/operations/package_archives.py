@@ -123,6 +123,7 @@ def sign_archive(
     Raises:
         InvalidInputError: an expiry is given, and the signature file exists.
         PackageError: the archive, its signature file or the key cannot be read or used.
+        OSError: the signature file cannot be written.
     """
     from remit.kernel.settings import default_settings
     from remit.packages import IncomingArchive, PackageKey, read_archive, replace_file, sign
