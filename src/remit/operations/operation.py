@@ -204,9 +204,11 @@ class Document:
 
 
 class Operation:
-    """The base of all verbs, which :func:`verb` derives. An instance is a checked request.
+    """The base of all verbs, which :func:`verb` derives. An instance is a request.
 
-    The docstring is the description on all doors.
+    The constructor takes the fields by name and fills in defaults. A missing or unknown field
+    raises TypeError; values are checked before, by :func:`remit.operations.requests.checked`, a
+    route or a tool. The docstring is the description on all doors.
 
     Attributes:
         given: names of the fields that the caller stated.
