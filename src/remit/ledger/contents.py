@@ -57,7 +57,7 @@ class ContentText(str):
 
 
 class Content(Struct, eq=False, gc=False):
-    """A JSON value marked as content.
+    """A JSON value marked as content, to be stored apart from the record; see :func:`content`.
 
     Attributes:
         value: the value.
@@ -107,7 +107,7 @@ def content(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The marker in place of missing content.
+    """The marker that a reader gets in place of missing content; immutable.
 
     Attributes:
         erasure_id: the ``ERASURE`` entry that accounts for it; ``None``, a fault, if none does.
@@ -152,7 +152,7 @@ Encoded = tuple[EncodedValue | list[EncodedValue], str]
 
 
 class StoredValue(NamedTuple):
-    """A content value in the form of its row.
+    """A content value in the form of its row, from :meth:`encode` or the table; immutable.
 
     Attributes:
         codec: form of the value: ``text``, ``json`` or ``exact``; with ``+zlib`` if compressed. A
@@ -232,7 +232,7 @@ class StoredValue(NamedTuple):
 
         A text without ``\u0000`` must be stored as ``text``; any other value as ``json``, if JSON
         writes the parsed value as the same bytes again. False if it does not, or if ``encoded`` is
-        not JSON. Compression is not considered.
+        not JSON. Compression is not considered, and ``exact`` counts as ``json``.
 
         Args:
             encoded: the encoding of the value.
@@ -315,7 +315,7 @@ def next_step(parent: str, commitment: str) -> str:
         commitment: commitment of the next message, 64 hex digits.
 
     Raises:
-        ValueError: an argument is not hexadecimal.
+        ValueError: an argument is not hexadecimal. Lengths are not checked.
     """
     return hashlib.sha256(bytes.fromhex(parent) + bytes.fromhex(commitment)).hexdigest()
 

@@ -44,7 +44,7 @@ _MAX_STARTS = 20  # Each of them is read to the end of the line.
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The place of the next entry to export.
+    """The place of the next entry to export, stored in a file between exports; immutable.
 
     Attributes:
         next: sequence number of that entry.
@@ -120,7 +120,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive entries as exported, with their proof.
+    """Consecutive entries as exported, with their proof, by :func:`make_batch`; immutable.
 
     Attributes:
         records: the canonical records.
@@ -208,7 +208,7 @@ def _values(entry: LedgerEntry) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ProvenLines:
-    """Batches that were verified.
+    """The verified batches of an export, as :func:`read_batches` returns them; immutable.
 
     Attributes:
         first: the first sequence number.
@@ -237,6 +237,9 @@ def read_batches(
     lines: Iterable[bytes], key: VerifierKey | None, kept: Checkpoint | None = None
 ) -> ProvenLines:
     """Return the range of exported lines if each batch meets every condition.
+
+    A batch may come again with the same or another end, and a line that was cut off must come again
+    whole before the next proof. Lines after the last proof are counted, not verified.
 
     Args:
         lines: the lines of one file, or of several in the order in which they were written.

@@ -34,7 +34,7 @@ MessageList = list[tuple[str, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A stored entry.
+    """A stored entry as a :class:`Reader` returns it, not parsed and not checked; immutable.
 
     Attributes:
         seq: sequence number.
@@ -249,7 +249,8 @@ class Reader(ABC):
     def entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
         """Return rows as entries, in the order of ``rows``; all content is read together.
 
-        Erased values become :class:`Erased`; in ``reason``, its text. With content, an exchange
+        Erased and missing values become :class:`Erased`; in ``reason``, its text. Messages of a
+        list are replaced one by one, and an unknown list is empty. With content, an exchange
         whose record names its dispatch also gets the ``context_hash`` that earlier versions
         recorded.
 
@@ -283,7 +284,8 @@ class Reader(ABC):
         """Return the content of an entry's row as bytes, by metadata key; see
         :meth:`LedgerClient.exact`.
 
-        Erased values become :class:`Erased`. Content within objects, and the reason, are left out.
+        A message list gives the bytes of each message. Erased and missing values become
+        :class:`Erased`. Content within objects, and the reason, are left out.
 
         Args:
             row: row of the entry.

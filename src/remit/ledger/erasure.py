@@ -135,8 +135,7 @@ class Eraser:
             reason: recorded for good.
             requested_by: the person who asked, recorded too.
             dry_run: True to report the result without erasing.
-            segments: the ledger's segments, which are searched too. The caller deletes the erased
-                values in them.
+            segments: the ledger's segments, searched too. The caller deletes the values in them.
 
         Raises:
             InvalidInputError: none or several targets were given, a target is no plain text, or
@@ -198,13 +197,14 @@ class Eraser:
     ) -> list[ErasureReport]:
         """Erase the content that only the given entries show; see :meth:`LedgerClient.withdraw`.
 
-        At most 1,000 entries share a transaction. The files are compacted once at the end if
-        anything was erased. An empty ``seqs`` does nothing and does not call ``also``.
+        At most 1,000 entries share a transaction. Files are compacted once, if anything was
+        erased. An empty ``seqs`` does nothing and does not call ``also``. Without
+        ``digests``, feedback on the entries is withdrawn too, and an entry without content still
+        gets an ``ERASURE`` at its first withdrawal. Each ``ERASURE`` also empties the answer cache.
 
         Args:
             seqs: sequence numbers of the entries.
-            reason: recorded for good.
-            requested_by: the caller, recorded too.
+            reason, requested_by: recorded for good.
             digests: SHA-256 of the only values to erase; the entries are then not withdrawn. None
                 for all values.
             also: called in the last transaction; ``None`` for nothing.

@@ -141,7 +141,7 @@ class LedgerUnavailableError(LedgerWriteError):
 
 
 class LedgerLayoutError(LedgerUnavailableError):
-    """A newer version has brought the database to a layout that this process does not know.
+    """Another version has brought the database to another layout than this process writes.
 
     Args:
         location: place of the ledger.

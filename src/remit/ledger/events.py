@@ -16,7 +16,7 @@ from remit.ledger.record import columns_of
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event type.
+    """An event type of Remit, a row of the table :data:`EVENTS`; immutable.
 
     Attributes:
         name: the event type.
@@ -318,7 +318,7 @@ def is_authentic(entry: LedgerEntry) -> bool:
 
     The writer is known by the tier in the entry's metadata; no tier means the kernel, which may not
     write the events of ``ho1`` and ``ho2`` either. Events of the gateway and the trail may have any
-    lower tier. An approval under a lower tier, which waits for it, is authentic if an operator
+    tier. An approval under a lower tier, which waits for it, is authentic if an operator
     wrote it. A program's own event types are always authentic. Code that acts on an entry (an
     approval, installation, key, limit or waiver) calls this first, so that an entry written by a
     worker has no effect. The signature or origin of the entry is not checked.

@@ -184,7 +184,9 @@ class LineReader:
     ) -> CheckedLine:
         """Check a line; return its record and rows.
 
-        The reader remembers values, steps and erasures for later lines.
+        Checked are hash, form and place of the record, its content items and subjects, and its
+        message steps and lists. The member ``erased`` is left to :meth:`note_erased_under`. The
+        reader remembers values, steps and erasures for later lines.
 
         Args:
             seq: expected sequence number.

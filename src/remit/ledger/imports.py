@@ -45,7 +45,7 @@ _NOTHING = "Nothing was imported. Get the export again from its source."
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """The result of an import.
+    """The result of an import, as :meth:`Import.read` returns it; immutable.
 
     Attributes:
         entries: number of imported entries.

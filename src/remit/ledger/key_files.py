@@ -111,7 +111,7 @@ class KeyFiles:
         return key
 
     def signer(self) -> Signer:
-        """Return the private key. Nothing is written.
+        """Return the private key, under the name in the public file. Both files are only read.
 
         Raises:
             RemitError: a file is missing, damaged or unreadable, the private key's file can be read

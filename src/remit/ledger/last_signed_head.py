@@ -141,9 +141,10 @@ class KeptHead:
                 write_over(self._seen, f"{seq} {entry_hash}\n".encode(), 0o600)
 
     def seen(self) -> tuple[int, str]:
-        """Return sequence number and hash of the missing entry; ``(-1, "")`` if none is missing.
+        """Return sequence number and hash of the entry that :meth:`note_seen` stored as missing.
 
-        An unreadable or malformed file counts as none.
+        The result is ``(-1, "")`` without a file, or if it cannot be read or is malformed. The
+        ledger is not looked at.
         """
         try:
             seq, _, entry_hash = self._seen.read_text("ascii").strip().partition(" ")

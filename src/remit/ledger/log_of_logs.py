@@ -131,8 +131,8 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
 def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     """Yield findings about heads taken of tenants' logs, as a :data:`~remit.ledger.StateCheck`.
 
-    Each head must be signed by the key with which its tenant was made, and must extend the head
-    before it of the same origin.
+    Each head must be signed by the key with which its tenant was made (by any key that the entry
+    states if no entry records the making), and must extend the head before it of the same origin.
 
     Args:
         ledger: the host's ledger, which is only read.

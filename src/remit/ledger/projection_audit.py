@@ -40,7 +40,7 @@ _MAX_DIFFERENCES = 1000
 
 
 class Difference(NamedTuple):
-    """A value of a table that differs from the ledger.
+    """A value or row of a table that differs from the ledger; see :func:`audit_tables`.
 
     Attributes:
         table: the table.
@@ -68,7 +68,7 @@ class _Mismatch(NamedTuple):
 
 @dataclass(slots=True)
 class Audit:
-    """The result of a comparison of tables with the ledger.
+    """The result of a comparison of tables with the ledger by :func:`audit_tables`.
 
     Attributes:
         differences: at most a thousand differences of values and rows.
@@ -166,13 +166,13 @@ class Folded(State):
     ) -> list[_Mismatch]:
         """Return the rows of a table that differ from the folded rows, are missing or superfluous.
 
-        The folded rows are as before afterwards. Values that no entry states are not compared. Rows
-        of a ``source`` projection are compared with the entry that they name, unless it was
-        archived.
+        The folded rows are as before afterwards. Values that no entry states are not compared. A
+        folded row with ``optional`` set may be missing, and a ``partial`` table may have more rows.
+        ``check`` may add columns. Rows of a ``source`` projection are compared with the entry that
+        they name, unless it was archived.
 
         Args:
-            select: runs a query on the ledger; used by the state from now on. Its errors are
-                raised.
+            select: runs a query on the ledger, and is the state's from now on; errors are raised.
             one: the table.
             keys: compares only the rows with one of these keys; ``None`` compares all.
 

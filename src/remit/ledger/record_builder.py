@@ -56,7 +56,7 @@ Key = tuple[str, bytes]
 
 
 class Sealed(NamedTuple):
-    """A finished record.
+    """A finished record, made by :meth:`Prepared.seal`; immutable.
 
     Attributes:
         seq: sequence number of the entry, from 0.
@@ -146,7 +146,8 @@ def prepare(
 ) -> Prepared:
     """Check and encode ``entry``, with its content separated; write nothing.
 
-    The size of the record is not checked here, nor are exact JSON texts in it.
+    Content is each marked value, each value of a content key, a marked reason, and the subject. The
+    size of the record is not checked here, nor are exact JSON texts in it.
 
     Args:
         entry: the entry, which is not changed.

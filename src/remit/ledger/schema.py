@@ -374,7 +374,7 @@ def declare(words: Mapping[str, str], *layouts: int) -> str:
 
 
 class Column(NamedTuple):
-    """A column of a table.
+    """A declared column of a table of the ledger's database, for both engines; immutable.
 
     Attributes:
         name: name of the column.

@@ -12,7 +12,9 @@ _DISTANT_PAST = -1e9
 
 
 class Outage:
-    """The outcome of the latest transaction. The writer's thread sets it; any thread may read it.
+    """The outcome of the latest transaction. Any thread may read it.
+
+    The writer's thread sets it; a reader of a server that is reachable again sets ``ended``.
 
     Attributes:
         reason: the reason for which it failed; empty if it was committed.

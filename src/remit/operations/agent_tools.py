@@ -65,7 +65,7 @@ def _unchanged(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTool:
-    """The form in which agents use an operation.
+    """A tool of agents as an operation declares it; :func:`make_tools` makes the tool.
 
     Attributes:
         name: id of the tool.
@@ -112,7 +112,7 @@ def argument(help: str, default: Any = None, **traits: Any) -> Field:
 
 
 def list_schema(member: str) -> dict[str, Any]:
-    """Return the schemas of the members of a list.
+    """Return the schemas of a list's members: ``status``, ``count``, and the items, any objects.
 
     Args:
         member: name of the member that has the items.
@@ -122,7 +122,7 @@ def list_schema(member: str) -> dict[str, Any]:
 
 
 def session_argument(help: str) -> Field:
-    """Return the field of a tool that names a session.
+    """Return the optional field of a tool that names a session, ``SES-…``; ``None`` if omitted.
 
     Args:
         help: description for models.
@@ -140,7 +140,8 @@ def make_tools(
     """Yield the tools of operations as declared and as made. Secrets are hidden, erased content is
     marked.
 
-    The function of a tool raises ToolError if the operation refuses the request or finds nothing.
+    The function of a tool raises ToolError if the operation raises InvalidInputError or
+    NotFoundError; other errors are raised unchanged.
 
     Args:
         kinds: the operations.

@@ -40,6 +40,9 @@ def list_approvals(
 
     Returns:
         A list, page by page; requests that are not pending come newest first.
+
+    Raises:
+        LedgerError: the ledger cannot be read; raised when the list is read.
     """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
@@ -88,6 +91,7 @@ def show_approval(
 
     Raises:
         NotFoundError: no such request exists.
+        LedgerError: the ledger cannot be read.
     """
     return _request(root, request_id)
 
@@ -123,6 +127,7 @@ def decide_approval(
         NotFoundError: no such request exists.
         ApprovalError: the request is closed, or the caller may not decide it in this way.
         InvalidInputError: a value cannot be used.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.gateway.auth import expiry_of
 
@@ -156,6 +161,7 @@ def delegate(
     Raises:
         ApprovalError: the caller may not delegate in this way.
         InvalidInputError: a value cannot be used.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.gateway.auth import expiry_of
 
@@ -186,6 +192,10 @@ def list_pins(
 
     Returns:
         A list for a command, and all pins in one object for a route.
+
+    Raises:
+        InvalidInputError: the cursor is unknown; raised when the list is read.
+        LedgerError: the ledger cannot be read.
     """
     from remit.agents.tools import Pins
 
@@ -215,6 +225,7 @@ def accept_pin(
     Raises:
         NotFoundError: no such tool is pinned.
         ConflictError: no change to this definition waits.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.agents.tools import Pins
 
@@ -262,10 +273,11 @@ def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) ->
     The command starts the server as an agent would, and pins tools that are new.
 
     Returns:
-        The changed tools, with the pinned and the present definition.
+        ``changed``, the tools with the pinned and the present definition.
 
     Raises:
         RemitError: the server is not configured, or does not start.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.agents.tools import McpServer, Pins
     from remit.packages import Registry
@@ -292,10 +304,12 @@ def accept_tools(
     """Show and accept changed tools of a server, or one changed TOOL.
 
     Returns:
-        The tools with their new pins, which the ledger records after a confirmation.
+        ``accepted``, the tools with their new pins, which the ledger records as TOOL_PINNED.
 
     Raises:
-        RemitError: no tool of the server changed.
+        ConflictError: no such tool of the server has a change that waits.
+        Exception: the confirmation was declined; nothing is accepted.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.agents.tools import Pins
 

@@ -122,12 +122,14 @@ def show_budget(
     The spending of owners without a budget, and of agents in all sessions, is also shown.
 
     Returns:
-        ``scopes``, and the sums over them; in the sums, a budget of an agent counts only if it is
-        the named one.
+        ``scopes``, at most ``limit``, and sums over all. In the sums, without an owner only budgets
+        of callers count, so that no call counts twice; with an owner only its own budget.
 
     Raises:
         InvalidInputError: several owners are named, or the owner has no budget and no calls.
         NotFoundError: no such key exists.
+        AuthUnavailableError: the row of the key is damaged.
+        LedgerError: the ledger cannot be read.
     """
     from remit.gateway.budget import usd_of
 
@@ -198,6 +200,10 @@ def list_budgets(
 
     Returns:
         A list, page by page.
+
+    Raises:
+        InvalidInputError: the cursor is unknown; raised when the list is read.
+        LedgerError: the ledger cannot be read.
     """
     return feed_of(
         root.budgeter.list(prefix or ""),
@@ -243,6 +249,8 @@ def set_budget(
     Raises:
         InvalidInputError: the scope or the limits are missing or contradict each other.
         NotFoundError: no such key exists.
+        AuthUnavailableError: the row of the key is damaged.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.gateway.budget import BudgetLimits
 
@@ -293,8 +301,14 @@ def check_budgets(
 
     In a large ledger ([gates] full_entries) the check continues from the last one.
 
+    Returns:
+        ``equal``, the ``differences`` of budgets, those of ``usage``, ``problems`` as sentences,
+        ``repaired``, and the numbers ``scopes``, ``held_tokens`` and ``held_calls``. At the command
+        line, an unreadable ledger is a problem, unless a repair is requested.
+
     Raises:
-        LedgerError: the ledger cannot be read, and the caller is not at the command line.
+        LedgerError: the ledger cannot be read, and the caller is not at the command line or
+            requests a repair.
     """
     from remit.gateway.budget import BudgetAudit, audit_budgets
     from remit.ledger import LedgerError, reason_of

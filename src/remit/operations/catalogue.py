@@ -42,7 +42,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 def operations(
     group: str = "", more: tuple[tuple[str, tuple[str, ...]], ...] = ()
 ) -> tuple[type[Operation], ...]:
-    """Return the declared operations.
+    """Return the declared operations, by module and then in the order of declaration.
 
     Args:
         group: first word of the wanted commands, whose modules alone are imported; empty for all

@@ -33,7 +33,8 @@ def export_by_cursor(
     """Send the entries after a cursor, batch by batch, and move the cursor after each batch.
 
     An entry is sent once a checkpoint covers it. The command signs a checkpoint at its start, and
-    when entries have waited for ``[ledger] checkpoint_every_s``.
+    when entries have waited for ``[ledger] checkpoint_every_s``. An interrupt (Ctrl-C) ends the
+    export, and the function returns.
 
     Args:
         root: the root, whose ledger is opened with its key.

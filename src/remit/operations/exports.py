@@ -48,7 +48,8 @@ def export_ledger(
     With --cursor, each run adds the records since the last one, with the same proof.
 
     Returns:
-        The number of written and of later entries; an extract as a document.
+        The number of ``entries`` written, and of ``later`` ones that no checkpoint covers; with a
+        cursor, ``entries`` and the id of the ``next`` one. An extract is a document.
 
     Raises:
         InvalidInputError: the format does not suit the target, several extracts are named, or

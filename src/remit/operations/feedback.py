@@ -48,6 +48,7 @@ def grade(
         NotFoundError: the target does not exist, or is another caller's.
         InvalidInputError: there is neither a score nor a label.
         ConflictError: the idempotency key was used for other feedback.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.learning import give_feedback
 
@@ -75,7 +76,8 @@ def list_feedback(
         not compared with those of people.
 
     Raises:
-        NotFoundError: the target does not exist.
+        NotFoundError: the target does not exist; raised when the list is read.
+        LedgerError: the ledger cannot be read; raised when the list is read.
     """
     from remit.learning import feedback_on
     from remit.learning.judges import is_uncalibrated
@@ -147,11 +149,17 @@ def rate_answer(
     decision (DEC-…), a turn of a session (SES-…/3), or a session (SES-…) for its latest turn.
 
     Returns:
-        The recorded feedback, the list of feedback, or with ``shares`` the weight of each author.
+        The recorded feedback, the list of feedback, or with ``shares``, whatever else is given, the
+        weight of each author. With a reference or a schema, ``reason`` and ``idempotency_key`` are
+        ignored.
 
     Raises:
-        InvalidInputError: several kinds of grade are given, or none but a reason.
+        InvalidInputError: several kinds of grade are given, or none but a reason; or a reference is
+            empty.
         NotFoundError: the target does not exist.
+        ConflictError: the idempotency key was used for other feedback; or a reference or schema is
+            given, and the target has no answer, or this author graded it so 100 times.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.learning import grade_by_reference, grade_by_schema
 

@@ -47,7 +47,7 @@ def archives() -> Any:
 
 
 def read_table(file: Path | str) -> dict[str, Any]:
-    """Return the object in a JSON or TOML file of at most 16 MiB.
+    """Return the object in a file of at most 16 MiB; TOML if the name ends so, else JSON.
 
     Raises:
         InvalidInputError: the file cannot be read or is too long, is not JSON or TOML, contains no
@@ -68,6 +68,8 @@ def read_table(file: Path | str) -> dict[str, Any]:
 
 def read_references(file: Path | str) -> dict[str, str]:
     """Return the correct answers of a JSON or TOML file, keyed by exchange id.
+
+    A number becomes a text. Whether the exchanges exist is not checked.
 
     Raises:
         InvalidInputError: as for :func:`read_table`, or the file has no answer, or an answer is
@@ -92,9 +94,13 @@ def read_references(file: Path | str) -> dict[str, str]:
 def read_lines(file: Path | str) -> dict[str, str]:
     """Return the correct answers of a JSON Lines file, keyed by exchange id.
 
+    A line has ``exchange_id`` and ``reference``, both texts. Whether the exchanges exist is not
+    checked.
+
     Raises:
-        InvalidInputError: the file cannot be read or is too long, a line is not a reference answer,
-            or two lines give different answers for one exchange.
+        InvalidInputError: the file cannot be read or is too long, a line (an empty one too) is not
+            a reference answer, or two lines give different answers for one exchange. An empty file
+            gives an empty dict.
     """
     found: dict[str, str] = {}
     for number, value in _objects(file):
@@ -114,8 +120,11 @@ def read_lines(file: Path | str) -> dict[str, str]:
 def read_prompts(file: Path | str) -> list[tuple[Any, str]]:
     """Return the prompts of a JSON Lines file, each with its right answer, empty if unknown.
 
+    A prompt is a text, or a list of messages that is not checked. An empty file gives no prompts.
+
     Raises:
-        InvalidInputError: the file cannot be read or is too long, or a line has no prompt.
+        InvalidInputError: the file cannot be read or is too long, or a line (an empty one too) has
+            no prompt, or has a reference that is no text.
     """
     found: list[tuple[Any, str]] = []
     for number, value in _objects(file):

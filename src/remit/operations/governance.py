@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     member="packages", endpoint="packages", tools=("list_packages",),
 )  # fmt: skip
 def list_packages(root: RootPort, caller: Caller) -> Feed:
-    """Return the installed packages, sorted by id."""
+    """Return the installed packages, sorted by id.
+
+    Raises:
+        PackageError: an entry of the ledger does not describe a package.
+        InvalidInputError: the cursor is unknown; raised when the list is read.
+        LedgerError: the ledger cannot be read.
+    """
     from remit.packages import Registry
 
     installed = list(Registry.from_ledger(root.ledger).packages.values())
@@ -35,6 +41,8 @@ def show_package(
 
     Raises:
         NotFoundError: the package is not installed.
+        PackageError: an entry of the ledger does not describe a package.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import Registry
 

@@ -14,7 +14,12 @@ from remit.operations.ports import Caller, RootPort
     endpoint="health",
 )  # fmt: skip
 def read_health(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Return the state of this process, and the circuit breakers that it shares with others."""
+    """Return the state of this process, and the circuit breakers that it shares with others.
+
+    Returns:
+        ``version``, ``in_flight`` (calls of this process), ``refused`` (authentications since its
+        start), and ``breakers`` by provider and model.
+    """
     return {
         "version": __version__,
         "in_flight": root.gateway.in_flight.count(),

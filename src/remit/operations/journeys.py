@@ -154,6 +154,7 @@ def trace_journey(
         InvalidInputError: not exactly one of a place and ``last`` is given, or a turn without a
             session.
         NotFoundError: the ledger does not have the place, or has no session and no call.
+        LedgerError: the ledger cannot be read.
     """
     from remit.views import journey_text, open_journey, page_parts
 

@@ -90,6 +90,7 @@ def create_key(
         ForbiddenError: the key would have more permissions than its creator.
         InvalidInputError: a value cannot be used.
         ConflictError: the name is taken.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.gateway.auth import VirtualKey, expiry_of
     from remit.gateway.budget import BudgetLimits
@@ -124,8 +125,12 @@ def set_key(
         The key as recorded. A list that is not given stays as it is.
 
     Raises:
-        InvalidInputError: no list is given, or a list and ``no_pass_through``.
+        InvalidInputError: no list is given, or a list and ``no_pass_through``; or a pattern covers
+            no path.
         NotFoundError: no such key exists.
+        ConflictError: the key is revoked or expired.
+        AuthUnavailableError: the row of the key is damaged.
+        LedgerError: the ledger cannot be read or written.
     """
     given = {"pass_through": pass_through,
              "pass_through_unpriced": pass_through_unpriced}  # fmt: skip
@@ -159,6 +164,10 @@ def list_keys(
 
     Returns:
         A list, page by page, with the limits and the spending of each key.
+
+    Raises:
+        InvalidInputError: the cursor is unknown; raised when the list is read.
+        LedgerError: the ledger cannot be read.
     """
     from remit.gateway.auth import shown_keys
 
@@ -180,6 +189,7 @@ def show_key(root: RootPort, caller: Caller, *, name_or_id: str = _key()) -> dic
 
     Raises:
         NotFoundError: no such key exists.
+        LedgerError: the ledger cannot be read.
     """
     from remit.gateway.auth import shown_keys
 
@@ -209,6 +219,8 @@ def rotate_key(
         ForbiddenError: the key has more permissions than the caller, who gets its secret.
         NotFoundError: no such key exists.
         ConflictError: the key is revoked or expired.
+        AuthUnavailableError: the row of the key is damaged.
+        LedgerError: the ledger cannot be read or written.
     """
     key = root.keys.find(name_or_id)
     if key.key_id != caller.identity.key_id:
@@ -231,10 +243,13 @@ def revoke_key(
     A repetition has no effect.
 
     Returns:
-        ``id``, ``name`` and ``entry``, the recorded KEY_REVOKED.
+        ``id``, ``name`` and ``entry``, the id of the KEY_REVOKED, an earlier one if repeated.
 
     Raises:
         NotFoundError: no such key exists.
+        InvalidInputError: the reason cannot be recorded.
+        AuthUnavailableError: the row of the key is damaged.
+        LedgerError: the ledger cannot be read or written.
     """
     key = root.keys.find(name_or_id)
     entry_id = root.keys.revoke(key.key_id, reason, requested_by=caller.id)

@@ -72,7 +72,15 @@ def list_proposals(
     ),
     limit: int | None = limit(),
 ) -> Feed:  # fmt: skip
-    """List proposals, newest first."""
+    """List proposals, newest first.
+
+    Returns:
+        A list, page by page; of all states unless one is named.
+
+    Raises:
+        InvalidInputError: the cursor is unknown; raised when the list is read.
+        LedgerError: the ledger cannot be read.
+    """
     from remit.learning.proposals import Proposals
 
     found = Proposals(root.place, root.ledger).all()
@@ -146,8 +154,13 @@ def show_proposal(
 
     ID is a proposal's id, a unique prefix of it, or `last`.
 
+    Returns:
+        The proposal, with ``stale`` (why an open one can no longer be adopted, else empty),
+        ``evidence_by_key`` and ``canary`` (None without one).
+
     Raises:
-        NotFoundError: no such proposal exists.
+        NotFoundError: no such proposal exists, or several begin with the prefix.
+        LedgerError: the ledger cannot be read.
     """
     from remit.learning.proposals import canary_of
 
@@ -193,10 +206,15 @@ def adopt_proposal(
     rewards decides: Remit then adopts the proposal, or stops the canary. With --shadow, the
     proposed route chooses, and the current route answers.
 
+    Returns:
+        The proposal in its new state.
+
     Raises:
-        NotFoundError: no such proposal exists.
+        NotFoundError: no such proposal exists, or several begin with the prefix.
         InvalidInputError: the options contradict each other.
         ProposalError: the state of the proposal, or a gate, does not permit the decision.
+        PackageError: a gate refuses the change, or the package cannot be installed now.
+        LedgerError: the ledger cannot be read or written.
     """
     _, one = _found(root, proposal_id)
     governance = root.governance(caller)
@@ -251,11 +269,13 @@ def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     Running servers do this themselves.
 
     Returns:
-        The comparison; ``verdict`` is empty if no canary is in force.
+        The comparison; ``verdict`` is ``adopt`` or ``stop``, and the canary has ended so; or empty
+        if it is undecided, or no canary is in force.
 
     Raises:
         ProposalError: another process decided meanwhile.
         PackageError: the package cannot be installed now.
+        LedgerError: the ledger cannot be read or written.
     """
     found = root.governance(caller).settle_canary()
     nothing = {"verdict": "", "reason": "No canary is in force."}
@@ -287,8 +307,14 @@ def report_learning(
     ask the right question.
 
     Returns:
-        The report, or the page as a document. With ``propose``, a rollback of each adopted change
-        that made answers significantly worse is proposed and recorded first.
+        The report, or the page as a document. A command reads all exchanges, a route the
+        ``latest``. With ``propose``, a rollback of each adopted change that made answers
+        significantly worse is recorded as a proposal, and the report gets ``proposed`` and
+        ``refused``.
+
+    Raises:
+        PackageError: a rollback is proposed, and another operation on packages is running.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.contracts import ContractLoader
     from remit.gateway.auth import Identity
@@ -370,8 +396,14 @@ def list_signals(
     Without a start, the baseline is the time before the current policy epoch; before the first
     epoch, it is the first samples of each. The intervals stay valid under repeated checks.
 
+    Returns:
+        ``signals``, at most ``limit``; the compared ``window``; the number of ``exchanges`` read;
+        ``complete``, which is True if these are all; and for a command ``written``, the ids of
+        recorded signals.
+
     Raises:
         InvalidInputError: the start is not a time.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.kernel.installed_files import InstalledFiles
     from remit.learning import SignalPolicy, current_signals

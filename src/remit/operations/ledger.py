@@ -94,8 +94,12 @@ def query_ledger(
 
     Over HTTP, content is omitted unless it is requested.
 
+    Returns:
+        A list, page by page. A command with ``text`` first indexes the content that is new.
+
     Raises:
         InvalidInputError: a filter cannot be used, or a command's event type is misspelt.
+        LedgerError: the ledger or a segment cannot be read, or the index cannot be written.
     """
     ledger = root.ledger
     conditions: dict[str, Any] = {
@@ -161,7 +165,7 @@ def tail_ledger(
     """Show the latest entries.
 
     Returns:
-        A list in ledger order; with ``follow``, a list without end.
+        A list in ledger order, with ``follow`` without end; LedgerError is raised as it is read.
     """
     ledger, end = root.ledger, root.ledger.count()
     first = max(0, end - number)
@@ -210,8 +214,9 @@ def show_entry(
         The entry, or the requested bytes as a document.
 
     Raises:
-        InvalidInputError: several byte strings are requested.
-        EntryNotFoundError: the ledger has no such entry, or no such bytes of the entry.
+        InvalidInputError: several byte strings are requested, or the entry has no body or answer.
+        EntryNotFoundError: the ledger has no such entry; EntryArchivedError if it was archived.
+        LedgerError: a part of the requested body or answer was erased.
     """
     from remit.ledger import call_answer, call_body
 
@@ -243,7 +248,7 @@ def read_record(root: RootPort, caller: Caller, *, entry_id: str = _entry_id()) 
     """Return the canonical record: the exact bytes that the entry's hash and the tree cover.
 
     Raises:
-        EntryNotFoundError: the ledger has no such entry.
+        EntryNotFoundError: the ledger has no such entry; LedgerError if it cannot be read.
     """
     return root.ledger.read_record(entry_id)
 
@@ -262,10 +267,11 @@ def prove_entry(
     `remit ledger show ID --record` prints the record that the proof is for.
 
     Returns:
-        The proof. A new checkpoint is signed if none covers the entry.
+        The proof, for the command to write. A new checkpoint is signed if none covers the entry.
 
     Raises:
         EntryNotFoundError: the ledger has no such entry.
+        NoSignerError: no checkpoint covers the entry, and there is no key to sign one.
     """
     return root.ledger.prove(entry_id)
 
@@ -293,7 +299,8 @@ def write_receipt(
     contain hashes of arguments.
 
     Returns:
-        The receipt as JSON; for a session or work order, a list of receipts or one extract.
+        The receipt as JSON; for a session or work order one extract, or in other formats a list of
+        receipts. If the run has grown, its index is recorded first (INDEXED).
 
     Raises:
         EntryNotFoundError: the ledger has no such entry or run.
@@ -373,7 +380,7 @@ def latest_checkpoint(root: RootPort, caller: Caller) -> str:
     """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures.
 
     Raises:
-        NotFoundError: no checkpoint was signed yet.
+        NotFoundError: no checkpoint was signed yet; LedgerError if the ledger cannot be read.
     """
     if (latest := root.ledger.checkpoints.latest()) is None:
         raise NotFoundError("No checkpoint was signed yet. POST to this path signs one.")
@@ -395,11 +402,13 @@ def sign_checkpoint(
     """Sign a checkpoint of the ledger. Keep it where the operator cannot change it.
 
     Returns:
-        The signed checkpoint in the text format of C2SP, with the requested cosignatures.
+        The signed checkpoint in the text format of C2SP, with the requested cosignatures. A command
+        without witnesses adds stored cosignatures of the same checkpoint.
 
     Raises:
-        TlogError: the key of a witness cannot be parsed.
+        TlogError, InvalidInputError: the key or the URL of a witness cannot be used.
         WitnessError: a witness refuses or does not answer.
+        LedgerError: the ledger cannot be read or written; NoSignerError without a key.
     """
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
@@ -422,10 +431,12 @@ def cosigned(
     Args:
         ledger: the ledger.
         signed: the signed checkpoint.
-        keys: the URL and the public key of each witness.
+        keys: URL and public key of each witness; they are asked in order until one fails.
 
     Raises:
+        InvalidInputError: a URL cannot be used, or a key is a log's.
         WitnessError: a witness refuses or does not answer.
+        LedgerError, TlogError: the proof cannot be made, or a cosignature cannot be stored.
     """
     from remit.kernel.loops import run_blocking
     from remit.ledger.witness import request_cosignature
@@ -449,6 +460,7 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
 
     Raises:
         NotFoundError: the ledger has no signing key.
+        LedgerKeyError: the key's file is damaged, or the key is of another origin.
     """
     from remit.ledger import ledger_key
 
@@ -459,11 +471,17 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
     return f"{key}\n"
 
 
-@verb(
-    "ledger stats", "GET /ledger/stats", summary="Number of entries", result="Stats",
-)  # fmt: skip
+@verb("ledger stats", "GET /ledger/stats", summary="Number of entries", result="Stats")
 def count_entries(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Count entries by event type."""
+    """Count entries by event type.
+
+    Returns:
+        ``entries`` (archived ones included), ``events`` (by event type, without archived ones),
+        ``archived``, ``head`` (``seq`` and ``entry_hash``, None without entries) and ``location``.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
     ledger = root.ledger
     head, events, entries = ledger.head(), ledger.count_by_event(), ledger.count()
     return {

@@ -16,7 +16,7 @@ def usd(**traits: Any) -> Any:
 
 
 def count(text: str, least: int = 0, **traits: Any) -> Any:
-    """Declare a limit of a count.
+    """Return the optional field of a limit that is a number; None, the default, means no limit.
 
     Args:
         text: description for people.
@@ -79,7 +79,8 @@ def owner_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
 
 
 def state_line(state: Mapping[str, Any], name: str = "") -> str:
-    """Return the state of a budget as one line, with the name of the owner.
+    """Return the state of a budget as one line: scope, name of the owner, spending, and the limits
+    that are set.
 
     Args:
         state: the state, as :meth:`BudgetStatus.to_dict` gives it.

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field of a request.
+    """A field of a request, declared by :func:`field`; immutable.
 
     Attributes:
         name: name of the field in JSON and in the operation.
@@ -204,9 +204,11 @@ class Document:
 
 
 class Operation:
-    """The base of all verbs, which :func:`verb` derives. An instance is a checked request.
+    """The base of all verbs, which :func:`verb` derives. An instance is a request.
 
-    The docstring is the description on all doors.
+    The constructor takes the fields by name and fills in defaults. A missing or unknown field
+    raises TypeError; values are checked before, by :func:`remit.operations.requests.checked`, a
+    route or a tool. The docstring is the description on all doors.
 
     Attributes:
         given: names of the fields that the caller stated.
@@ -310,6 +312,8 @@ class Operation:
     def writes(self, root: RootPort) -> bool:
         """Return True if this request writes to the ledger.
 
+        With ``writes_with``, a request writes if one of these fields differs from its default.
+
         Args:
             root: the open root, whose ledger is not used yet.
         """
@@ -327,10 +331,12 @@ class Operation:
 
         Returns:
             JSON data in the form ``result``, an :class:`Answer` with them, a :class:`Feed`, a
-            :class:`Document`, or a generator of the pieces of a text.
+            :class:`Document`, a ledger entry; or with ``media_type`` a text, bytes, or a generator
+            of the pieces of a text.
 
         Raises:
             RemitError: the operation is refused.
+            NotImplementedError: the class is the base.
         """
         raise NotImplementedError
 
@@ -365,10 +371,10 @@ class Operation:
         yield from lines or [self.nothing or "nothing"]
 
     def line(self, item: dict[str, Any]) -> str:
-        """Return the line of an item of a list without columns.
+        """Return the line of an item of a list without columns, which must replace this method.
 
         Args:
-            item: the JSON object of the item.
+            item: the item as the :class:`Feed` yields it.
         """
         raise NotImplementedError
 

@@ -74,6 +74,9 @@ def list_orders(
 
     Returns:
         A list, page by page.
+
+    Raises:
+        LedgerError: the ledger cannot be read; raised when the list is read.
     """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
@@ -133,14 +136,16 @@ def submit_order(
     limits. At the command line, the task `-` is standard input.
 
     Returns:
-        The order; with ``wait``, the ended order with its task and response. A repeated idempotency
-        key gives the first order.
+        The order; with ``wait``, the ended order with its task and response, and the command fails
+        unless it was completed. A repeated idempotency key gives the first order.
 
     Raises:
         ForbiddenError: the caller's key may not submit this order.
         InvalidInputError: a value cannot be used.
         NotFoundError: no such key exists.
         ConflictError: the key is revoked or expired.
+        AuthUnavailableError: the row of the key is damaged.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.agents.queue import Submission, bind_to_key
     from remit.gateway.auth import expiry_of
@@ -192,6 +197,7 @@ def show_order(root: RootPort, caller: Caller, *, order_id: str = _order_id()) -
 
     Raises:
         NotFoundError: the order does not exist, or belongs to another key.
+        LedgerError: the ledger cannot be read.
     """
     return _detail(root, _found(root, caller, order_id, "read"))
 
@@ -222,6 +228,7 @@ def change_order(
         ForbiddenError: the caller may only cancel.
         NotFoundError: the order does not exist, or belongs to another key.
         ConflictError: the state of the order does not permit the change.
+        LedgerError: the ledger cannot be read or written.
     """
     _found(root, caller, order_id, _OPERATES)
     if verb != "cancel" and not caller.may(_OPERATES):
@@ -252,10 +259,13 @@ def fork_order(
     """Submit the content of an earlier order as a new order.
 
     Returns:
-        ``order_id`` of the new order, which has the same limits.
+        ``order_id`` of the new order, which has the same limits, and no earliest start. The earlier
+        order, in any state, stays as it is.
 
     Raises:
         NotFoundError: the order does not exist.
+        ConflictError: the task of the order was erased.
+        LedgerError: the ledger cannot be read or written.
     """
     return {"order_id": root.orders.fork(order_id, by=caller.name)}
 

@@ -55,8 +55,12 @@ def new_package(
 ) -> dict[str, Any]:  # fmt: skip
     """Create a package with a working example agent.
 
+    Returns:
+        The members of the new manifest.
+
     Raises:
-        PackageError: the directory is in use, or the id cannot be used.
+        PackageError: the directory is not empty or cannot be written, or the id or title cannot be
+            used.
     """
     from remit import packages
 
@@ -74,8 +78,13 @@ def pack_package(
 ) -> dict[str, Any]:  # fmt: skip
     """Build a package archive. The build is reproducible.
 
+    Returns:
+        ``package_id``, ``version``, ``archive`` (the path; an existing file is replaced, missing
+        folders are made), ``digest`` and ``bytes``.
+
     Raises:
-        PackageError: the package is not valid, or the file cannot be written.
+        PackageError: the package is not valid or exceeds the limits of ``[packages]``, or a file
+            cannot be written.
     """
     from remit.kernel.canonical import sha256_hex
     from remit.packages import PackageError, pack, read_archive, replace_file, update_hashes
@@ -107,9 +116,14 @@ def sign_archive(
 ) -> dict[str, Any]:  # fmt: skip
     """Sign an archive; write or extend the signature file ARCHIVE.intoto.json.
 
+    Returns:
+        ``signature`` (the path), ``key_id`` and ``archive_sha256``. Whether the key is trusted is
+        not checked.
+
     Raises:
-        InvalidInputError: the expiry of an existing signature file would change.
-        PackageError: the archive or the key cannot be read.
+        InvalidInputError: an expiry is given, and the signature file exists.
+        PackageError: the archive, its signature file or the key cannot be read or used.
+        OSError: the signature file cannot be written.
     """
     from remit.kernel.settings import default_settings
     from remit.packages import IncomingArchive, PackageKey, read_archive, replace_file, sign
@@ -135,8 +149,14 @@ def verify_archive(
 ) -> dict[str, Any]:  # fmt: skip
     """Verify an archive and its signatures against the trusted keys, without unpacking.
 
+    Returns:
+        ``verified``, which is True, with the id, version, hash, number of files, the ids of the
+        keys that signed, and the required number.
+
     Raises:
-        PackageError: the archive is not valid, or too few trusted keys signed it.
+        PackageError: the archive is not valid, is of another package than ``package_id``, or too
+            few trusted keys signed it.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import IncomingArchive, TrustPolicy, admit, read_trust
 
@@ -160,8 +180,12 @@ def show_archive(
 ) -> dict[str, Any]:  # fmt: skip
     """Show a package: description, dependencies, permissions and files.
 
+    Returns:
+        The members of its manifest, with ``manifest_digest``. Signatures are not checked.
+
     Raises:
         PackageError: no such package exists, or the content is not a valid package.
+        LedgerError: the ledger cannot be read.
     """
     manifest = _view(root, package).manifest
     found = asdict(manifest)
@@ -177,8 +201,13 @@ def compare_archives(
 ) -> Answer:  # fmt: skip
     """Compare two versions of a package. Each is an archive or a directory.
 
+    Returns:
+        The differences of permissions, manifest, dependencies and files. A version may also be the
+        id of an installed package. Ids and signatures are not compared.
+
     Raises:
         PackageError: a package does not exist or is not valid.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import compare_packages
 

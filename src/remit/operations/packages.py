@@ -93,8 +93,13 @@ def remove_package(
 ) -> dict[str, Any]:
     """Remove a package with its files and its stored archive.
 
+    Returns:
+        ``removed``, the package as it was installed.
+
     Raises:
-        PackageError: the package is not installed, or another package needs it.
+        PackageError: the package is not installed or is learned, another package needs it, or a
+            gate refuses the change.
+        LedgerError: the ledger cannot be read or written.
     """
     return {"removed": _plain(root.packages(caller).remove(package_id))}
 
@@ -108,8 +113,13 @@ def rollback_package(
 ) -> dict[str, Any]:  # fmt: skip
     """Go back to an earlier installed version.
 
+    Returns:
+        ``packages``, with the package as it is installed now.
+
     Raises:
-        PackageError: there is no such version, or it is refused.
+        PackageError: no such version was installed, its stored archive is lost, it has permissions
+            that the present one lacks and ``approve`` is False, or a gate refuses the change.
+        LedgerError: the ledger cannot be read or written.
     """
     manager = root.packages(caller)
     now = manager.rollback(package_id, version, approve=approve)
@@ -132,10 +142,11 @@ def restore_packages(
     """Restore changed and missing files of installed packages.
 
     Returns:
-        ``restored``, the paths of the files.
+        ``restored``, the paths of the files, those of deleted ones included.
 
     Raises:
-        PackageError: a package is not installed, or its archive is missing.
+        PackageError: a package is not installed, or its archive is missing or damaged.
+        LedgerError: the ledger cannot be read or written.
     """
     restored = root.packages(caller).restore(tuple(package_ids))
     return Answer({"restored": list(restored)}, _restore_packages_lines(restored))
@@ -191,6 +202,12 @@ def compare_registry(
 
     Returns:
         ``equal``, ``differing`` (paths of files) and ``sha256`` of the registry in the ledger.
+
+    Raises:
+        PackageError: an entry does not describe a package, another operation on packages is
+            running, or the disk does not accept the registries.
+        OSError: a registry cannot be read.
+        LedgerError: the ledger cannot be read.
     """
     manager = root.packages(caller)
     if rebuild:

@@ -112,6 +112,10 @@ def list_prices(
 
     Returns:
         A list, page by page, with the versions of the tables.
+
+    Raises:
+        InvalidInputError: the cursor is unknown; raised when the list is read.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import recorded_prices
 
@@ -141,8 +145,10 @@ def show_price(
         ``price`` with its surcharges, and the versions of the tables.
 
     Raises:
-        InvalidInputError: no provider has the model, or several have and none is named.
+        InvalidInputError: no provider has the model, several have and none is named, or the named
+            one is unknown.
         RemitError: the model has no price.
+        LedgerError: the ledger cannot be read.
     """
     prices = root.prices
     who, bare = _named_model(model, provider, prices, root)
@@ -215,9 +221,12 @@ def set_price(
         The version of the prices, the changes, and ``entry``, which is None if nothing changed.
 
     Raises:
-        InvalidInputError: no provider has the model, or several have and none is named.
-        RemitError: a price cannot be used, or a package installed the file.
+        InvalidInputError: no provider has the model, several have and none is named, or the named
+            one is unknown.
+        RemitError: a price cannot be used, the sizes of an unknown model are missing, or a package
+            installed the file.
         PackageError: another operation is running, or the disk refuses the file.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.providers.prices import Overlay, parse_decimal
 
@@ -269,6 +278,7 @@ def unset_price(
         InvalidInputError: no model is named, or a model and all prices are.
         RemitError: the model has no price of the operator, or a package installed the file.
         PackageError: another operation is running, or the disk refuses the file.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.providers.prices import Overlay
 
@@ -310,6 +320,7 @@ def import_prices(
         InvalidInputError: a provider is unknown.
         RemitError: the file cannot be read or is wrong, or a package installed the own prices.
         PackageError: another operation is running, or the disk refuses the file.
+        LedgerError: the ledger cannot be read or written.
     """
     counts: dict[str, Any] = {}
 
@@ -333,11 +344,13 @@ def diff_prices(
     """Compare your own prices with the shipped ones. With FILE, compare prices in force with it.
 
     Returns:
-        The differences, with the versions of the tables. Nothing is changed.
+        The differences, with the versions of the tables. Nothing is changed. Without a file, the
+        providers and the pattern have no effect.
 
     Raises:
         InvalidInputError: a provider is unknown.
         RemitError: the file cannot be read, or a key is wrong.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import planned
     from remit.providers.prices import differences

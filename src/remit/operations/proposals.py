@@ -57,9 +57,15 @@ def propose_set_aside(
 ) -> dict[str, Any]:  # fmt: skip
     """Propose to set models of routes aside, if the record shows that other models answer better.
 
+    Returns:
+        The recorded proposal, with these models and those that are set aside already. Nothing
+        changes until a person adopts it.
+
     Raises:
         InvalidInputError: none of the models has a recorded exchange.
         ProposalError: the record does not show that the change helps.
+        PackageError: another operation on packages is running, or the archive cannot be written.
+        LedgerError: the ledger cannot be read or written.
     """
     aside = sorted({*root.settings.routing.set_aside, *models})
     return _proposed(root, caller, "set_aside", {"routing": {"set_aside": aside}}, reason)
@@ -78,9 +84,15 @@ def propose_tools(
 ) -> dict[str, Any]:  # fmt: skip
     """Propose the tools of conversations, if the record shows that calls of other tools do worse.
 
+    Returns:
+        The recorded proposal, whose tools replace all allowed ones. Nothing changes until a person
+        adopts it.
+
     Raises:
         InvalidInputError: no recorded exchange called another tool.
         ProposalError: the record does not show that the change helps.
+        PackageError: another operation on packages is running, or the archive cannot be written.
+        LedgerError: the ledger cannot be read or written.
     """
     settings = {"chat": {"tools_allowed": sorted(set(allowed))}}
     return _proposed(root, caller, "tool_permission", settings, reason)
@@ -101,9 +113,14 @@ def propose_limit(
 ) -> dict[str, Any]:  # fmt: skip
     """Propose limits of sessions and work orders, if the record shows that calls beyond do worse.
 
+    Returns:
+        The recorded proposal of the given limits. Nothing changes until a person adopts it.
+
     Raises:
         InvalidInputError: no limit is given, or no recorded exchange is beyond one.
         ProposalError: the record does not show that the change helps.
+        PackageError: another operation on packages is running, or the archive cannot be written.
+        LedgerError: the ledger cannot be read or written.
     """
     given = {"session_tokens": session_tokens, "session_turns": session_turns,
              "work_order_tokens": work_order_tokens}  # fmt: skip

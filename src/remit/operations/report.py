@@ -41,8 +41,13 @@ def write_report(
     The proofs lead to a checkpoint of the whole ledger. The ledger and the gates are not
     checked for this file; `remit report` checks both.
 
+    Returns:
+        The pieces of the file. The first piece signs a new checkpoint; errors of the ledger are
+        raised while the pieces are read.
+
     Raises:
         InvalidInputError: a time cannot be read, or the time zone is unknown.
+        LedgerError: the ledger cannot be read.
     """
     from remit.views import instant_of
 

@@ -24,6 +24,8 @@ def request_model(
     """Return the model of an operation's request, which refuses unknown fields.
 
     Operations that one function declares share one model, and so one form in the OpenAPI document.
+    A model is made once for each door: later calls ignore ``but`` and ``is_query``. The query of a
+    list also has ``limit`` and ``cursor``.
 
     Args:
         kind: the operation.
@@ -59,7 +61,8 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
     """Return the operation with the values of a command's options.
 
     Raises:
-        InvalidInputError: a value cannot be used; the message names the option.
+        InvalidInputError: a value cannot be used, or a required one is missing; the message names
+            the option.
     """
     fields = {item.name: item for item in kind.fields("command")}
     for name, value in values.items():

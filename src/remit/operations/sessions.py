@@ -34,6 +34,9 @@ def list_sessions(root: RootPort, caller: Caller) -> Feed:
     """Return sessions that began with a ``SESSION_START``, latest first.
 
     Calls that name no session have one for each key and day, which can be read by its id.
+
+    Raises:
+        LedgerError: the ledger cannot be read; raised when the list is read.
     """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
@@ -55,8 +58,13 @@ def show_session(
 ) -> Feed:
     """Return a session: both sides of its turns, and a summary of its model calls.
 
+    Returns:
+        A list in ledger order, page by page, in two members: ``turn_list``, and ``exchanges``
+        without content. With it comes the overview of the session.
+
     Raises:
         NotFoundError: the ledger has no entry of the session.
+        LedgerError: the ledger cannot be read; raised when the list is read.
     """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
@@ -81,8 +89,13 @@ def show_trace(
 ) -> Feed:
     """Return the steps of a work order, with entry ids.
 
+    Returns:
+        A list in ledger order, page by page: one step for each entry of the order. With it come the
+        order, its session (empty if unknown) and its state (None if no entry gives one).
+
     Raises:
         NotFoundError: the ledger has no entry of the work order.
+        LedgerError: the ledger cannot be read; raised when the list is read.
     """
     ledger, order_id = root.ledger, work_order_id
 

@@ -69,7 +69,12 @@ _TOOL = AgentTool(
 def show_settings(
     root: RootPort, caller: Caller, *, meaning: bool = field("Explain each setting.", False)
 ) -> Answer:
-    """List every setting with its value and source."""
+    """List every setting with its value and source.
+
+    Returns:
+        ``settings``: key, value (a secret is masked), source and meaning of each. The lines for
+        people have the meaning only with ``meaning``.
+    """
     from remit.kernel.settings import describe
 
     meanings = describe()

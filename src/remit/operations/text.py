@@ -21,7 +21,7 @@ class Drawn(str):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table among the lines of a command.
+    """A table among the lines of a command, which the command line lays out and prints.
 
     Attributes:
         heads: heads of the columns.
@@ -90,7 +90,7 @@ def shown(value: Any, most: int = 20) -> str:
     """Return a JSON value as people read it.
 
     Nothing is ``-``, a truth value ``yes`` or ``no``, and an estimate its value with the interval.
-    The values of lists and objects are separated by commas.
+    A float has at most six decimals. The values of lists and objects are separated by commas.
 
     Args:
         value: the value.

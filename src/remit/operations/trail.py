@@ -41,7 +41,12 @@ def _list_thoughts_line(item: dict[str, Any]) -> str:
 def list_thoughts(
     root: RootPort, caller: Caller, *, task_id: str | None = _task(), limit: int | None = limit()
 ) -> Feed:
-    """List thoughts in the order in which they were recorded."""
+    """List thoughts in the order in which they were recorded.
+
+    Raises:
+        TrailError: the entry of a thought is missing or another's; raised when the list is read.
+        LedgerError: the ledger cannot be read.
+    """
     from remit.routing.trail import iter_thought_records
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
@@ -58,7 +63,9 @@ def show_thought(
     """Print one thought in full.
 
     Raises:
-        NotFoundError: no such thought exists.
+        ThoughtNotFoundError: no such thought exists.
+        TrailError: the entry of the thought is missing, or belongs to another one.
+        LedgerError: the ledger cannot be read; EntryArchivedError if the entry was archived.
     """
     from remit.routing.trail import get_thought_record
 
@@ -75,7 +82,8 @@ def verify_trail(
         The report: ``verified``, the numbers of thoughts and tasks, and the problems.
 
     Raises:
-        RemitError: the task has no thoughts.
+        RemitError: the named task has no thoughts.
+        LedgerError: the ledger cannot be read.
     """
     from remit.routing import trail
 
@@ -104,6 +112,7 @@ def add_thought(
 
     Raises:
         InvalidInputError: a value cannot be used.
+        LedgerError: the ledger cannot be read or written.
     """
     from remit.routing.trail import ThoughtInput, create_thought_record
 
@@ -119,7 +128,14 @@ def export_thoughts(
     target: Path = field("File, or -.", flag="--out"),
     task_id: str | None = _task(),
 ) -> Document:  # fmt: skip
-    """Export thoughts as JSON Lines."""
+    """Export thoughts as JSON Lines.
+
+    Raises:
+        InvalidInputError: the task is no text that can be recorded.
+        TrailError: the entry or content of a thought is missing, though not erased. The thoughts
+            before it are written.
+        LedgerError: the ledger cannot be read. All errors are raised as the document is written.
+    """
     from remit.routing.trail import export_thought_records
 
     def write(file: IO[bytes]) -> None:
@@ -140,8 +156,12 @@ def import_thoughts(
     Every line and link is checked first; then all thoughts are recorded, or none. In a restored
     ledger, thoughts without a place in a chain get it back.
 
+    Returns:
+        ``thoughts``, their number.
+
     Raises:
-        InvalidInputError: the file cannot be read, or a line or link is wrong.
+        InvalidInputError: the file cannot be read, or a line or link is wrong; nothing is recorded.
+        LedgerError: the ledger cannot be read or written; nothing is recorded.
     """
     from remit.routing.trail import import_thought_records
 

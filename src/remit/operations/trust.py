@@ -26,7 +26,16 @@ def _policy_lines(found: dict[str, Any]) -> Iterator[str | Table]:
 
 @verb("package trust show", lines=_policy_lines)
 def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """List trusted keys, their packages, and the required number of signatures."""
+    """List trusted keys, their packages, and the required number of signatures.
+
+    Returns:
+        ``threshold`` and ``keys`` as recorded, retired and revoked keys included. If the file is
+        missing or older, a note says so.
+
+    Raises:
+        PackageError: the trust file was never recorded, or it or the recorded policy is damaged.
+        LedgerError: the ledger cannot be read.
+    """
     from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 
     path = root.place.path / TrustPolicy.FILE
@@ -41,7 +50,11 @@ def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Rebuild the trust file from the ledger, and replace the current file.
 
     Returns:
-        The policy in force after the change.
+        The policy in force after the change: ``threshold`` and ``keys``.
+
+    Raises:
+        PackageError: another operation on packages is running, or the ledger records no policy.
+        LedgerError: the ledger cannot be read.
     """
     from remit.packages import package_lock, trust
 
@@ -101,10 +114,15 @@ def trust_key(
     """Trust a key (ed25519: and 64 hex digits), or change its name or packages.
 
     Returns:
-        The policy after the change, and ``entry``, which is empty if nothing changed.
+        ``threshold`` and ``keys`` after the change; ``changed``, a line about the change, and
+        ``entry``, both empty if nothing changed. Without ``packages``, a known key keeps its
+        packages. A retired key is active again.
 
     Raises:
-        PackageError: the key cannot be used.
+        InvalidInputError: ``public`` is no key; raised as the command reads it.
+        PackageError: the key was revoked, another key has the name, a pattern cannot be used, or
+            the trust file is not the recorded one or cannot be written.
+        LedgerError: the ledger cannot be read or written.
     """
     return _changed(
         root, caller, lambda policy: policy.with_key(public, name, tuple(packages) or None)
@@ -119,7 +137,8 @@ def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> di
         As :func:`trust_key`.
 
     Raises:
-        PackageError: the key is unknown.
+        PackageError: the key is unknown or revoked, or too few active keys would remain.
+        LedgerError: the ledger cannot be read or written.
     """
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "retired"))
 
@@ -136,7 +155,8 @@ def revoke_trust(
         As :func:`trust_key`.
 
     Raises:
-        PackageError: the key is unknown.
+        PackageError: the key is unknown, or too few active keys would remain.
+        LedgerError: the ledger cannot be read or written.
     """
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "revoked"), reason)
 
@@ -153,6 +173,7 @@ def set_threshold(
 
     Raises:
         PackageError: fewer keys are trusted.
+        LedgerError: the ledger cannot be read or written.
     """
     return _changed(root, caller, lambda policy: policy.with_threshold(number))
 

@@ -91,6 +91,7 @@ def show_usage(
         InvalidInputError: a time, a name or the cursor cannot be used.
         NotFoundError: a command names an unknown key.
         RemitError: a Parquet file is wanted, and pyarrow is not installed.
+        LedgerError: the ledger cannot be read.
     """
     from remit.views import instant_of, read_fallbacks, read_usage
 

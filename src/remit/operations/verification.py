@@ -125,7 +125,8 @@ def verify_ledger(
     checks the file alone, without a root.
 
     Returns:
-        The report; a ledger that cannot be opened does not verify.
+        The report; a ledger that cannot be opened does not verify. With ``file``, its proven range,
+        log and receipts, or ``verified`` False and the problem.
 
     Raises:
         InvalidInputError: an option has no effect with or without --file, or the checkpoint's URL

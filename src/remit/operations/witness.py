@@ -42,8 +42,11 @@ def show_witness_key(
 ) -> dict[str, Any]:
     """Print the verifier key of the witness, for the logs.
 
+    Returns:
+        ``key``, the verifier key.
+
     Raises:
-        WitnessError: the directory contains no witness.
+        WitnessError: the directory contains no witness, or its key is damaged.
     """
     from remit.ledger.witness import WitnessDirectory
 
@@ -57,11 +60,11 @@ def show_witness(
     """Show the cosigned size of each log, and the recorded evidence of misbehaviour.
 
     Returns:
-        The name and key of the witness, and for each log its size and the numbers of forks and of
-        requests without proof.
+        ``name`` and ``key`` of the witness, and ``logs`` by origin: each with its cosigned size,
+        root and time, and the numbers of forks and of unproven requests stored as evidence.
 
     Raises:
-        WitnessError: the directory contains no witness.
+        WitnessError: the directory contains no witness, or its record is missing or damaged.
     """
     from remit.ledger.witness import FORK, UNPROVEN, WitnessDirectory, WitnessState
 

@@ -17,6 +17,9 @@ def list_workers(root: RootPort, caller: Caller) -> dict[str, Any]:
 
     Returns:
         ``workers``, the running ones, and ``queues``, the number of orders by queue and state.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     return {"workers": _seats(root).workers(), "queues": root.orders.stats()}
 
@@ -31,6 +34,9 @@ def drain_workers(
     Returns:
         ``asked``, the number of workers, found by the beginning of the name. The command does not
         wait for them.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
     return {"asked": _seats(root).drain(name)}
 

@@ -26,7 +26,7 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed value.
+    """A changed value of a manifest or of an agent; immutable.
 
     Attributes:
         name: a key of the manifest, the id of a dependency, or a field of an agent.
@@ -55,7 +55,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AssetChange:
-    """A file that was added, removed or changed.
+    """A file that was added, removed or changed between two versions; immutable.
 
     Attributes:
         path: the file's path in the root.
@@ -65,7 +65,8 @@ class AssetChange:
         old_classification: empty for an added file.
         new_classification: empty for a removed file.
         fields: changed fields of an agent; empty for other files.
-        diff: lines of a unified diff; empty for a removed file.
+        diff: lines of a unified diff; empty for a removed file, and if only the classification
+            changed.
         note: the reason for missing lines of ``diff``; empty if it is complete.
     """
 

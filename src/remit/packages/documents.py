@@ -69,7 +69,7 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """The rules for the packages of some specifications.
+    """The rules for the packages of some specifications, read from a JSON file; immutable.
 
     Attributes:
         framework_id: ``FMWK-NAME-001``; the name of its file.
@@ -115,7 +115,7 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class AgentDocument:
-    """An agent that a package brings.
+    """An agent as its JSON file in a package states it; immutable.
 
     Attributes:
         agent_id: the id of the agent; the name of its file.

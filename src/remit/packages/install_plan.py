@@ -91,7 +91,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The effects of an operation on a root.
+    """The effects of an operation on a root, as :func:`make_plan` computes them; immutable.
 
     Attributes:
         changes: each package after its dependencies, removals last.
@@ -118,7 +118,10 @@ def make_plan(
 ) -> Plan:
     """Return the plan of an operation.
 
-    Reads the root and writes nothing. Files of the packages are not compared with the gates here.
+    Reads the root and writes nothing. Gates are not checked here. A package that Remit does not
+    ship needs an approval for each permission that its last installed version, if any, did not
+    have, for each new file in ``HOT/``, for another plane or framework, and to replace a package
+    that Remit shipped.
 
     Args:
         changes: the packages to install and to remove, in any order.
@@ -126,16 +129,16 @@ def make_plan(
         root: the root's directory.
         ledger_path: the ledger's file, relative to the root or absolute, or its URL.
         by: the acting person or program.
-        approve: True to approve all new permissions: those that the installed version does not
-            have, and those of a first install. Packages that Remit ships need no approval.
-        dev: True to approve the permissions of first installs only.
+        approve: True to approve all of these.
+        dev: True to approve those of packages that were never installed here.
 
     Raises:
         PackageError: an error of :func:`~remit.packages.dependencies.in_order` (such as
             ``missing_dependency`` or ``needed``) or of
             :func:`~remit.packages.preconditions.check_placement` (such as ``owned_by_other``);
             ``case_only``: a new path differs from a removed one only in case;
-            ``permissions_widened``: permissions are not approved.
+            ``permissions_widened``: an approval is needed, and neither ``approve`` nor ``dev``
+            gives it.
         OSError: a part of the root cannot be examined.
     """
     by_id = {change.package_id: change for change in changes}

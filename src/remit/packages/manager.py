@@ -157,6 +157,7 @@ class PackageManager:
                 packages writes them.
             LedgerError: the ledger cannot be read or written. If the outcome of the write is
                 unknown, the next command on packages finishes or undoes the operation.
+            OSError: the root or a part of it cannot be examined.
         """
         with self._locked() as registry:
             policy = sync_trust(self._path / TrustPolicy.FILE, self._ledger)
@@ -222,7 +223,7 @@ class PackageManager:
 
         Args:
             package_id: the package.
-            version: the wanted version; if empty, the version installed before this one.
+            version: the wanted version; if empty, the most recently installed other version.
             approve: as for :meth:`install`.
             extra_entries: as for :meth:`install`.
 
@@ -235,7 +236,7 @@ class PackageManager:
                 stored archive is missing or has other bytes; or an error of :meth:`install`, such
                 as ``permissions_widened``: the earlier version has permissions that the latest
                 lacks, and ``approve`` is false. Nothing was changed, except after ``unfinished``.
-            LedgerError: as for :meth:`install`.
+            LedgerError, OSError: as for :meth:`install`.
         """
         with self._locked() as registry:
             now = registry.require(package_id)

@@ -50,7 +50,7 @@ _INTEGER = re.compile("-?[0-9]{1,16}")
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Another package that must be installed.
+    """Another package that a manifest requires; immutable.
 
     Attributes:
         package_id: the other package.
@@ -63,7 +63,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file of a package.
+    """A file of a package, as the manifest states it; immutable.
 
     Attributes:
         path: relative to the root; see :func:`remit.packages.path_problem`.

@@ -84,7 +84,7 @@ class RecordedPrices(NamedTuple):
 
 
 class PriceChange(NamedTuple):
-    """The effect of a change of the operator's prices.
+    """The effect of a change of the operator's prices, computed before it is made.
 
     Attributes:
         data: the file's new bytes; empty to remove the file.

@@ -206,7 +206,8 @@ def change_own_prices(
         PackageError: ``busy``: another operation is running; ``unwritable``: the disk refuses the
             file, and nothing was changed; ``unfinished``: the change is recorded, but the file
             could not be replaced.
-        LedgerError: the change could not be recorded; nothing was changed.
+        LedgerError: the change could not be recorded. If the outcome of the write is unknown, the
+            next change reads from the ledger whether the file is to be replaced.
     """
     file = PriceFile.read(root.path, named).name
     if owner := InstalledFiles(root.path).owner(file):

@@ -110,7 +110,7 @@ class InstalledPackage:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The package that owns a file, with the expected content of the file.
+    """The package that owns an installed file, with the expected content; immutable.
 
     Attributes:
         package_id: the owning package.

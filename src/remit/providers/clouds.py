@@ -35,10 +35,14 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]:
     """Return a body without the members that the path states, and this path.
 
+    The path begins with ``/`` and depends on the model and on streaming; it may have a query.
+    ``body`` itself is not changed.
+
     Args:
         body: a body of Gemini or Converse, or of the Messages API for a cloud.
         cloud: ``aws``, ``google``, or empty for Google's own API.
-        headers: headers to be sent; a header that the cloud takes in the body moves there.
+        headers: headers to be sent, of which those of the Messages API are removed that the cloud
+            takes as members of the body: ``anthropic-version``, and on AWS ``anthropic-beta``.
     """
     added: dict[str, Any] = {}
     if body.endpoint is MESSAGES:
@@ -74,9 +78,12 @@ def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]
 def signer(cloud: str, base_url: str) -> Signer:
     """Return the function that signs requests with the credentials of this machine.
 
+    The credentials are looked up at the function's first call, and held by the function.
+
     Args:
         cloud: ``aws`` or ``google``.
-        base_url: URL of the provider, whose host names the region.
+        base_url: URL of the provider. On AWS its host names the region; if it does not, the region
+            of the environment or the profile is used.
 
     Raises:
         ConfigError: the cloud's library is not installed.
@@ -101,7 +108,13 @@ def signer(cloud: str, base_url: str) -> Signer:
 async def signed(sign: Signer, method: str, url: str, body: bytes) -> tuple[Mapping[str, str], str]:
     """Return the headers that ``sign`` returns for a request, and the secret in them.
 
-    The credentials may be renewed over the network, in a thread.
+    The credentials are found at the first call, and may be renewed over the network, in a thread.
+
+    Args:
+        sign: the result of :func:`signer`.
+        method: the HTTP method.
+        url: the whole URL.
+        body: the body to be sent.
 
     Raises:
         ProviderError: ``LOCAL_ERROR``: this machine has no valid credentials.

@@ -14,8 +14,9 @@ _RETRY_S = 0.05
 def compact(writer: Writer, timeout_s: float) -> str:
     """Rewrite the tables with content, and release old segments of the write-ahead log.
 
-    Waits until no transaction can see the deleted rows. If one is still open after the time limit,
-    nothing is rewritten. While a table is rewritten, it is locked.
+    Waits until no older transaction or replication slot can see the deleted rows, and no prepared
+    transaction exists. If one is left after the time limit, nothing is rewritten. While a table is
+    rewritten, it is locked.
 
     Args:
         writer: connected, outside a transaction.

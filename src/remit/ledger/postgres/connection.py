@@ -233,7 +233,7 @@ class Writer:
 
     Args:
         url: URL of the database.
-        statement_s: time limit of one answer in seconds; ``None`` for no limit.
+        statement_s: time limit of a round trip in seconds; ``None`` for no limit.
         settings: settings of the session, which precede those of the URL.
     """
 

@@ -37,7 +37,7 @@ from remit.ledger.segments.segment import (
     segments_in,
     write_segment,
 )
-from remit.ledger.segments.selection import leaving, refers
+from remit.ledger.segments.selection import leaving, sessions_in_use
 from remit.ledger.store import Store, Transaction
 from remit.ledger.tlog import TILE_WIDTH, Checkpoint
 from remit.ledger.tree import LedgerTree
@@ -62,7 +62,7 @@ _INFO = (
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """The result of a run.
+    """The result of :func:`move_to_segment`; immutable.
 
     Attributes:
         first: the first entry of the range.
@@ -429,7 +429,7 @@ class _Run:
         self._guard(tx)
         alive = [
             seq
-            for session_id in refers(tx, tx.execute, size)
+            for session_id in sessions_in_use(tx, tx.execute, size)
             for (seq,) in tx.execute(
                 "SELECT seq FROM entries WHERE session_id = ? AND seq < ?", (session_id, end)
             )

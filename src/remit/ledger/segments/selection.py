@@ -116,7 +116,7 @@ def sessions_of(store: Store) -> Iterator[tuple[str, list[tuple[str, int]]]]:
         yield session_id, entries
 
 
-def refers(tx: Clock, select: Execute, size: int) -> set[str]:
+def sessions_in_use(tx: Clock, select: Execute, size: int) -> set[str]:
     """Return the sessions that continue or are in use, so that their entries must stay.
 
     These are sessions with an entry at or after ``size``, and sessions that rows of state refer to:
@@ -126,7 +126,7 @@ def refers(tx: Clock, select: Execute, size: int) -> set[str]:
     Args:
         tx: the clock by which leases end.
         select: runs a query; its errors are raised.
-        size: number of entries.
+        size: number of entries; a session with a later one continues.
     """
     rows = select("SELECT DISTINCT session_id FROM entries WHERE seq >= ?", (size,))
     found = {name for (name,) in rows if name is not None}

@@ -25,7 +25,7 @@ def connect(
     content is overwritten with zeros. Any thread may use the connection, but only one at a time.
 
     Args:
-        path: the file.
+        path: the file, which must exist: SQLite would make an empty one.
         timeout_s: longest wait for another process's transaction, in seconds.
         require: called with the verifier key in the ledger (empty if there is none) and the path;
             raises LedgerKeyError to refuse the owner. ``None`` accepts any.

@@ -64,7 +64,8 @@ def is_refusal(error: BaseException) -> bool:
     """Return True if a statement, a value or Python code of a unit is at fault, not the engine or
     the file.
 
-    Errors of a replaced file or a newer layout give False, as do SQLite errors without a code.
+    Errors of a replaced file or a newer layout give False, as do SQLite errors without a code. Any
+    other Python exception, OSError included, gives True.
 
     Args:
         error: the error of a transaction.

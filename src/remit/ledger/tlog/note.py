@@ -29,7 +29,7 @@ _DASH = "— "
 
 @dataclass(frozen=True, slots=True)
 class NoteSignature:
-    """A signature line.
+    """A signature line of a note, which is not verified; immutable.
 
     Attributes:
         name: name of the key.
@@ -64,7 +64,7 @@ class NoteSignature:
 
 @dataclass(frozen=True, slots=True)
 class VerifierKey:
-    """A public key in its shared form: ``name+hash+key``.
+    """A public key in its shared form, ``name+hash+key``, which ``str`` gives; immutable.
 
     Attributes:
         name: name of the key; for a log, its origin.

@@ -86,7 +86,8 @@ def check_heads(
         partials: by tree size, the root over the leaves after those.
         start: the first entry that was read; smaller heads are skipped.
         size: number of entries in the ledger.
-        is_signed: True if the signatures of ``heads`` were checked.
+        is_signed: True if the signatures of ``heads`` were checked. If not, ``checkpoint`` becomes
+            ``unchecked`` at best; else ``outside`` for the caller's head, or ``stored``.
         witnesses: keys whose cosignatures on the best head are reported.
     """
     peaks: list[bytes] = []  # roots of the growing tree's complete subtrees, greatest first

@@ -47,8 +47,8 @@ class Runner:
     def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
         """Yield the result of a check for each of ``ranges``, in order.
 
-        At most ``ahead`` + 1 ranges are checked at a time. A check's error is raised in its place,
-        and ends the iteration.
+        At most ``ahead`` + 1 ranges are checked at a time. A check's error ends the iteration: with
+        a pool in its place, without one before up to ``ahead`` finished results are yielded.
 
         Args:
             check: a function that takes a store, and the values of a range.

@@ -87,7 +87,7 @@ WitnessConflictError = WitnessError  # The earlier name, until 1.0.
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The latest cosigned tree of a log.
+    """The latest tree of a log that the witness cosigned; immutable.
 
     Attributes:
         origin: name of the log.
@@ -107,7 +107,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A refused request that its log had signed.
+    """A refused request that its log had signed, as the record stores it; immutable.
 
     Attributes:
         origin: name of the log.
@@ -239,7 +239,8 @@ class WitnessState:
         """Store a refused request that its log's key signed, once for each signed text and reason.
 
         A log has room for 1,000 requests and 16,000,000 bytes, the contradicted checkpoints
-        included. If there is no room, a fork replaces the newest unproven requests.
+        included. If there is no room, the newest unproven requests are deleted for a fork, as many
+        as it needs, or all.
 
         Args:
             reason: :data:`FORK` or :data:`UNPROVEN`.

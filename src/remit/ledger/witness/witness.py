@@ -40,7 +40,7 @@ _log = logging.getLogger("remit.witness")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the protocol, independent of the transport.
+    """An answer of the witness to a request, independent of the transport; immutable.
 
     Attributes:
         status: an HTTP status code.
@@ -55,7 +55,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An add-checkpoint request; ``str`` gives its body.
+    """An add-checkpoint request, not verified; ``str`` gives its body. Immutable.
 
     Attributes:
         old_size: the size that the sender believes to be the latest cosigned one.

@@ -25,7 +25,7 @@ _USES = ("TOOL_INTENT", "TOOL_CALL", "EXCHANGE")
 
 
 class Use(NamedTuple):
-    """A used tool or model.
+    """A use of a tool or a model, recorded or configured; immutable.
 
     Attributes:
         kind: ``tool`` or ``model``.
@@ -77,6 +77,7 @@ def check_constraints(context: GateContext) -> GateRun:
     Raises:
         PackageError: ``registry_damaged``: an entry does not describe a package.
         LedgerError: the ledger cannot be read.
+        OSError: the root cannot be opened.
     """
     view, packages = context.packages, context.registry.packages
     yield from check_ceilings(view)
@@ -142,6 +143,7 @@ def unpermitted_models(context: GateContext) -> list[str]:
         RemitError: the default model cannot be determined.
         PackageError: ``registry_damaged``: an entry does not describe a package.
         LedgerError: the ledger cannot be read.
+        OSError: the root cannot be opened.
     """
     permitted = _permitted(one.manifest.permissions for one in context.registry.packages.values())
     uses = (use for _, use in _configured_uses(context, context.model()) if use.kind == "model")
@@ -162,6 +164,7 @@ def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterat
     Raises:
         PackageError: ``registry_damaged``: an entry does not describe a package.
         LedgerError: the ledger cannot be read.
+        OSError: the root cannot be opened.
     """
     yield from _ceilings(context, coming)
     known = context.registry.packages.values()

@@ -109,7 +109,7 @@ GATES: tuple[str, ...] = tuple(_CHECKS)
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The result of one gate.
+    """The result of one gate; immutable.
 
     Attributes:
         gate: the gate's name.
@@ -169,7 +169,7 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """The results of several gates.
+    """The results of several gates, as :func:`check_gates` returns them; immutable.
 
     Attributes:
         gates: the results, in the order of the gates.

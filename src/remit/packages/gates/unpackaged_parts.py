@@ -84,8 +84,9 @@ class SessionStatements:
         """Return the id of the contract of an exchange if no package and no session brought it;
         else an empty text.
 
-        A stated contract is added to :attr:`used`. Exchanges of a framework, outside of work orders
-        or of requests by key are not examined, and give an empty text.
+        A stated contract is added to :attr:`used`. Only exchanges of work orders in ``ho1`` are
+        examined; of these, no exchange of a framework, of a request over HTTP, or of the agent id
+        ``ho1-worker`` that earlier versions wrote. Others give an empty text.
 
         Args:
             exchange: an ``EXCHANGE`` entry.
