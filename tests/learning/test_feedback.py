@@ -182,8 +182,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     again = run_remit(*give, "--score", "0", "--json")
     assert json.loads(again.stdout)["replaces"] == said.stdout.split()[0]
     assert "replaces" in run_remit(*give, "--score", "0").stdout
-    graded = json.loads(run_remit(*give, "--reference", "It is 42", "--json").stdout)
-    assert (graded["score"], graded["source"]) == (1, "reference")
+    by_reference = (*give, "--reference", "It is 42", "--reason", "as asked",
+                    "--idempotency-key", "check-1", "--json")  # fmt: skip
+    graded = json.loads(run_remit(*by_reference).stdout)
+    assert (graded["score"], graded["source"], graded["reason"]) == (1, "reference", "as asked")
+    assert json.loads(run_remit(*by_reference).stdout)["entry_id"] == graded["entry_id"]
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object"}')
     assert json.loads(run_remit(*give, "--schema", schema, "--json").stdout)["score"] == 0

@@ -21,21 +21,26 @@ Grade = Callable[[LedgerEntry, str], float | None]
 """Grades an answer to an exchange, 0 to 1; ``None`` if it cannot."""
 
 
-def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:
+def grade_by_reference(
+    ledger: LedgerClient, target: str, reference: str, *, by: str, reason: str = "",
+    idempotency_key: str = "",
+) -> Feedback:  # fmt: skip
     """Record feedback of the source ``reference``: 1 if an answer equals the right one, else 0.
 
     Args:
         target: an id of any form that :func:`find_target` takes.
         by: name of the grader, for the ledger.
+        reason: as for :func:`give_feedback`, like ``idempotency_key``.
 
     Raises:
-        InvalidInputError: the reference answer is empty, or ``by`` is blank or too long.
+        InvalidInputError: the reference answer is empty, or a name, reason or key cannot be used.
         EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
-            100 times.
+        ConflictError: there is no answer, its content was erased, the idempotency key was used
+            for other feedback, or the grader gave feedback on it 100 times.
     """
     score = float(is_reference(answer_of(ledger, target), reference))
-    return give_feedback(ledger, target, score=score, source="reference", by=by)
+    return give_feedback(ledger, target, score=score, source="reference", by=by, reason=reason,
+                         idempotency_key=idempotency_key)  # fmt: skip
 
 
 def is_reference(answer: str, reference: str) -> bool:
@@ -50,21 +55,23 @@ def is_reference(answer: str, reference: str) -> bool:
 
 
 def grade_by_schema(
-    ledger: LedgerClient, target: str, schema: Mapping[str, Any], *, by: str
-) -> Feedback:
+    ledger: LedgerClient, target: str, schema: Mapping[str, Any], *, by: str, reason: str = "",
+    idempotency_key: str = "",
+) -> Feedback:  # fmt: skip
     """Record feedback of the source ``schema``: 1 if an answer matches a JSON Schema, else 0.
 
     The answer may be in a code fence; an answer that is no JSON scores 0.
 
     Raises:
-        InvalidInputError: the schema is not valid, or ``by`` is blank or too long.
+        InvalidInputError: the schema is not valid, or a name, reason or key cannot be used.
         EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
-            100 times.
+        ConflictError: there is no answer, its content was erased, the idempotency key was used
+            for other feedback, or the grader gave feedback on it 100 times.
     """
     check_schema(schema)
     score = float(matches_schema(answer_of(ledger, target), schema))
-    return give_feedback(ledger, target, score=score, source="schema", by=by)
+    return give_feedback(ledger, target, score=score, source="schema", by=by, reason=reason,
+                         idempotency_key=idempotency_key)  # fmt: skip
 
 
 def check_schema(schema: object) -> None:
@@ -95,8 +102,8 @@ def grade_by_test(
     Raises:
         InvalidInputError: the score is not from 0 to 1, or ``by`` is blank or too long.
         EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
-            100 times.
+        ConflictError: there is no answer, its content was erased, the idempotency key was used
+            for other feedback, or the grader gave feedback on it 100 times.
     """
     found = test(answer_of(ledger, target))
     score = float(found) if isinstance(found, bool) else found

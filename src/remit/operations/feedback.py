@@ -150,8 +150,7 @@ def rate_answer(
 
     Returns:
         The recorded feedback, the list of feedback, or with ``shares``, whatever else is given, the
-        weight of each author. With a reference or a schema, ``reason`` and ``idempotency_key`` are
-        ignored.
+        weight of each author.
 
     Raises:
         InvalidInputError: several kinds of grade are given, or none but a reason; or a reference is
@@ -175,10 +174,11 @@ def rate_answer(
         return list_feedback(root, caller, target=target)
     if target is None:
         raise InvalidInputError("Give the ID that the feedback is about.")
+    words = {"by": caller.name, "reason": reason, "idempotency_key": idempotency_key}
     if reference is not None:
-        return asdict(grade_by_reference(root.ledger, target, reference, by=caller.name))
+        return asdict(grade_by_reference(root.ledger, target, reference, **words))
     if json_schema is not None:
-        return asdict(grade_by_schema(root.ledger, target, json_schema, by=caller.name))
+        return asdict(grade_by_schema(root.ledger, target, json_schema, **words))
     return grade(
         root, caller, target=target, score=score, label=label, reason=reason, source="person",
         idempotency_key=idempotency_key,
