@@ -272,7 +272,6 @@ def test_a_step_of_the_clock_is_told(
         CLOCK_BOOTTIME=time.CLOCK_BOOTTIME, clock_gettime=time.clock_gettime,
     )  # fmt: skip
     monkeypatch.setattr(clock, "time", shifted)
-    monkeypatch.setattr("remit.ledger.entry.time", shifted)
     first, second = (ledger.read(ledger.write(LedgerEntry("NOTE", "x", "d", "r"))) for _ in "ab")
     assert first.timestamp < second.timestamp < f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
     assert ledger.steps_back() == [1]

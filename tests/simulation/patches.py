@@ -13,8 +13,7 @@ from remit.agents.queue import worker_leases
 from remit.gateway import inflight
 from remit.gateway.budget import wait_queue as waiting
 from remit.gateway.leases import manager, process_identity, renewal
-from remit.ledger import entry, store, store_outage
-from remit.ledger.clock import WALL_WATCH
+from remit.ledger import clock, store, store_outage
 from remit.ledger.postgres import store as postgres_store
 from remit.ledger.sqlite import transaction as sqlite_batch
 from tests.simulation.database import batch_of
@@ -83,7 +82,7 @@ def in_world(world: World) -> ExitStack:
     stack = ExitStack()
     for where, name, new in (
         *((one, "time", Time) for one in (
-            manager, renewal, waiting, store_outage, store, postgres_store, sqlite_batch, entry,
+            manager, renewal, waiting, store_outage, store, postgres_store, sqlite_batch, clock,
         )),
         (renewal, "threading", SimpleNamespace(Thread=Thread, Lock=Free)),
         (postgres_store, "PostgresBatch", batch_of),
@@ -94,7 +93,7 @@ def in_world(world: World) -> ExitStack:
         (process_identity, "_this_process", this),
         (process_identity, "_exists", lambda pid: find(pid) is not None),
         (process_identity, "os", SimpleNamespace(getpid=lambda: current().pid)),
-        (WALL_WATCH, "went_back", lambda before, now: None),
+        (clock.WALL_WATCH, "went_back", lambda before, now: None),
         (renewal, "_of_this_process", _Renewals(current)),
     ):  # fmt: skip
         stack.enter_context(mock.patch.object(where, name, new))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from unittest import mock
 
+from remit.ledger.clock import BootClock
 from remit.ledger.postgres.store import PostgresStore
 from remit.ledger.postgres.transaction import PostgresBatch
 from remit.ledger.sqlite.store import SqliteStore
@@ -17,8 +18,14 @@ __all__ = ["shared_clock"]
 def shared_clock(read_s: Callable[[], float]) -> ExitStack:
     """Until it is closed, ``read_s`` says the seconds since 1970 to whoever asks a ledger."""
     stack = ExitStack()
-    told = property(lambda _: int(read_s() * 1000))
+
+    def read_ms(_: object) -> int:
+        return int(read_s() * 1000)
+
+    told = property(read_ms)
     for where in (PostgresBatch, PostgresStore, SqliteBatch, SqliteStore):
-        for name in ("now_ms", "wall_ms"):
-            stack.enter_context(mock.patch.object(where, name, told))
+        stack.enter_context(mock.patch.object(where, "wall_ms", told))
+    for where in (PostgresBatch, PostgresStore):
+        stack.enter_context(mock.patch.object(where, "now_ms", told))
+    stack.enter_context(mock.patch.object(BootClock, "now_ms", read_ms))
     return stack

@@ -251,8 +251,8 @@ class Calls:
                 named.append(step)
         # All is asked before anything is looked at.
         self._in_flight: set[str] = tx.cache.setdefault("in_flight", set())
-        unknown = [end for end in ends if end not in self._in_flight]
-        there = select_in(tx, _FIND, unknown) if unknown else ()
+        unknown = {*ends}.difference(self._in_flight)
+        there = select_in(tx, _FIND, [*unknown]) if unknown else ()
         claims = select_in(tx, _FIND_CLAIMS, list(self._claims)) if self._claims else ()
         self._known, self._sessions = known, Sessions(tx, known) if named else None
         note_sessions = self._sessions.ask(named) if self._sessions is not None else None

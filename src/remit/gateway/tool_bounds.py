@@ -159,13 +159,16 @@ def tool_lists(endpoint: str, body: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
     Items in the input of the Responses API bring tools too.
     """
-    nested = member_at(body, "toolConfig.tools")
-    lists = [("tools", body.get("tools")), ("toolConfig.tools", nested)]
+    lists: list[tuple[str, Any]] = []
+    if tools := body.get("tools"):
+        lists.append(("tools", tools))
+    if "toolConfig" in body and (tools := member_at(body, "toolConfig.tools")):
+        lists.append(("toolConfig.tools", tools))
     items = body.get("input") if endpoint == "openai.responses" else None
     for number, item in enumerate(items if isinstance(items, (list, tuple)) else ()):
-        if isinstance(item, Mapping):
-            lists.append((f"input[{number}].tools", item.get("tools")))
-    return [each for each in lists if each[1]]
+        if isinstance(item, Mapping) and (tools := item.get("tools")):
+            lists.append((f"input[{number}].tools", tools))
+    return lists
 
 
 def offered_tools(

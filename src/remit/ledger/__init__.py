@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 from remit.kernel import lazy_names
 from remit.ledger.archived_ranges import archived_to, left_of
 from remit.ledger.client import LedgerClient
+from remit.ledger.clock import utc_now
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
-from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
+from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.entry_reader import as_bytes, pages
 from remit.ledger.erasure import CACHED, ErasureReport
 from remit.ledger.errors import (

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from remit.ledger.entry import LedgerEntry, utc_now
+from remit.ledger.clock import utc_now
+from remit.ledger.entry import LedgerEntry
 from remit.ledger.entry_reader import GREATEST, pages
 from remit.ledger.errors import (
     AFTER_DAMAGE,

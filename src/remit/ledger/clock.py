@@ -1,10 +1,11 @@
-"""The clock that all writers of a ledger share; no process's wall clock is trusted.
+"""The clock that all writers of a ledger share, and the wall clock of timestamps.
 
-Leases, limits per minute, idempotency keys and breakers use this clock. On PostgreSQL the clock is
-the server's (``clock_timestamp()``). On SQLite, whose writers share one machine, it is
-``CLOCK_MONOTONIC``, which all processes of a boot share and nobody can set, plus the wall-clock
-offset that the boot's first writer stored. The clock stops while the machine sleeps, by intention:
-the owner and the judge of a lease sleep together, so no lease expires meanwhile.
+Leases, limits per minute, idempotency keys and breakers use the shared clock, as no process's wall
+clock is trusted. On PostgreSQL the clock is the server's (``clock_timestamp()``). On SQLite, whose
+writers share one machine, it is ``CLOCK_MONOTONIC``, which all processes of a boot share and nobody
+can set, plus the wall-clock offset that the boot's first writer stored. The clock stops while the
+machine sleeps, by intention: the owner and the judge of a lease sleep together, so no lease expires
+meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,22 @@ def _offset_of(row: tuple[str] | None, boot: str) -> int | None:
         return int(offset) if known == boot else None
     except ValueError:
         return None
+
+
+_second = [(0, "")]  # the last second that was written out
+
+
+def utc_now() -> str:
+    """Return the current time in the form of entries: ISO 8601, UTC, microseconds, ``Z``.
+
+    The wall clock is read, so the time may go back.
+    """
+    second, micros = divmod(time.time_ns() // 1000, 1_000_000)
+    known = _second[0]
+    if known[0] != second:
+        moment = datetime.fromtimestamp(second, UTC).isoformat(timespec="seconds")
+        known = _second[0] = (second, moment[:19])
+    return f"{known[1]}.{micros:06d}Z"
 
 
 class _WallWatch:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 
@@ -49,22 +47,6 @@ class LedgerEntry:
     def to_dict(self) -> dict[str, Any]:
         """Return all ten fields as plain data; nested values are shared, not copied."""
         return {name: getattr(self, name) for name in self.__slots__}
-
-
-_second = [(0, "")]  # the last second that was written out
-
-
-def utc_now() -> str:
-    """Return the current time in the form of entries: ISO 8601, UTC, microseconds, ``Z``.
-
-    The wall clock is read, so the time may go back.
-    """
-    second, micros = divmod(time.time_ns() // 1000, 1_000_000)
-    known = _second[0]
-    if known[0] != second:
-        moment = datetime.fromtimestamp(second, UTC).isoformat(timespec="seconds")
-        known = _second[0] = (second, moment[:19])
-    return f"{known[1]}.{micros:06d}Z"
 
 
 def entry_id(seq: int) -> str:

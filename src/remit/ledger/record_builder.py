@@ -2,7 +2,7 @@
 
 :func:`prepare` checks an entry in the caller's thread and encodes its record, with holes for its
 place in the chain and its commitments. :meth:`Prepared.seal` fills them inside the transaction that
-gives the entry its place.
+gives the entry its place. :func:`remembered_commit` makes the commitments.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from remit.kernel.canonical import (
 )
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import subjects
-from remit.ledger.contents import Content, ContentText, EncodedValue, encode_content
-from remit.ledger.entry import LedgerEntry, entry_id
+from remit.ledger.contents import Content, ContentText, EncodedValue, commit, encode_content
+from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import RecordTooLargeError
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
@@ -122,7 +122,7 @@ class Prepared(Struct):
         Raises:
             RecordTooLargeError: the record would exceed 65,535 bytes.
         """
-        pieces, name = self._pieces, entry_id(seq)
+        pieces, name = self._pieces, f"LED-{seq:08x}"  # `entry_id`, in line: every entry is sealed.
         pieces[1] = name.encode()
         pieces[self._previous] = previous_hash.encode()
         pieces[-4] = b"%d" % seq
@@ -264,20 +264,20 @@ def _refuse_reserved(value: dict[Any, Any]) -> None:
             )
 
 
-class _Walk:
+class _Walk(Struct):
     """The copy of an entry's metadata with holes in place of content.
 
     Attributes:
+        keys: metadata keys whose values are content.
+        contents: content values in the order of their holes; a list stands for its messages.
+        values: each distinct value by digest.
         is_odd: True if a key is not ASCII, so that ``orjson`` sorts its object differently.
     """
 
-    __slots__ = ("_keys", "contents", "is_odd", "values")
-
-    def __init__(self, keys: Collection[str]) -> None:
-        self._keys = keys
-        self.contents: list[EncodedValue | list[EncodedValue]] = []
-        self.values: dict[bytes, EncodedValue] = {}
-        self.is_odd = False
+    keys: Collection[str]
+    contents: list[EncodedValue | list[EncodedValue]] = []
+    values: dict[bytes, EncodedValue] = {}
+    is_odd: bool = False
 
     def object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
         if depth > _MAX_DEPTH:
@@ -291,7 +291,7 @@ class _Walk:
         if not names.isascii():
             self.is_odd = True
         copy: dict[str, Any] = {}
-        keys = self._keys
+        keys = self.keys
         for key, item in value.items():
             kind = type(item)
             if kind is Content:
@@ -303,8 +303,9 @@ class _Walk:
                 or item is None
                 or kind is bool
                 or (kind is int and -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER)
+                or (kind is float and 1e-3 <= item < 1e15 and not item.is_integer())
             ):
-                copy[key] = item
+                copy[key] = item  # orjson writes such a number as RFC 8785 does.
             else:
                 copy[key] = self._value(key, item, depth)
         return copy
@@ -330,8 +331,9 @@ class _Walk:
                 raise NotCanonicalError("The metadata is nested more than 100 deep.")
             copy = []
             for inner in item:
-                is_text = type(inner) is str
-                copy.append(inner if is_text else self._value(key, inner, depth + 1))
+                kind = type(inner)
+                is_plain = kind is str or (kind is int and 0 <= inner <= MAX_SAFE_INTEGER)
+                copy.append(inner if is_plain else self._value(key, inner, depth + 1))
             return copy
         if is_fast({key: item}):  # or says what is wrong with it
             return item
@@ -374,3 +376,50 @@ def _in_order(value: Any) -> Any:
     members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
     # Sorted already; members are encoded, so that the outer encoder sorts no more.
     return orjson.Fragment(orjson.dumps({key: _in_order(item) for key, item in members}))
+
+
+_MAX_COMMITMENTS = 2048
+_known: dict[str, tuple[bytes, bytes]] = {}
+"""Nonce and digest of the values committed to last, keyed by commitment, so that a history that is
+sent again is not hashed again."""
+
+
+def remembered_commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
+    """Return the commitment to a value, and remember its nonce and digest in this process.
+
+    At most 2,048 commitments are remembered; the next one first empties the memory.
+
+    Args:
+        nonce: the random bytes of the commitment.
+        digest: the hash by which the value is found.
+        encoded: the value's bytes.
+
+    Returns:
+        The HMAC in 64 hex digits.
+    """
+    if len(_known) >= _MAX_COMMITMENTS:
+        _known.clear()
+    commitment = commit(nonce, encoded)
+    _known[commitment] = (nonce, digest)
+    return commitment
+
+
+def commits_to(commitment: str, nonce: bytes, digest: bytes, encoded: bytes) -> bool:
+    """Return True if ``commitment`` commits to a value.
+
+    A commitment that is remembered with this nonce and digest is not computed again. Otherwise the
+    right commitment is computed and remembered.
+
+    Args:
+        commitment: the stored commitment.
+        nonce: its stored random bytes.
+        digest: the SHA-256 of the value, which the caller computed.
+        encoded: the value's bytes.
+    """
+    known = _known.get(commitment) == (nonce, digest)
+    return known or remembered_commit(nonce, digest, encoded) == commitment
+
+
+def forget_commitments() -> None:
+    """Forget all commitments, because rows of content were deleted."""
+    _known.clear()

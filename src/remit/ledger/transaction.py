@@ -13,14 +13,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from remit.ledger.clock import WALL_WATCH
-from remit.ledger.commitment_cache import commits_to, forget_commitments, remembered_commit
+from remit.ledger.clock import WALL_WATCH, utc_now
 from remit.ledger.contents import NO_STEP, EncodedValue, StoredValue, commit, next_step
-from remit.ledger.entry import LedgerEntry, utc_now
+from remit.ledger.entry import LedgerEntry
 from remit.ledger.entry_reader import as_bytes
 from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
 from remit.ledger.record import content_scope
-from remit.ledger.record_builder import Key, Prepared, Sealed, prepare
+from remit.ledger.record_builder import (
+    Key,
+    Prepared,
+    Sealed,
+    commits_to,
+    forget_commitments,
+    prepare,
+    remembered_commit,
+)  # fmt: skip
 from remit.ledger.store import Stage, StageOpener, Unit
 from remit.ledger.tlog.merkle import leaf_hash
 from remit.ledger.tlog.tiles import TILE_WIDTH
@@ -168,26 +175,17 @@ class Batch(ABC):
                 next_step="Write to the ledger that the segment belongs to.",
             )
         prepared = entry if isinstance(entry, Prepared) else prepare(entry, self._content_keys)
-        seq = self.seq + 1
-        timestamp = utc_now()
+        seq, timestamp = self.seq + 1, utc_now()
         if timestamp < self.last_timestamp:
             WALL_WATCH.went_back(self.last_timestamp, timestamp)
         if prepared.contents:
             sealed = self._append_content(prepared, seq, timestamp)
         else:
             sealed = prepared.seal(seq, timestamp, self.entry_hash, ())
-        self._rows["entries"].append(
-            (
-                seq,
-                sealed.id,
-                sealed.entry_hash,
-                timestamp,
-                prepared.event_type,
-                prepared.submission_id,
-                *prepared.columns,
-                sealed.record.decode(),
-            )
-        )
+        self._rows["entries"].append((
+            seq, sealed.id, sealed.entry_hash, timestamp, prepared.event_type,
+            prepared.submission_id, *prepared.columns, sealed.record.decode(),
+        ))  # fmt: skip
         if prepared.usage is not None:
             self._rows["usage"].append((quarter_of(timestamp), *prepared.usage))
         elif prepared.made_key is not None:

@@ -19,7 +19,8 @@ import orjson
 from remit._version import __version__
 from remit.kernel.durable_files import write_over
 from remit.kernel.errors import RemitError
-from remit.ledger.entry import entry_id, utc_now
+from remit.ledger.clock import utc_now
+from remit.ledger.entry import entry_id
 from remit.ledger.errors import EntryArchivedError
 from remit.ledger.key_files import LedgerKey
 

@@ -88,7 +88,7 @@ class Accounts:
         self._changed: dict[str, Account] = {}
         self._to_raise: list[tuple[str, str, int]] = []
 
-    def load(self, scopes: Iterable[str], bounds: Iterable[tuple[str, ...]] = ()) -> None:
+    def load(self, scopes: Sequence[str], bounds: Sequence[tuple[str, ...]] = ()) -> None:
         """Read the accounts and raised bounds that are not loaded yet, in one statement.
 
         A scope without an account is remembered as such, and so is a bound that is not raised.
@@ -101,6 +101,8 @@ class Accounts:
             LedgerError: the query fails.
         """
         accounts, percents = self._accounts, self._percents
+        if accounts.keys() >= {*scopes} and percents.keys() >= {*bounds}:
+            return
         missing: dict[str, Account | None] = {
             scope: None for scope in scopes if scope not in accounts
         }
@@ -273,7 +275,8 @@ class Accounts:
         Raises:
             LedgerError: the ledger cannot be read or written.
         """
-        known, windows, tokens = self._accounts, hold.windows, usage.total
+        known, windows = self._accounts, hold.windows
+        tokens = usage.input_tokens + usage.output_tokens
         if not known.keys() >= set(hold.scopes):
             self.load(hold.scopes)
         for place, key in enumerate(hold.scopes):

@@ -28,8 +28,8 @@ from remit.kernel.durable_files import fsync
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import LedgerSettings
 from remit.ledger.archived_ranges import ARCHIVED_TO, SEGMENT, Places
+from remit.ledger.clock import utc_now
 from remit.ledger.contents import StoredValue, commitments_in
-from remit.ledger.entry import utc_now
 from remit.ledger.entry_reader import as_bytes, chunks, marks
 from remit.ledger.erasure import delete_contents
 from remit.ledger.errors import LedgerError, LedgerFormatError

@@ -134,10 +134,13 @@ class SqliteBatch(Batch):
 
     Attributes:
         layout: the layout version of the file.
+        now_ms: the clock of all writers on this machine at the start of the transaction, in
+            milliseconds; see ``BootClock``.
     """
 
     ENGINE_ERRORS = (sqlite3.Error,)
     RECORD_SQL = RECORD_SQL
+    now_ms = 0
 
     def __init__(
         self,
@@ -160,13 +163,7 @@ class SqliteBatch(Batch):
             self.set_head(row)
             self.note_head()
         self._connection = connection
-        self._clock = clock
-
-    @property
-    @override
-    def now_ms(self) -> int:
-        """The clock of all writers on this machine, in milliseconds; see ``BootClock``."""
-        return self._clock.now_ms()
+        self.now_ms = clock.now_ms()
 
     @property
     @override

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass, field
 
-from remit.ledger.entry import utc_now
+from remit.ledger.clock import utc_now
 from remit.ledger.store import Store, may_have_left
 from remit.ledger.verification_marks import Marks
 
