@@ -382,14 +382,13 @@ def report_learning(
 
     installed, known = InstalledFiles(root.place.path), Proposals(root.place, root.ledger)
     own = ContractLoader(root.place.tier("ho1"), installed=installed)
-    report = read_report(
+    value, effects = read_report(
         root.ledger, known, own, latest=None if caller.is_local else latest,
         folders=[ContractLoader(folder) for folder in contracts],
     )  # fmt: skip
-    value = report.to_dict()
     if propose:
         learner = Learner(root.place, root.ledger, root.loaded, Identity(caller.name, "operator"))
-        made, refused = propose_rollbacks(learner, report.effects)
+        made, refused = propose_rollbacks(learner, effects)
         value |= {"proposed": [one.to_dict() for one in made], "refused": refused}
         if not made:
             root.note(
