@@ -19,7 +19,7 @@ from remit.operations.operation import (
 )
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import Note, Table
+from remit.operations.text import Note, Table, shown
 
 if TYPE_CHECKING:
     from remit.learning.proposals import Proposal, Proposals
@@ -83,11 +83,16 @@ def list_proposals(
     )
 
 
+def _estimate(found: dict[str, Any], digits: int = 4) -> str:
+    value, low, high = (f"{found[name]:+.{digits}f}" for name in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
 def _effect(one: dict[str, Any]) -> str:
     if not (known := one["predicted"]):
         return "-"
-    return (f"{known['value']:+.4f} [{known['low']:+.4f}, {known['high']:+.4f}] "
-            f"n={known['effective_samples']:.0f} {known['method']}")  # fmt: skip
+    digits = 6 if one["kind"] == "head" else 4  # A route predicts US dollars a call.
+    return f"{_estimate(known, digits)} n={known['effective_samples']:.0f} {known['method']}"
 
 
 def _proposal_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -99,7 +104,8 @@ def _proposal_lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"reason     {found['reason']}"
     yield f"predicted  {_effect(found)}"
     for name, value in found["replay"].items():
-        yield f"replay     {name}: {value}"
+        is_estimate = isinstance(value, dict) and "low" in value
+        yield f"replay     {name}: {_estimate(value, 6) if is_estimate else cut(shown(value), 80)}"
     given = ", ".join(f"{key} {number}" for key, number in found["evidence_by_key"].items())
     yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
     if found["stale"]:
@@ -263,11 +269,6 @@ def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
 
 
 _NAMED = 3  # missing requirements in the report of a contract
-
-
-def _estimate(found: dict[str, Any], digits: int = 4) -> str:
-    value, low, high = (f"{found[name]:+.{digits}f}" for name in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
 
 
 def _share(found: dict[str, Any]) -> str:

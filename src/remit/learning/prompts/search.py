@@ -24,7 +24,7 @@ class SpentError(RemitError):
 
 
 class Purse:
-    """A budget and its expenses, which have names, so that a continued run pays once."""
+    """A budget in nano-dollars and calls; expenses have names, so a continued run pays once."""
 
     def __init__(self, nano: int, calls: int) -> None:
         self.nano, self.calls = nano, calls

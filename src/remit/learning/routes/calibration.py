@@ -239,15 +239,15 @@ def power_plan(
 
     Args:
         prompts: graded prompts; their models are candidates.
-        saving_usd: the saving to detect in US dollars a call, above 0; ``None`` for half of the
-            dearest model's mean cost.
+        saving_usd: the saving to detect in US dollars a call; ``None`` for half of the dearest
+            model's mean cost. If it is not above 0, only the loss is planned for.
         guard: number of looks and tolerance; the defaults if ``None``.
         asked: prompts that are to be asked; their lengths price the calls of models that have not
             answered yet. Without any, a prompt has 500 tokens.
         max_tokens: output limit of a call; an answer is expected to have at most 500 tokens.
 
     Raises:
-        InvalidInputError: the saving is not above 0.
+        InvalidInputError: the guard's tolerance is not above 0.
     """
     guard = guard or GuardSettings()
     names = [one.model_id for one in candidates]
