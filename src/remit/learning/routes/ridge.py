@@ -290,8 +290,8 @@ def graded_prompts(
     weights = rules or Weights.shipped()
     known_as = {one.provider_model: one for one in candidates}
     grades = _grades(ledger)
-    counts = Counter(party for scores in grades.values() for _, party in scores)
-    weight_of = rater_weights(counts)
+    raters = (party for scores in grades.values() for party in {party for _, party in scores})
+    weight_of = rater_weights(Counter(raters))
     found: dict[str, GradedPrompt] = {}
     sums: dict[tuple[str, str], list[float]] = {}
     for exchange_id in sorted(grades, key=lambda name: (len(name), name)):
