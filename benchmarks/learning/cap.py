@@ -25,7 +25,7 @@ from remit.learning.routes.route_fit import (
 )
 from remit.routing.learned_head import next_balance, steered_weight
 
-_DRAWS = 40
+_DRAWS = 20
 _LEARNED = 350
 _SHARES = (0.25, 0.33, 0.5, 0.75)
 _NEIGHBOURS = 15
@@ -187,5 +187,5 @@ def _nearest(head: object, learned: Sequence[GradedPrompt], test: Sequence[Unsee
 
 
 def _mean_interval(values: Sequence[float]) -> str:
-    half = 2.023 * stdev(values) / sqrt(len(values))
+    half = 2.093 * stdev(values) / sqrt(len(values))
     return f"{fmean(values):+.4f} ({fmean(values) - half:+.4f} to {fmean(values) + half:+.4f})"
