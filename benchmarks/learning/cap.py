@@ -25,7 +25,7 @@ from remit.learning.routes.route_fit import (
 )
 from remit.routing.learned_head import next_balance, steered_weight
 
-_DRAWS = 10
+_DRAWS = 20
 _LEARNED = 350
 _SHARES = (0.25, 0.33, 0.5, 0.75)
 _NEIGHBOURS = 15
@@ -87,6 +87,13 @@ def _compare(
                {m: round(_NANO * one.costs[m]) for m in MODELS})
         for one in held
     ]  # fmt: skip
+    fixed = {
+        share: {
+            "all data": _taken(all_data, price_weight_for(all_data, share * whole)),
+            "oracle": _taken(truth, price_weight_for(truth, share * whole)),
+        }
+        for share in _SHARES
+    }
     found: dict[tuple[str, float], list[tuple[float, float]]] = {}
     for number in range(_DRAWS):
         learned = random.Random(f"{seed} {number}").sample(list(pool), _LEARNED)
@@ -102,14 +109,14 @@ def _compare(
         random.Random(f"order {seed} {number}").shuffle(order)
         for share in _SHARES:
             cap = share * whole
+            weight = price_weight_for(folds, cap)
             ways = {
                 "before": _taken(level, _with_headroom(level_folds, cap)),
-                "bisection": _taken(test, price_weight_for(folds, cap)),
-                "controller": _steered(test, order, price_weight_for(folds, cap), cap),
+                "bisection": _taken(test, weight),
+                "controller": _steered(test, order, weight, cap),
                 "frontier": _taken(test, price_weight_for(test, cap)),
                 "neighbours": _taken(near, price_weight_for(near, cap)),
-                "all data": _taken(all_data, price_weight_for(all_data, cap)),
-                "oracle": _taken(truth, price_weight_for(truth, cap)),
+                **fixed[share],
             }
             for way, names in ways.items():
                 found.setdefault((way, share), []).append((
@@ -180,5 +187,5 @@ def _nearest(head: object, learned: Sequence[GradedPrompt], test: Sequence[Unsee
 
 
 def _mean_interval(values: Sequence[float]) -> str:
-    half = 2.262 * stdev(values) / sqrt(len(values))
+    half = 2.093 * stdev(values) / sqrt(len(values))
     return f"{fmean(values):+.4f} ({fmean(values) - half:+.4f} to {fmean(values) + half:+.4f})"

@@ -145,6 +145,7 @@ def test_what_the_budget_leaves_is_said_and_done_once_there_is_more(tmp_path: Pa
 
 
 @pytest.mark.local_model
+@pytest.mark.timeout(3600)  # Half a minute of computing, on a machine that others may use.
 def test_the_schema_holds_a_small_model_too(tmp_path: Path) -> None:
     """With no key and no network."""
     local_weights()
@@ -152,7 +153,7 @@ def test_the_schema_holds_a_small_model_too(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "batch_csv/batch_csv.py"), "rows.csv", "--model", "local",
          "--usd", "0.01", "--root", "root"],
-        cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=200,
+        cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "left: none" in done.stdout

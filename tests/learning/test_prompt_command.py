@@ -46,7 +46,7 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     assert len(provider.bodies) == 1
     provider.reply = answer
     killed_at(5, provider, *arguments(answered, 1))
-    done = learned(answered, 1, "--propose", "--reason", "Programs read it.")
+    done = learned(answered, 1)
     assert done["search"]["ended"] == "complete"
     assert (done["search"]["before"], done["search"]["after"]) == (0, 1)
     assert (done["held_out"]["mean_before"], done["held_out"]["mean_after"]) == (0, 1)
@@ -59,7 +59,7 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     with Runtime.open(answered, by="test") as runtime:
         lost = next(runtime.ledger.query(event_type="EXCHANGE_ORPHANED")).metadata["cost_usd"]
     assert spent == pytest.approx(calls * (100 * 0.15 + 10 * 0.6) / 1e6 + lost)
-    assert (done["proposal_id"], bool(done["missing"])) == ("", True)  # fewer than 200 pairs
+    assert (done["proposal_id"], done["missing"]) == ("", [])
     assert learned(answered, 1)["effect"] == done["effect"]
     assert sum(asked.values()) == len(provider.bodies)
 
@@ -71,9 +71,11 @@ def test_bad_input_asks_nothing(answered: Path, provider: Scripted) -> None:
         (["--reflect", "gpt-4o"], "provider/model"),
         (["--examples", "3"], "is not in the range"),
         (["--reflect", "openai/none-such"], "no upper bound"),
+        (["--propose", "--reason", "Programs read it."], "a proposal needs 200"),
     ):
         done = run_remit(*arguments(answered, 1, *more))
-        assert (done.returncode, message in done.stderr) == (2, True), (more, done.stderr)
+        code = 1 if "a proposal needs" in message else 2
+        assert (done.returncode, message in done.stderr) == (code, True), (more, done.stderr)
     assert provider.bodies == []
 
 

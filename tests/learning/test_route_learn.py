@@ -161,8 +161,15 @@ def test_a_grader_that_fails_gives_no_grade(pair: Pair, tmp_path: Path) -> None:
     root = pair.root(tmp_path / "root")
     record(root, range(2))
     done = learn(root, "--test", "python -c 'raise SystemExit(3)'", "--yes")
-    assert done["graded"] == 0
+    assert (done["graded"], done["ended"]) == (0, "done")
     assert done["missing"] == ["No prompt has graded answers of all models."]
+    (tmp_path / "nothing.py").write_text("def grade(prompt, answer):\n    return None\n")
+    file = prompts_file(tmp_path / "prompts.jsonl", range(60), references=False)
+    asked = len(pair.dear.bodies)
+    many = run_remit("route", "learn", "--budget-usd", 1, "--prompts", file, "--yes", "--code",
+                     "nothing:grade", "--root", root, cwd=tmp_path)  # fmt: skip
+    assert "no grade for 20 prompts in a row" in many.stderr
+    assert len(pair.dear.bodies) - asked <= 20
     assert "no-such-program is not found" in refusal(root, "--test", "no-such-program", "--yes")
     assert "is not a function" in refusal(root, "--code", "json:__name__", "--yes")
 

@@ -17,7 +17,7 @@ from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import GuardSettings
-from remit.learning import give_feedback, read_samples
+from remit.learning import Source, give_feedback, read_samples
 from remit.learning.routes import (
     Calibration,
     GradedPrompt,
@@ -154,13 +154,14 @@ def test_grades_count_as_in_samples(ledger: LedgerClient, logged: list[GradedPro
 
 
 def graded(
-    ledger: LedgerClient, prompt: str, model: str, score: float, by: str, **more: object
-) -> str:
+    ledger: LedgerClient, prompt: str, model: str, score: float, by: str,
+    source: Source = "person", **more: object,
+) -> str:  # fmt: skip
     """Record an exchange and its grade; return the exchange's id."""
     exchange = ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata={
         "session_id": "SES-1", "prompt": prompt, "response": "1", "outcome": "success",
         "model_id": model, "cost_usd": 0.01} | more))  # fmt: skip
-    give_feedback(ledger, exchange, score=score, by=by)
+    give_feedback(ledger, exchange, score=score, by=by, source=source)
     return exchange
 
 
@@ -202,6 +203,18 @@ def test_a_flood_by_one_party_does_not_outweigh_the_others(ledger: LedgerClient)
     assert flood / total == pytest.approx(0.25)
     head = fit_head(found)
     assert head.models["dear"].bias == pytest.approx(750_000, abs=2)
+
+
+def test_a_reference_does_not_lift_the_limit_of_a_partys_opinions(ledger: LedgerClient) -> None:
+    for number in range(40):
+        graded(ledger, f"good {number}", "dear", 1.0, f"person {number % 4}")
+    for number in range(400):
+        graded(ledger, f"flood {number}", "dear", 0.0, "flood")
+    graded(ledger, "right", "dear", 1.0, "flood", source="reference")
+    found = {one.text: one.traffic for one in graded_prompts(ledger)}
+    flood = sum(traffic for text, traffic in found.items() if text.startswith("flood"))
+    assert flood / sum(found.values()) == pytest.approx(0.25, abs=0.01)
+    assert found["right"] == 1.0
 
 
 def test_what_is_graded_later_moves_no_prompt_to_another_fold(ledger: LedgerClient) -> None:
@@ -415,6 +428,15 @@ def test_models_that_are_equally_good_need_few_prompts() -> None:
     assert isinstance(enough, RouteFit)
     assert "about 148 prompts" in few.missing[-1]
     assert not enough.missing
+
+
+def test_a_grader_that_finds_every_answer_bad_shows_nothing() -> None:
+    """A test that crashes exits with 1, as for a wrong answer."""
+    bad = [replace(alike(n), rewards={"cheap": 0.0, "dear": 0.0}) for n in range(200)]
+    found = fit_route(bad, 0.002)
+    assert isinstance(found, RouteFit)
+    assert len(found.missing) == 1
+    assert "the grader may not work" in found.missing[0]
 
 
 def test_what_is_in_doubt_is_no_proposal() -> None:

@@ -19,7 +19,7 @@ from remit.operations.operation import (
 )
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import Note, Table
+from remit.operations.text import Note, Table, shown
 
 if TYPE_CHECKING:
     from remit.learning.proposals import Proposal, Proposals
@@ -91,11 +91,16 @@ def list_proposals(
     )
 
 
+def _estimate(found: dict[str, Any], digits: int = 4) -> str:
+    value, low, high = (f"{found[name]:+.{digits}f}" for name in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
 def _effect(one: dict[str, Any]) -> str:
     if not (known := one["predicted"]):
         return "-"
-    return (f"{known['value']:+.4f} [{known['low']:+.4f}, {known['high']:+.4f}] "
-            f"n={known['effective_samples']:.0f} {known['method']}")  # fmt: skip
+    digits = 6 if one["kind"] == "head" else 4  # A route predicts US dollars a call.
+    return f"{_estimate(known, digits)} n={known['effective_samples']:.0f} {known['method']}"
 
 
 def _proposal_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -107,7 +112,8 @@ def _proposal_lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"reason     {found['reason']}"
     yield f"predicted  {_effect(found)}"
     for name, value in found["replay"].items():
-        yield f"replay     {name}: {value}"
+        is_estimate = isinstance(value, dict) and "low" in value
+        yield f"replay     {name}: {_estimate(value, 6) if is_estimate else cut(shown(value), 80)}"
     given = ", ".join(f"{key} {number}" for key, number in found["evidence_by_key"].items())
     yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
     if found["stale"]:
@@ -282,10 +288,88 @@ def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     return nothing if found is None else asdict(found)
 
 
+_NAMED = 3  # missing requirements in the report of a contract
+
+
+def _share(found: dict[str, Any]) -> str:
+    if not found["samples"]:
+        return "no samples"
+    return f"{found['value']:.0%} [{found['low']:.0%}, {found['high']:.0%}] of {found['samples']:,}"
+
+
+def _effect_lines(one: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of an adopted change: prediction, measurement and next command."""
+    state = "" if one["state"] == "adopted" else f", {one['state'].replace('_', ' ')}"
+    digits, unit = (6, "USD saved a call") if one["metric"] == "cost" else (4, "reward")
+    name = one["proposal_id"][:12]
+    yield f"  {name}  {one['kind']} of {one['target']}, epoch {one['epoch']}{state}"
+    predicted = _estimate(one["predicted"], digits) if one["predicted"] else "erased"
+    yield f"    predicted  {predicted} {unit}"
+    if one["realised"] is None:
+        yield "    measured   nothing yet: too few samples before or after the adoption"
+        return
+    verdict = {True: "held", False: "missed", None: "open"}[one["held"]]
+    yield f"    measured   {_estimate(one['realised'], digits)} {unit}: {verdict}"
+    if one["harmful"] and one["state"] == "adopted":
+        yield f"    Results became worse. Undo the change: `remit learn rollback {name}`."
+
+
+def _question_lines(one: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a contract: the measures of its question, and the finding."""
+    name = f"{one['contract_id']} {one['contract_version']}".rstrip()
+    pack = f", {one['prompt_pack_id']}" if one["prompt_pack_id"] else ""
+    yield f"  {name}{pack}: {count(one['exchanges'], 'exchange')}"
+    for title, member in (
+        ("valid answers", "success"), ("corrected by the user", "repair"),
+        ("equal questions differ", "disagreement"), ("demands unstated", "unstated"),
+    ):  # fmt: skip
+        yield f"    {title:<24}{_share(one[member])}"
+    for need in one["missing"][:_NAMED]:
+        yield f"    not in the prompt: {need['kind']} {need['name']} ({need['demanded_by']})"
+    if len(one["missing"]) > _NAMED:
+        yield f"    and {count(len(one['missing']) - _NAMED, 'more demand')}"
+    if one["wrong"]:
+        yield "    The answer looked right, the question was wrong."
+
+
+def _report_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the report: proposals, effects, questions and judges."""
+    states = ", ".join(
+        f"{number} {state.replace('_', ' ')}" for state, number in found["proposals"].items()
+    )
+    yield f"policy epoch {found['policy_epoch']}; proposals: {states}"
+    if found["effects"]:
+        known = found["calibration"]
+        yield from ("", "Did the changes have the predicted effect?")
+        for one in found["effects"]:
+            yield from _effect_lines(one)
+        yield f"  predictions: {known['held']} held, {known['missed']} missed, {known['open']} open"
+    if found["questions"] or found["attributions"]:
+        yield from ("", "Did the contracts ask the right question?")
+    for one in found["questions"]:
+        yield from _question_lines(one)
+    for one in found["attributions"]:
+        name = f"{one['contract_id']} {one['contract_version']}".rstrip()
+        yield f"  {name}, question or model: {one['cause']} ({count(one['exchanges'], 'exchange')})"
+        for side in ("question", "model"):
+            yield f"    another {side} gains {_estimate(one[side])}"
+    for one in found["uncalibrated"]:
+        yield from (
+            "", f"UNCALIBRATED {one['judge']}",
+            f"  under {one['contract_id']}: people graded {one['labelled']} of its "
+            f"{count(one['judged'], 'answer')}",
+        )  # fmt: skip
+    for one in found.get("proposed", ()):
+        yield from ("", f"{one['proposal_id']} proposed: {one['reason']}")
+    yield from found.get("refused", ())
+    if not found["complete"]:
+        yield Note("Only the latest exchanges were read.")
+
+
 @verb(
     "learn report", "GET /learn/report", summary="Report of learning", tag="learning",
     form="ReportQuery", result="LearningReport", instead_of_json=("page",),
-    writes_with=("propose",),
+    writes_with=("propose",), lines=_report_lines,
 )  # fmt: skip
 def report_learning(
     root: RootPort, caller: Caller, *,
@@ -325,14 +409,13 @@ def report_learning(
 
     installed, known = InstalledFiles(root.place.path), Proposals(root.place, root.ledger)
     own = ContractLoader(root.place.tier("ho1"), installed=installed)
-    report = read_report(
+    value, effects = read_report(
         root.ledger, known, own, latest=None if caller.is_local else latest,
         folders=[ContractLoader(folder) for folder in contracts],
     )  # fmt: skip
-    value = report.to_dict()
     if propose:
         learner = Learner(root.place, root.ledger, root.loaded, Identity(caller.name, "operator"))
-        made, refused = propose_rollbacks(learner, report.effects)
+        made, refused = propose_rollbacks(learner, effects)
         value |= {"proposed": [one.to_dict() for one in made], "refused": refused}
         if not made:
             root.note(

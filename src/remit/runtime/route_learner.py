@@ -44,8 +44,9 @@ Progress = Callable[[str, int, int], None]
 """Called with the step, the number done and in all."""
 
 _CONCURRENT_CALLS = 8
-_JUDGED_PROMPTS = 20
-"""Prompts that are asked before a judge grades their answers, so that little is left ungraded."""
+_PART = 20
+"""Prompts that are asked before their grades are looked at, so that a grader that fails costs
+little."""
 
 _NANO = 1_000_000_000
 
@@ -130,7 +131,8 @@ class RouteLearned:
         calls: number of answered calls.
         graded: number of graded answers.
         usd: cost in US dollars.
-        ended: ``done``, or ``budget`` if the budget ended the calibration.
+        ended: ``done``; ``budget`` if the budget ended the calibration; ``grader`` if the grader
+            gave no grade for 20 prompts in a row, so that no further prompt was asked.
         fit: the fitted route, or a sentence about what is missing.
         means: mean reward and mean cost in US dollars of each model over prompts with graded
             answers of all.
@@ -348,7 +350,10 @@ def prompts_of(runtime: Runtime, route: str) -> list[GradedPrompt]:
 def _bought(
     runtime: Runtime, wanted: RouteWanted, plan: RoutePlan, by: str, progress: Progress
 ) -> Calibration:
-    """Grade recorded answers, and buy the missing ones within the budget, group by group."""
+    """Grade recorded answers, and buy the missing ones within the budget, group by group.
+
+    ``ended`` of the result is that of :class:`RouteLearned`.
+    """
     scope = BudgetScope(f"SES-{secrets.token_hex(8).upper()}")
     runtime.budgeter.allocate(scope, limits=BudgetLimits(nano=round(wanted.usd * _NANO)), by=by)
     open_account(runtime.budgeter, by)
@@ -359,9 +364,9 @@ def _bought(
         waiting = waiting[:rest]
         rest -= len(waiting)
         total = _added(total, *_grade_known(runtime, grader, waiting, wanted.usd - total.usd, by))
-        for part in _parts(waiting, _JUDGED_PROMPTS if grader.grade is None else len(waiting)):
+        for part in _parts(waiting):
             head = runtime.ledger.head()
-            begun = total.prompts
+            begun, before = total.prompts, total.graded
 
             def show(done: int, _: int, begun: int = begun) -> None:
                 progress("calibrating", begun + done, every)
@@ -385,6 +390,8 @@ def _bought(
                 total = _added(total, len(judged), usd)
             if done.ended == "budget":
                 return total
+            if total.graded == before and done.calls and len(part) == _PART:
+                return replace(total, ended="grader")
     return total
 
 
@@ -396,9 +403,9 @@ def _ungraded(prompt: GradedPrompt, model: str, answer: str) -> None:
     """Grade nothing: a judge grades the recorded answers."""
 
 
-def _parts(items: Sequence[Found], size: int) -> Iterator[Sequence[Found]]:
-    for start in range(0, len(items), size or 1):
-        yield items[start : start + size]
+def _parts(items: Sequence[Found]) -> Iterator[Sequence[Found]]:
+    for start in range(0, len(items), _PART):
+        yield items[start : start + _PART]
 
 
 def _grade_known(

@@ -35,7 +35,7 @@ def learning_page(report: Mapping[str, Any]) -> str:
     characters written out.
 
     Args:
-        report: the result of :meth:`remit.learning.meta.Report.to_dict`.
+        report: the JSON data of :func:`remit.learning.meta.read_report`.
 
     Raises:
         KeyError: the report lacks a key.

@@ -5,7 +5,6 @@ from remit.learning.meta.effects import (
     Calibration,
     Effect,
     EffectReader,
-    Report,
     attribute,
     propose_rollbacks,
     read_report,
@@ -15,6 +14,6 @@ from remit.learning.meta.effects import (
 from remit.learning.meta.questions import Question, read_questions
 
 __all__ = [
-    "Attribution", "Calibration", "Effect", "EffectReader", "Question", "Report", "attribute",
+    "Attribution", "Calibration", "Effect", "EffectReader", "Question", "attribute",
     "propose_rollbacks", "read_questions", "read_report", "record_attribution", "replay_both",
 ]  # fmt: skip

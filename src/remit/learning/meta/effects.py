@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any, get_args
@@ -13,8 +13,8 @@ from remit.contracts import ContractLoader
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.grading import graded_by
 from remit.learning.held_out_replay import Replay, ReplayResult
-from remit.learning.judges import JudgeReport, read_judges
-from remit.learning.meta.questions import Question, read_questions
+from remit.learning.judges import read_judges
+from remit.learning.meta.questions import read_questions
 from remit.learning.proposals import Learner, Proposal, ProposalError, Proposals
 from remit.learning.proposals.proposal import State
 from remit.learning.signals import before_latest
@@ -63,16 +63,6 @@ class Effect:
     harmful: bool
     regained: Estimate | None
     evidence: tuple[str, ...]
-
-    @property
-    def disappoints(self) -> bool:
-        """True if the change is in force and results have become worse since, surely or not.
-
-        False for a rollback, and without a realised effect.
-        """
-        if self.state != "adopted" or self.realised is None or self.kind == "rollback":
-            return False
-        return self.realised.value < 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but `evidence`, for JSON."""
@@ -270,17 +260,18 @@ def propose_rollbacks(
     Each proposal appends a ``SIGNAL_PROPOSED`` entry. Nothing is rolled back.
 
     Returns:
-        The proposals, and a sentence for each other disappointing change
-        (:attr:`Effect.disappoints`) that tells why no rollback was proposed.
+        The proposals, and for each other change in force after which results became worse, surely
+        or not, a sentence that tells why no rollback was proposed. Rollbacks are left out.
 
     Raises:
         PackageError: ``busy``: another process holds the packages' lock.
     """
     made, refused = [], []
     for one in effects:
-        if not one.disappoints or one.realised is None or one.regained is None:
-            continue
         came = one.realised
+        if one.state != "adopted" or one.kind == "rollback" or came is None or came.value >= 0:
+            continue
+        assert one.regained is not None  # As `realised`.
         try:
             rollback = learner.propose_rollback(
                 learner.proposals.get(one.proposal_id),
@@ -298,62 +289,16 @@ def propose_rollbacks(
     return made, refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """Proposals, adoptions, their effects, and the quality of questions.
-
-    Attributes:
-        epoch: the present policy epoch.
-        proposals: all proposals, latest first.
-        effects: effects of all proposals ever adopted, oldest first.
-        questions: quality of the question of each contract version and prompt pack.
-        attributions: the latest recorded attribution of each contract (Q4).
-        uncalibrated: judges that too few labels confirm.
-        complete: True if all recorded exchanges were read.
-    """
-
-    epoch: int
-    proposals: tuple[Proposal, ...]
-    effects: tuple[Effect, ...]
-    questions: tuple[Question, ...]
-    attributions: tuple[Mapping[str, Any], ...]
-    uncalibrated: tuple[JudgeReport, ...]
-    complete: bool
-
-    @property
-    def calibration(self) -> Calibration:
-        """The number of predictions that held, failed or are open, of all ``effects``."""
-        return calibrate(self.effects)
-
-    @property
-    def states(self) -> dict[str, int]:
-        """The number of proposals in each state; 0 for a state without any."""
-        found = [one.state for one in self.proposals]
-        return {state: found.count(state) for state in get_args(State)}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON data; of the proposals, only the present adopted ones.
-
-        The keys are ``policy_epoch``, ``proposals`` (their number by state), ``adopted``,
-        ``effects``, ``calibration``, ``questions``, ``attributions``, ``uncalibrated`` and
-        ``complete``.
-        """
-        return {
-            "policy_epoch": self.epoch, "proposals": self.states,
-            "adopted": [one.to_dict() for one in self.proposals if one.state == "adopted"],
-            "effects": [one.to_dict() for one in self.effects],
-            "calibration": asdict(self.calibration),
-            "questions": [one.to_dict() for one in self.questions],
-            "attributions": [dict(one) for one in self.attributions],
-            "uncalibrated": [one.to_dict() for one in self.uncalibrated], "complete": self.complete,
-        }  # fmt: skip
-
-
 def read_report(
     ledger: LedgerClient, proposals: Proposals, contracts: ContractLoader, *,
     latest: int | None = None, folders: Sequence[ContractLoader] = (),
-) -> Report:  # fmt: skip
-    """Return the report on a root, for which the ledger is read once.
+) -> tuple[dict[str, Any], list[Effect]]:  # fmt: skip
+    """Return the report on a root as JSON data, and the effects of all proposals ever adopted.
+
+    The ledger is read once. The report has ``policy_epoch``, ``proposals`` (number by state),
+    ``adopted`` proposals, ``effects`` (oldest first) and their ``calibration``, ``questions``,
+    ``attributions`` (the latest of each contract, Q4), ``uncalibrated`` judges, and ``complete``
+    (True if all recorded exchanges were read).
 
     Args:
         latest: largest number of exchanges, counted from the latest; ``None`` for all.
@@ -363,16 +308,21 @@ def read_report(
         LedgerError: the ledger cannot be read.
     """
     after = None if latest is None else before_latest(ledger, latest)
-    reader = EffectReader(ledger, proposals)
+    reader, known = EffectReader(ledger, proposals), list(proposals.all())
     samples = reader.watch(read_samples(ledger, after=after))
     questions = read_questions(ledger, contracts, samples, folders=folders)
-    return Report(
-        epoch=policy_epoch(ledger), proposals=tuple(proposals.all()),
-        effects=tuple(reader.effects()), questions=tuple(questions),
-        attributions=tuple(read_attributions(ledger)),
-        uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibrated),
-        complete=after is None,
-    )  # fmt: skip
+    effects, states = reader.effects(), [one.state for one in known]
+    return {
+        "policy_epoch": policy_epoch(ledger),
+        "proposals": {state: states.count(state) for state in get_args(State)},
+        "adopted": [one.to_dict() for one in known if one.state == "adopted"],
+        "effects": [one.to_dict() for one in effects],
+        "calibration": asdict(calibrate(effects)),
+        "questions": [one.to_dict() for one in questions],
+        "attributions": read_attributions(ledger),
+        "uncalibrated": [one.to_dict() for one in read_judges(ledger) if not one.calibrated],
+        "complete": after is None,
+    }, effects  # fmt: skip
 
 
 _CHUNK = 10  # One replay asks so many exchanges before the other continues.

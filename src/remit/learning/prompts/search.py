@@ -24,14 +24,7 @@ class SpentError(RemitError):
 
 
 class Purse:
-    """A budget and its expenses, which have names, so that a continued run pays once.
-
-    Nothing is refused here: callers ask :meth:`left_for` before an expense.
-
-    Args:
-        nano: limit of the cost in nano-dollars.
-        calls: limit of the number of calls.
-    """
+    """A budget in nano-dollars and calls; expenses have names, so a continued run pays once."""
 
     def __init__(self, nano: int, calls: int) -> None:
         self.nano, self.calls = nano, calls

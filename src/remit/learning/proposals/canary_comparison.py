@@ -15,12 +15,9 @@ from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.proposals.proposal import Proposal
 from remit.learning.signals import FACT, Window, is_below
 from remit.learning.statistics import Estimate, difference
+from remit.learning.statistics.fixed_sample_intervals import ALPHA
 from remit.ledger import LedgerClient, LedgerReader, is_authentic
 from remit.routing import CanaryTerms, canary_in_force, terms_of
-
-ALPHA = 0.05
-"""Probability of a stop for a loss without a loss, and of an adoption in spite of a loss above the
-tolerance."""
 
 _REFUSED = 20  # As many calls in a row that the budget refuses end a canary.
 

@@ -27,7 +27,9 @@ from remit.learning.proposals.proposal import (
     is_erased,
     require_in_force,
 )
-from remit.learning.statistics import ConfidenceSequence, Estimate, difference
+from remit.learning.signals import FACT, Window
+from remit.learning.statistics import Estimate, difference
+from remit.learning.statistics.fixed_sample_intervals import ALPHA
 from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, package_lock
 
@@ -297,7 +299,8 @@ def case_of(
     those that it would have prevented: calls of a model set aside, calls with a tool that is no
     longer allowed, calls of a session or work order beyond its limit. An exchange counts with its
     reward, without one as 1 if it is valid, else as 0. Exchanges of one task are compared, so that
-    a model with the harder tasks looks no worse for it. The interval is valid at every look.
+    a model with the harder tasks looks no worse for it. The interval is valid at every look, and
+    covers both weightings of a :class:`Window`, so that no party decides alone.
 
     Args:
         change: of the kind ``set_aside``, ``tool_permission`` or ``budget``.
@@ -308,15 +311,15 @@ def case_of(
         InvalidInputError: no recorded exchange is one that the change prevents.
     """
     prevents = _rule(change, served_as)
-    left, prevented = sides = ConfidenceSequence(), ConfidenceSequence()
-    tasks: dict[str, tuple[ConfidenceSequence, ConfidenceSequence]] = {}
+    left, prevented = sides = Window(ALPHA), Window(ALPHA)
+    tasks: dict[str, tuple[Window, Window]] = {}
     named = tuple(deque[str](maxlen=_EVIDENCE) for _ in sides)
     for one in samples:
         side = None if one.tainted or one.cancelled else prevents(one)
         if side is not None:
-            of = tasks.setdefault(one.task, (ConfidenceSequence(), ConfidenceSequence()))
-            for sequence in (sides[side], of[side]):
-                sequence.update(_outcome(one))
+            of = tasks.setdefault(one.task, (Window(ALPHA), Window(ALPHA)))
+            for window in (sides[side], of[side]):
+                window.add(_outcome(one), FACT if one.reward is None else one.raters)
             named[side].append(one.exchange_id)
     if not prevented.samples:
         raise InvalidInputError(
@@ -325,31 +328,34 @@ def case_of(
         )
     replay = {
         "left": left.samples, "prevented": prevented.samples,
-        "mean_left": round(left.mean, 6), "mean_prevented": round(prevented.mean, 6),
+        "mean_left": round(left.estimate().value, 6),
+        "mean_prevented": round(prevented.estimate().value, 6),
     }  # fmt: skip
     evidence = [*named[0], *named[1]]
     return {"evidence": evidence, "predicted": _within(tasks.values()), "replay": replay}
 
 
-def _within(tasks: Iterable[tuple[ConfidenceSequence, ConfidenceSequence]]) -> Estimate:
+def _within(tasks: Iterable[tuple[Window, Window]]) -> Estimate:
     """Return the mean difference within tasks, each weighted by its prevented exchanges.
 
     The intervals of all tasks hold together, and so does that of their sum. A task that only
     prevented exchanges have makes the interval wider by its whole range.
     """
     known = [pair for pair in tasks if pair[1].samples]
-    for sequence in chain(*known):
-        sequence.alpha /= len(known)
-    found = [(difference(*pair), pair[1].samples) for pair in known]
-    total = sum(weight for _, weight in found)
-    value, low, high = (
-        sum(getattr(one, name) * weight for one, weight in found) / total
-        for name in ("value", "low", "high")
-    )
-    return Estimate(
-        value=value, low=low, high=high, samples=sum(one.samples for one, _ in found),
-        effective_samples=sum(one.effective_samples for one, _ in found),
-    )  # fmt: skip
+    total = sum(prevented.samples for _, prevented in known)
+    low = high = value = effective = 0.0
+    for left, prevented in known:
+        share = prevented.samples / total
+        both = list(zip(left.sequences(), prevented.sequences(), strict=False))
+        for sequence in chain(*both):
+            sequence.alpha /= len(known)
+        found = [difference(*pair) for pair in both]
+        low += share * min(one.low for one in found)
+        high += share * max(one.high for one in found)
+        value += share * found[-1].value
+        effective += min(one.effective_samples for one in found)
+    samples = sum(left.samples + prevented.samples for left, prevented in known)
+    return Estimate(value=value, low=low, high=high, samples=samples, effective_samples=effective)
 
 
 def _outcome(sample: Sample) -> float:

@@ -252,6 +252,9 @@ def power_plan(
         asked: prompts that are to be asked; their lengths price the calls of models that have not
             answered yet. Without any, a prompt has 500 tokens.
         max_tokens: output limit of a call; an answer is expected to have at most 500 tokens.
+
+    Raises:
+        InvalidInputError: the guard's tolerance is not above 0.
     """
     guard = guard or GuardSettings()
     names = [one.model_id for one in candidates]

@@ -7,10 +7,11 @@ The head has integer weights and does not change after the fit. A fit takes a fe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2, sqrt
 from operator import mul
+from statistics import fmean
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError
@@ -164,18 +165,13 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
     """
     found: dict[str, dict[str, int]] = {}
     for name in sorted({name for one in prompts for name in one.rewards}):
-        by_task: dict[str, list[float]] = {}
-        for one in prompts:
-            if name in one.rewards:
-                by_task.setdefault(one.task, []).append(one.rewards[name])
-        all_rewards = [reward for rewards in by_task.values() for reward in rewards]
-        mean = sum(all_rewards) / len(all_rewards)
-        found[name] = {"general": round(100 * mean)} | {
-            task: round(
-                100 * (sum(rewards) + _PRIOR_ANSWERS * mean) / (len(rewards) + _PRIOR_ANSWERS)
-            )
-            for task, rewards in sorted(by_task.items())
-        }
+        mine = [(one.task, one.rewards[name]) for one in prompts if name in one.rewards]
+        mean = fmean(reward for _, reward in mine)
+        found[name] = {"general": round(100 * mean)}
+        for task in sorted({task for task, _ in mine}):
+            rewards = [reward for other, reward in mine if other == task]
+            shrunk = (sum(rewards) + _PRIOR_ANSWERS * mean) / (len(rewards) + _PRIOR_ANSWERS)
+            found[name][task] = round(100 * shrunk)
     return found
 
 
@@ -281,8 +277,8 @@ def graded_prompts(
     if there is no other. Erased and failed exchanges, and fallbacks, are left out.
 
     If a model answered a prompt several times, its reward and cost are means. A prompt counts as
-    often as it was graded outside calibration. The share of one party's opinions is limited
-    (:func:`rater_weights`).
+    often as it was graded outside calibration, else once. The share of one party's opinions is
+    limited (:func:`rater_weights`); grades by references, schemas and tests are no opinions.
 
     Args:
         candidates: the route's models; their answers are keyed by candidate, others by the
@@ -297,7 +293,8 @@ def graded_prompts(
     weights = rules or Weights.shipped()
     known_as = {one.provider_model: one for one in candidates}
     grades = _grades(ledger)
-    weight_of = _party_weights(grades.values())
+    raters = (party for scores in grades.values() for party in {party for _, party in scores})
+    weight_of = rater_weights(Counter(raters))
     found: dict[str, GradedPrompt] = {}
     sums: dict[tuple[str, str], list[float]] = {}
     for exchange_id in sorted(grades, key=lambda name: (len(name), name)):
@@ -315,7 +312,8 @@ def graded_prompts(
         candidate = known_as.get(model)
         name = candidate.model_id if candidate else model
         key = prompt_key(prompt)
-        weight = sum(weight_of[party] for party in parties) / len(parties)
+        checks = {party for source, party in grades[exchange_id] if source in _CHECKS}
+        weight = fmean(1.0 if one in checks else weight_of[one] for one in parties)
         one = found.get(key)
         if one is None:
             asked = text_asked(prompt)[0]
@@ -357,21 +355,6 @@ def _grades(ledger: LedgerReader) -> dict[str, dict[tuple[str, str], float | Non
         if isinstance(last, Mapping) and (answer := last.get("exchange_entry_id")):
             found[str(answer)] = {**scores, **found.get(str(answer), {})}
     return found
-
-
-def _party_weights(
-    grades: Iterable[Mapping[tuple[str, str], float | None]],
-) -> Mapping[str, float]:
-    """Return the weight of each party's scores, so that no opinion exceeds its share.
-
-    Reference answers, schemas and tests are no opinions, so their scores have full weight.
-    """
-    counts: Counter[str] = Counter()
-    checks: set[str] = set()
-    for scores in grades:
-        counts.update({party for _, party in scores})
-        checks.update(party for source, party in scores if source in _CHECKS)
-    return {**rater_weights(counts), **dict.fromkeys(checks, 1.0)}
 
 
 def _chances(

@@ -256,7 +256,7 @@ def fit_route(
     document = {**(rules or Weights.shipped()).document, "learned": named}
     progress(FOLDS + 1, FOLDS + 1)
     return RouteFit(
-        missing=_missing(guard, usd, usd_per_call, saved_gate, against, reward, differences),
+        missing=_missing(guard, usd, usd_per_call, saved_gate, against, reward, differences, taken),
         held_out=len(taken), best_single=best, saves_against=against, saved=saved, gate=saved_gate,
         reward=reward, usd_per_call=usd, price_weight=price_weight / MILLION,
         shares={
@@ -320,10 +320,12 @@ def _reward_of(
 
 def _missing(
     guard: GuardSettings, usd: float, limit: float, saved: Estimate, against: str,
-    reward: Estimate, differences: Sequence[float],
+    reward: Estimate, differences: Sequence[float], prompts: Sequence[GradedPrompt],
 ) -> list[str]:  # fmt: skip
     """Return a sentence for each condition of a proposal that does not hold."""
     missing = []
+    if not any(grade for one in prompts for grade in one.rewards.values()):
+        missing.append("Every answer has the grade 0, so the grader may not work: test it.")
     if usd > limit:
         missing.append(f"The route costs {usd:.6f} USD per call, more than {limit:g}.")
     if saved.low <= 0:

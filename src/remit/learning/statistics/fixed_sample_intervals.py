@@ -62,7 +62,7 @@ def _skewed_interval(
 
 
 ALPHA = 0.05
-"""Probability that a change which is worse than the tolerance is ever accepted."""
+"""Probability of a wrong decision, such as accepting a loss above the tolerance."""
 
 
 def one_sided(

@@ -25,6 +25,7 @@ from remit.runtime.operations.fits import require_reason
 
 if TYPE_CHECKING:
     from remit.learning.prompts import Found, Measured, PromptLoop
+    from remit.learning.proposals import ProposalError
     from remit.ledger import LedgerClient
     from remit.runtime.runtime import Runtime
 
@@ -165,6 +166,8 @@ def search_prompt(
     Raises:
         InvalidInputError: a proposal has no reason, --reflect is not provider/model or has no
             provider, a reference names no exchange, or the search runs in another process.
+        ProposalError: with ``propose``, fewer than 200 exchanges are held out, so that nothing is
+            asked; or the content of an exchange was erased during the search.
         RemitError: the contract is unknown or has too few exchanges.
     """
     from remit.kernel.installed_files import InstalledFiles
@@ -199,6 +202,11 @@ def search_prompt(
         known = [one for one in gradable_exchanges(ledger, contract_id, contract)
                  if references is None or one in references]  # fmt: skip
         unused = note_unused(root, references or {}, known)
+        lacking = _lacking(ledger, contract_id, known)
+        if lacking and propose:
+            raise lacking
+        if lacking:
+            root.note(f"{lacking.message} This search can only measure.")
         parted = held_out_sides(ledger, known)
         learned = [one for one, held_out in parted.items() if not held_out][-examples:]
         root.note(f"searching on {count(len(learned), 'exchange')}")
@@ -399,7 +407,8 @@ def propose_boundary(
         change = {"kind": "boundary", "boundary": boundary}
         wanted = ReplayWanted(contract_id=contract_id, usd=usd, change=change, schema=json_schema)
         replays = Replays(runtime, wanted, caller.name)
-        _require_held_out(runtime.ledger, contract_id, replays.exchanges)
+        if lacking := _lacking(runtime.ledger, contract_id, replays.exchanges):
+            raise lacking
         (done,), _ = replays.run(root.progress("replaying"))
         if done.ended == "budget" or not done.pairs:
             raise InvalidInputError(
@@ -416,20 +425,24 @@ def propose_boundary(
         ).to_dict()  # fmt: skip
 
 
-def _require_held_out(ledger: LedgerClient, contract_id: str, exchange_ids: Sequence[str]) -> None:
-    """Raise ProposalError if a replay of these exchanges gives too few pairs for a proposal."""
+def _lacking(
+    ledger: LedgerClient, contract_id: str, exchange_ids: Sequence[str]
+) -> ProposalError | None:
+    """Return the error if a replay of these exchanges gives too few pairs for a proposal."""
     from remit.learning import held_out_sides
     from remit.learning.proposals import MIN_EFFECTIVE_SAMPLES, ProposalError
 
     held_out = sum(held_out_sides(ledger, exchange_ids).values())
-    if (lacking := MIN_EFFECTIVE_SAMPLES - held_out) > 0:
-        raise ProposalError(
-            "not_enough",
-            f"{contract_id} has {count(len(exchange_ids), 'exchange')} that can be graded, of "
-            f"which {held_out} are held out; a proposal needs {MIN_EFFECTIVE_SAMPLES}.",
-            next_step="Nothing was asked. Three in ten prompts are held out, so record about "
-            f"{lacking * 10 // 3 + 1:,} more exchanges with other prompts.",
-        )
+    lacking = MIN_EFFECTIVE_SAMPLES - held_out
+    if lacking <= 0:
+        return None
+    return ProposalError(
+        "not_enough",
+        f"{contract_id} has {count(len(exchange_ids), 'exchange')} that can be graded, of "
+        f"which {held_out} are held out; a proposal needs {MIN_EFFECTIVE_SAMPLES}.",
+        next_step="Nothing was asked. Three in ten prompts are held out, so record about "
+        f"{lacking * 10 // 3 + 1:,} more exchanges with other prompts.",
+    )
 
 
 def _check_change(*, is_changed: Sequence[bool], model: str | None, both: bool) -> None:

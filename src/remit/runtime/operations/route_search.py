@@ -114,7 +114,10 @@ def learn_route(
         },
         "fit": None if isinstance(done.fit, str) else route_learner.figures_of(done.fit),
     }  # fmt: skip
-    if not proposal_id:
+    if done.ended == "grader":
+        root.note("The grader gave no grade for 20 prompts in a row, so the run stopped. Test the "
+                  "grader, and run the command again.")  # fmt: skip
+    elif not proposal_id:
         root.note("Give more prompts (--prompts), ask for less with --saving, or, if the budget "
                   "ended the run, raise --budget-usd; paid answers are kept.")  # fmt: skip
     return Answer(value, has_failed=not proposal_id)

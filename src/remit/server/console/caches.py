@@ -224,7 +224,7 @@ class KeptReport:
         )
         known = Proposals(self._root, self._ledger)
         try:
-            return read_report(self._ledger, known, contracts, latest=LATEST).to_dict()
+            return read_report(self._ledger, known, contracts, latest=LATEST)[0]
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             # Evidence in another format was not written by Remit, so no report uses it.
             raise ProposalError("lost", _NOT_OURS, next_step=_NEXT_STEP) from error
