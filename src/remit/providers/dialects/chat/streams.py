@@ -78,7 +78,10 @@ class ChatReader(StreamReader):
                 if self._out.kind != kind:
                     self._close()
                 self._out.piece(kind, new, raw=True)
-        for number, call in enumerate(message.get("tool_calls") or ()):
+        calls = message.get("tool_calls") or ()
+        if not calls and (older := message.get("function_call")) is not None:
+            calls = ({"function": shaped(older, dict, "function_call")},)
+        for number, call in enumerate(calls):
             self._call(number, shaped(call, dict, "tool_calls"))
 
     def _new(self, key: str, value: Any) -> str:
@@ -175,7 +178,11 @@ class ChatReader(StreamReader):
         if not self._ended:
             self._ended = True
             self._close()
-            for number in range(len(self._calls)):
+            choice = self._sum.first_choice
+            cut = choice is not None and not choice.fields.get("finish_reason")
+            for number, state in enumerate(self._calls):
+                if cut and not _is_whole(state.call):
+                    raise unreadable("tool_calls")  # The provider stopped without a reason.
                 self._end_call(number)
 
 
