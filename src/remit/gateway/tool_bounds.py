@@ -234,8 +234,9 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
     """Return uses of the provider's tools, keyed by name in the price table.
 
     A use counts as the dearest variant and size of container that a tool of the request asks for.
-    A variant without a price has a count of 0 at least, because the cost is then estimated. A shell is not billed if each shell of the request is local, and Anthropic's code execution is
-    not billed if the request has a search or fetch of a version that includes code.
+    A variant without a price has a count of 0 at least, because the cost is then estimated. A shell
+    is not billed if each shell of the request is local, and Anthropic's code execution is not
+    billed if the request has a search or fetch of a version that includes code.
 
     Args:
         uses: billed uses, keyed by type of tool.

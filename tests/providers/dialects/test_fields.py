@@ -125,6 +125,14 @@ _FORMAT = {"name": "x", "description": "d", "schema": {"type": "object"}}
                 {"type": "tool_result", "tool_use_id": "t", "content": [_CACHED]}]}]},
          "cache_control"),
         (GENERATE, CHAT, {"generationConfig.topK": 5}, "generationConfig.topK"),
+        (GENERATE, CHAT, {"generationConfig": {"responseJsonSchema": _FORMAT["schema"]}},
+         "generationConfig.responseJsonSchema"),
+        (GENERATE, CHAT, {"contents": [{"parts": [{"inlineData": {
+            "mimeType": "image/png", "data": "aQ==", "displayName": "d"}}]}]},
+         "contents[].parts[].inlineData.displayName"),
+        (GENERATE, CHAT, {"contents": [{"role": "model", "parts": [{"functionCall": {
+            "name": "f", "partialArgs": [{"jsonPath": "$.a"}]}}]}]},
+         "contents[].parts[].functionCall.partialArgs"),
         (CONVERSE, CHAT, {"additionalModelRequestFields.top_k": 5},
          "additionalModelRequestFields.top_k"),
     ],

@@ -628,6 +628,16 @@ def test_a_search_that_is_null_is_not_offered_and_its_limits_are_not_lost() -> N
     assert refused.value.param == "tools[0].googleSearch"
 
 
+@pytest.mark.parametrize("mode", ["AUTO", "ANY", "NONE"])
+@pytest.mark.parametrize("tools", [None, [{"functionDeclarations": [{"name": "f"}]}]])
+def test_gemini_may_allow_only_functions_that_it_defines(mode: str, tools: Any) -> None:
+    config = {"functionCallingConfig": {"mode": mode, "allowedFunctionNames": ["g"]}}
+    body = _gemini({"text": "b"}, tools=tools, toolConfig=config)
+    with pytest.raises(DialectError) as refused:
+        _to("anthropic.messages", "gemini.generate", body)
+    assert refused.value.param == "toolConfig.functionCallingConfig.allowedFunctionNames"
+
+
 def test_members_of_converse_that_are_null_name_no_kind() -> None:
     spec = {"name": "f", "inputSchema": {"json": {"type": "object"}}}
     config = {

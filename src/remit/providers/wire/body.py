@@ -226,8 +226,8 @@ class Body(Struct, gc=False):
         Raises:
             BodyError: the text is not a JSON object of bounded size with a model and a prompt, an
                 output limit is not a positive integer, ``stream`` is not a boolean, ``tools`` or a
-                prompt that brings tools is ambiguous, or a member that costs depend on occurs twice or in two spellings, since
-                servers differ which of the two counts.
+                prompt that brings tools is ambiguous, or a member that costs depend on occurs twice
+                or in two spellings, since servers differ which of the two counts.
         """
         value = object_in(raw, endpoint.dialect)
         try:
