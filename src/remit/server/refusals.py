@@ -223,7 +223,8 @@ def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
         endpoint = MESSAGES.name
     value = refusal_body(endpoint, status, code, message)
     if endpoint == RESPONSES.name:  # Its clients read an event's type in the data.
-        value = {"type": "error", "sequence_number": 0, **value}
+        said = {name: value["error"][name] for name in ("code", "message", "param")}
+        value = {"type": "error", "sequence_number": 0, **said, **value}
     body = dump(value)
     if endpoint in ("openai.chat", "gemini.generate"):
         return b"data: %s\n\n" % body
