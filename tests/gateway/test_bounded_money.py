@@ -21,7 +21,15 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
 from remit.providers import Body
 from remit.providers.prices import Price, PriceTable, Usage
-from remit.providers.wire import CHAT, ENDPOINTS, TRANSCRIPTIONS, TRANSLATIONS, BodyError, FormBody
+from remit.providers.wire import (
+    CHAT,
+    ENDPOINTS,
+    RESPONSES,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+    BodyError,
+    FormBody,
+)
 from tests.providers.wire.test_sound_length import flac, wav, webm
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
 from tests.support.wire import Raw, serve
@@ -553,6 +561,16 @@ def test_a_member_that_is_there_twice_is_refused(name: str) -> None:
     with pytest.raises(BodyError) as refused:
         Body.read(CHAT, b'{"model":"m","messages":[{"role":"user"}],"tools":' + tools + b"}")
     assert refused.value.param == "tools"
+
+
+@pytest.mark.parametrize(
+    "kind", ["additional_tools", "tool_search_output", "\\u0061dditional_tools"]
+)
+def test_an_item_that_brings_tools_twice_is_refused(kind: str) -> None:
+    item = f'{{"type":"{kind}","tools":[{{"type":"web_search"}}],"tools":[]}}'.encode()
+    with pytest.raises(BodyError) as refused:
+        Body.read(RESPONSES, b'{"model":"m","input":[%b]}' % item)
+    assert refused.value.param == "input"
 
 
 @pytest.mark.parametrize("endpoint", [TRANSCRIPTIONS, TRANSLATIONS])

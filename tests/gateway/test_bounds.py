@@ -331,6 +331,28 @@ def test_a_batch_has_no_discount_on_a_tool_that_a_message_adds() -> None:
     assert (bound.amount.nano or 0) >= tariff.price.bound_nano(*bound.tokens) + 30_000_000
 
 
+@pytest.mark.parametrize(
+    ("more", "certainty"),
+    [
+        ({}, "measured"),
+        ({"size": "3840x2160"}, "estimated"),
+        ({"output_format": "gif"}, "estimated"),
+    ],
+)
+def test_a_picture_without_a_price_makes_the_bill_an_estimate(
+    more: dict[str, str], certainty: str
+) -> None:
+    tariff = Billing(PriceTable.shipped(), RouterConfig()).of("openai", "gpt-5")
+    assert tariff.price is not None
+    price = tariff.price.server_tools["image_generation"]
+    answer = ProviderResponse("x", "gpt-5", 9, 2, server_tool_uses={"image_generation": 2})
+    asked = {"tools": [{"type": "image_generation", **more}]}
+    bill = tariff.measured(answer, asked, (100, 100, 2 * price))
+    assert bill is not None
+    assert bill.certainty == certainty
+    assert bill.usage.cost_nano >= 2 * price
+
+
 def test_a_host_bills_the_tools_of_a_models_maker_unless_it_states_its_own() -> None:
     own = b"""version = 2026-11-29
 [models."native/gpt-5-mini"]

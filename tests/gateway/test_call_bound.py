@@ -67,6 +67,7 @@ def _said(*blocks: Any) -> dict[str, Any]:
         {"type": "local_shell"},
         {"type": "computer_use_preview"},
         {"type": "apply_patch"},
+        {"type": "tool_search", "execution": "client"},
         {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]},
     ],
 )

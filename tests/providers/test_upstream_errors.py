@@ -173,6 +173,18 @@ def test_when_to_come_again(headers: dict[str, str], seconds: float | None) -> N
     assert refusal(503, {}, **headers).retry_after_s == seconds
 
 
+@pytest.mark.parametrize(
+    ("delay", "seconds"),
+    [("90s", 90.0), ("1.5s", 1.5), ("-1s", None), ("1e9s", None), ("soon", None), (90, None)],
+)
+def test_google_says_in_the_body_when_to_come_again(delay: Any, seconds: float | None) -> None:
+    details = ["x", {"@type": "type.googleapis.com/google.rpc.Help"}, {"retryDelay": delay}]
+    error = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}}
+    assert refusal(429, error).retry_after_s == seconds
+    assert refusal(429, [error]).retry_after_s == seconds
+    assert refusal(429, error, retry_after="7").retry_after_s == 7.0
+
+
 def test_a_date_to_come_again() -> None:
     at = format_datetime(datetime.now(UTC) + timedelta(seconds=600), usegmt=True)
     wait_s = refusal(429, {}, retry_after=at).retry_after_s

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai.types.responses import ResponseErrorEvent
 
 import remit
 from remit.gateway import LLMGateway, RouterConfig
@@ -29,7 +30,7 @@ from remit.gateway.memory import Holding, memory
 from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, Transaction
 from remit.server.asgi import read_body, refusal
 from remit.server.authentication import Authenticator
-from remit.server.refusals import REJECTED, HttpError, refusal_of, shutting_down
+from remit.server.refusals import REJECTED, HttpError, error_event, refusal_of, shutting_down
 from remit.server.request_context import AuthenticatedRequest
 from remit.server.request_limits import Share, Shares
 from remit.server.responses.background import too_many
@@ -541,6 +542,15 @@ def test_a_refusal_states_the_refused_call(made: Bench, code: str) -> None:
     assert entry.id not in {one.metadata.get("exchange_entry_id") for one in debits}
     assert "cost_usd" not in entry.metadata
     assert f"| `{code.lower()}` | {status} |" in TABLE.read_text("utf-8")
+
+
+def test_an_error_in_a_stream_of_responses_is_an_event_of_the_api() -> None:
+    event = error_event("openai.responses", 502, "SERVER_ERROR", "gone")
+    kind, _, data = event.partition(b"\ndata: ")
+    assert kind == b"event: error"
+    read = ResponseErrorEvent.model_validate_json(data, strict=True)
+    assert (read.type, read.code, read.message) == ("error", "server_error", "gone")
+    assert json.loads(data)["error"]["message"] == "gone"
 
 
 def test_a_refusal_without_a_key_has_five_fields(ledger: LedgerClient) -> None:

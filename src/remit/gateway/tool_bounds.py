@@ -237,8 +237,9 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
     """Return uses of the provider's tools, keyed by name in the price table.
 
     A use counts as the dearest variant and size of container that a tool of the request asks for.
-    A shell is not billed if each shell of the request is local, and Anthropic's code execution is
-    not billed if the request has a search or fetch of a version that includes code.
+    A variant without a price has a count of 0 at least, because the cost is then estimated. A shell
+    is not billed if each shell of the request is local, and Anthropic's code execution is not
+    billed if the request has a search or fetch of a version that includes code.
 
     Args:
         uses: billed uses, keyed by type of tool.
@@ -255,7 +256,7 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
         if name == "code_execution":
             continue
         sized = names.setdefault(name.removesuffix("_preview"), [])
-        if not (name == "shell" and _is_local(tool)):
+        if not _is_local(name, tool):
             sized.append(_sized(name, tool))
     billed: dict[str, int] = {}
     for kind, times in uses.items():
@@ -263,6 +264,8 @@ def billed_uses(uses: Mapping[str, int], asked: Mapping[str, Any], price: Price)
         if variants:
             most = max([kind, *variants], key=lambda name: price.server_tools.get(name, 0))
             billed[most] = billed.get(most, 0) + times
+            for unpriced in set(variants) - price.server_tools.keys():
+                billed.setdefault(unpriced, 0)
     return billed
 
 
@@ -280,12 +283,19 @@ def _is_clients(kind: Any, tool: Mapping[str, Any]) -> bool:
     """Return True if the client runs a tool itself."""
     name = _DATED.sub("", kind) if isinstance(kind, str) else kind
     known = name is None or (isinstance(name, str) and name in _CLIENT_TOOLS)
-    return known or (name == "shell" and _is_local(tool))
+    return known or _is_local(name, tool)
 
 
-def _is_local(tool: Mapping[str, Any]) -> bool:
-    """Return True if the client runs a shell itself."""
-    return bool(member_at(tool, "environment.type") == "local")
+def _is_local(kind: Any, tool: Mapping[str, Any]) -> bool:
+    """Return True if a tool that the provider or the client can run is left to the client.
+
+    Args:
+        kind: the tool's type, without its date.
+        tool: the tool.
+    """
+    if kind == "tool_search":
+        return tool.get("execution") == "client"
+    return bool(kind == "shell" and member_at(tool, "environment.type") == "local")
 
 
 def _sized(kind: str, tool: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 import socket
 import ssl
 from collections.abc import Collection, Mapping
@@ -18,12 +19,14 @@ from urllib.parse import quote
 import orjson
 
 from remit.providers.protocol import ProviderError
+from remit.providers.wire.body import member_at
 
 _MESSAGE_CHARS = 500
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 # Failures to connect that this machine causes, whatever the provider.
 _OWN = _SHORTAGES | {errno.EADDRNOTAVAIL, errno.ENETDOWN, errno.ENETUNREACH}
 _HIDDEN = "[key]"
+_SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
 # HTTP statuses of the error types and codes of both dialects and of compatible servers, because an
 # event of a stream has no status.
@@ -91,6 +94,8 @@ def error_of(
     if wish in ("true", "false"):
         error.retryable = wish == "true"
     error.retry_after_s = _retry_after_s(headers)
+    if error.retry_after_s is None:
+        error.retry_after_s = _retry_delay_s(value)
     return error
 
 
@@ -305,4 +310,15 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
                 continue
         if math.isfinite(seconds):
             return max(0.0, seconds)
+    return None
+
+
+def _retry_delay_s(value: Any) -> float | None:
+    """Return the ``retryDelay`` of Google's error details in seconds; None without one."""
+    value = value[0] if type(value) is list and value else value
+    details = member_at(value, "error.details")
+    for detail in details if type(details) is list else ():
+        said = member_at(detail, "retryDelay")
+        if type(said) is str and (found := _SECONDS.fullmatch(said)):
+            return float(found[1])
     return None

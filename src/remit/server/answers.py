@@ -212,22 +212,26 @@ def failure(response: PromptResponse) -> HttpError:
 
     The code and message are the call's; a call without them gets ``error`` and a general message.
     The address of a provider that cannot be reached is left out of the message. The status follows
-    from the error code (:func:`~remit.server.refusals.status_of`). After several attempts,
-    ``x-should-retry: false`` is added.
+    from the error code (:func:`~remit.server.refusals.status_of`). After several attempts, or if
+    the provider refuses Remit's key, ``x-should-retry: false`` is added.
 
     Args:
         response: outcome of the call.
     """
     message = response.error_message or "The call failed."
+    headers = list(call_headers(response))
+    status = status_of(response)
+    if response.error_code == "AUTH_ERROR" and status >= 500:  # The key stays refused.
+        headers.append((b"x-should-retry", b"false"))
     if response.error_code == "SERVER_ERROR" and _UNREACHABLE in message:
         message = "The provider cannot be reached."  # The message hides its address.
     return HttpError(
-        status_of(response),
+        status,
         response.error_code or "error",
         message,
         param=response.error_param,
         retry_after_s=response.retry_after_s,
-        headers=tried(response, list(call_headers(response))),
+        headers=tried(response, headers),
     )
 
 

@@ -13,7 +13,7 @@ from remit.kernel.json_text import dump
 from remit.ledger import LedgerConnectionError, LedgerRollbackError
 from remit.providers import is_shortage
 from remit.providers.dialects import error_body
-from remit.providers.wire import A2A, CONVERSE, MESSAGES
+from remit.providers.wire import A2A, CONVERSE, MESSAGES, RESPONSES
 
 _log = logging.getLogger("remit.server")
 
@@ -222,7 +222,11 @@ def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
     """
     if endpoint == CONVERSE.name:  # The server makes a frame of it.
         endpoint = MESSAGES.name
-    body = dump(refusal_body(endpoint, status, code, message))
+    value = refusal_body(endpoint, status, code, message)
+    if endpoint == RESPONSES.name:  # Its clients read an event's type in the data.
+        said = {name: value["error"][name] for name in ("code", "message", "param")}
+        value = {"type": "error", "sequence_number": 0, **said, **value}
+    body = dump(value)
     if endpoint in ("openai.chat", "gemini.generate"):
         return b"data: %s\n\n" % body
     return b"event: error\ndata: %s\n\n" % body

@@ -97,6 +97,9 @@ _FORMAT = {"name": "x", "description": "d", "schema": {"type": "object"}}
         (MESSAGES, CHAT, _turn(_THOUGHT, role="assistant"), "thinking"),
         (MESSAGES, CHAT, {"system": [_CACHED]}, "cache_control"),
         (MESSAGES, CHAT, {"thinking": {"type": "disabled"}}, "thinking"),
+        (MESSAGES, CHAT, {"messages": [
+            {"role": "user", "content": "a"},
+            {"role": "system", "output_config": {"effort": "low"}}]}, "messages[].output_config"),
         (MESSAGES, CHAT, {"tools": [{"name": "f", "input_schema": {}, "defer_loading": True}]},
          "tools[].defer_loading"),
         (RESPONSES, MESSAGES, {"input": [
@@ -122,6 +125,14 @@ _FORMAT = {"name": "x", "description": "d", "schema": {"type": "object"}}
                 {"type": "tool_result", "tool_use_id": "t", "content": [_CACHED]}]}]},
          "cache_control"),
         (GENERATE, CHAT, {"generationConfig.topK": 5}, "generationConfig.topK"),
+        (GENERATE, CHAT, {"generationConfig": {"responseJsonSchema": _FORMAT["schema"]}},
+         "generationConfig.responseJsonSchema"),
+        (GENERATE, CHAT, {"contents": [{"parts": [{"inlineData": {
+            "mimeType": "image/png", "data": "aQ==", "displayName": "d"}}]}]},
+         "contents[].parts[].inlineData.displayName"),
+        (GENERATE, CHAT, {"contents": [{"role": "model", "parts": [{"functionCall": {
+            "name": "f", "partialArgs": [{"jsonPath": "$.a"}]}}]}]},
+         "contents[].parts[].functionCall.partialArgs"),
         (CONVERSE, CHAT, {"additionalModelRequestFields.top_k": 5},
          "additionalModelRequestFields.top_k"),
     ],
@@ -302,6 +313,9 @@ def test_an_effort_is_one_that_the_model_accepts(model: str, wanted: Any, sent: 
         (MESSAGES, "glm-5", "zai",
          _turn(_THOUGHT | {"signature": "Eu8BCkYIAR" * 8}, {"type": "text", "text": "a"},
                role="assistant"), '"a"', "Eu8B"),
+        (MESSAGES, "glm-5", "zai",
+         _turn(_THOUGHT | {"signature": "EqQBCg=="}, {"type": "text", "text": "a"},
+               role="assistant"), '"a"', "EqQB"),
         (MESSAGES, "claude-sonnet-4-5", "",
          _turn(_THOUGHT, {"type": "text", "text": "a"}, role="assistant"), '"sig"', "\u2603"),
         (MESSAGES, "claude-sonnet-4-5", "", {"metadata": {"user_id": "p" * 300}}, "user_id", "ppp"),

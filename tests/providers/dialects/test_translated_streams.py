@@ -452,6 +452,35 @@ def test_thoughts_that_only_openrouters_details_have_are_told_once(stream: bool)
     assert blocks[0] == {"type": "thinking", "thinking": "Hm.", "raw": True, "details": details}
 
 
+@pytest.mark.parametrize("client", ENDPOINTS)
+def test_the_older_form_of_a_call_is_a_call(client: str) -> None:
+    deltas = [{"function_call": {"name": "add", "arguments": '{"day":'}},
+              {"function_call": {"arguments": '"Mon"}'}}]  # fmt: skip
+    events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "function_call"}]})
+    reader, writer = Reading("openai.chat"), stream_writer(client, CALLS[client], **IDS)
+    wire = writer.start()
+    for event in events:
+        wire += b"".join(map(writer.event, reader.feed(event)))
+    wire += b"".join(map(writer.event, reader.finish()))
+    answer = read_answer(client, added(client, wire + writer.end(ProviderResponse("", "m", 1, 1))))
+    (call,) = (block for block in answer.content_blocks if block["type"] == "tool_use")
+    assert (call["name"], call["input"]) == ("add", {"day": "Mon"})
+
+
+@pytest.mark.parametrize("reason", [None, "length"])
+def test_a_call_that_is_cut_without_a_reason_is_no_answer(reason: str | None) -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "rm", "arguments": '{"path": "/tm'}}
+    reader = Reading("openai.chat")
+    choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": reason}
+    reader.feed({"choices": [choice]})
+    if reason is None:
+        with pytest.raises(DialectError):
+            reader.finish()
+    else:
+        assert isinstance(reader.finish()[-1], BlockEnd)
+
+
 def test_the_first_candidate_of_gemini_is_found_by_its_index() -> None:
     def candidate(index: int, text: str, **more: Any) -> dict[str, Any]:
         return {"index": index, "content": {"role": "model", "parts": [{"text": text}]}, **more}

@@ -425,6 +425,12 @@ FILE = {"type": "file", "file": {"file_id": "file-1"}}
             },
             "messages[0].content[0].citations",
         ),
+        (
+            "openai.chat",
+            "anthropic.messages",
+            {"messages": [{"role": "function", "name": "f", "content": "r"}]},
+            "messages[0].role",
+        ),
     ],
 )
 def test_what_cannot_be_said_is_refused_by_field(
@@ -484,7 +490,7 @@ def test_a_tool_has_no_alternatives_at_its_top_for_the_messages_api() -> None:
     assert schema["description"].startswith("What to look at.\n\n{anyOf: [")
 
 
-@pytest.mark.parametrize("target", ["openai.chat", "openai.responses"])
+@pytest.mark.parametrize("target", ["openai.chat", "openai.responses", "gemini.generate"])
 def test_a_reference_to_a_tool_becomes_words(target: str) -> None:
     found = {"type": "tool_reference", "tool_name": "ExitPlanMode"}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
@@ -497,6 +503,19 @@ def test_a_reference_to_a_tool_becomes_words(target: str) -> None:
     call = read_request("anthropic.messages", body)
     written = write_request(target, call, model="m", max_output_tokens=5)
     assert "The tool ExitPlanMode is available." in str(written)
+
+
+def test_gemini_gets_the_parts_of_a_result_in_words_or_after_it() -> None:
+    image = {"type": "base64", "media_type": "image/png", "data": "aQ=="}
+    found = {"type": "search_result", "title": "T", "source": "s", "content": [{"text": "body"}]}
+    content = [{"type": "text", "text": "see "}, found, {"type": "image", "source": image}]
+    result = {"type": "tool_result", "tool_use_id": "t", "content": content}
+    use = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    turns = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    written = _to("gemini.generate", "anthropic.messages", _messages(messages=turns))
+    response, picture = written["contents"][-1]["parts"]
+    assert response["functionResponse"]["response"] == {"result": "see T\ns\nbody"}
+    assert picture == {"inlineData": {"mimeType": "image/png", "data": "aQ=="}}
 
 
 def test_functions_of_a_namespace_are_offered_flat_and_called_by_their_own_names() -> None:
@@ -607,6 +626,16 @@ def test_a_search_that_is_null_is_not_offered_and_its_limits_are_not_lost() -> N
     with pytest.raises(DialectError) as refused:
         _to("anthropic.messages", "gemini.generate", _gemini({"text": "b"}, tools=limited))
     assert refused.value.param == "tools[0].googleSearch"
+
+
+@pytest.mark.parametrize("mode", ["AUTO", "ANY", "NONE"])
+@pytest.mark.parametrize("tools", [None, [{"functionDeclarations": [{"name": "f"}]}]])
+def test_gemini_may_allow_only_functions_that_it_defines(mode: str, tools: Any) -> None:
+    config = {"functionCallingConfig": {"mode": mode, "allowedFunctionNames": ["g"]}}
+    body = _gemini({"text": "b"}, tools=tools, toolConfig=config)
+    with pytest.raises(DialectError) as refused:
+        _to("anthropic.messages", "gemini.generate", body)
+    assert refused.value.param == "toolConfig.functionCallingConfig.allowedFunctionNames"
 
 
 def test_members_of_converse_that_are_null_name_no_kind() -> None:

@@ -49,7 +49,7 @@ _SAMPLING = ("temperature", "top_p", "top_k")
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _OWN_ITEM = re.compile("rs_[0-9a-f-]{32,64}_[0-9]+")
-_ANTHROPIC_SEAL = re.compile("E[g-v][A-Za-z0-9+/]{40,}={0,2}")
+_ANTHROPIC_SEAL = re.compile("E[g-v][AEIMQUYcgkosw048][A-Za-z0-9+/]+={0,2}")
 _OPENAI_SEAL = "gAAAA"
 _MOST_ITEM_ID = 64
 _GOOGLE_REFUSES = frozenset(

@@ -40,6 +40,8 @@ _DECISIVE = frozenset(
     }
 )  # fmt: skip
 """Members on which money, the model or the way of a call rests."""
+_BRINGS_TOOLS = (b"additional_tools", b"tool_search_output", b"tool_addition", b"\\u006", b"\\u007")
+"""Texts of a body whose prompt may define tools; an escape may hide a letter of such a name."""
 _LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9-]")  # a list of tokens is one text
 _MAX_INPUT_ITEMS = 20_000  # messages, or items of the input: each is a value of its own on record
 _SNAKE_CASE = re.compile("[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
@@ -223,9 +225,9 @@ class Body(Struct, gc=False):
 
         Raises:
             BodyError: the text is not a JSON object of bounded size with a model and a prompt, an
-                output limit is not a positive integer, ``stream`` is not a boolean, ``tools`` is
-                ambiguous, or a member that costs depend on occurs twice or in two spellings, since
-                servers differ which of the two counts.
+                output limit is not a positive integer, ``stream`` is not a boolean, ``tools`` or a
+                prompt that brings tools is ambiguous, or a member that costs depend on occurs twice
+                or in two spellings, since servers differ which of the two counts.
         """
         value = object_in(raw, endpoint.dialect)
         try:
@@ -233,8 +235,11 @@ class Body(Struct, gc=False):
         except RepeatedNameError as error:
             raise BodyError(error.message, error.message.partition(" ")[0]) from None
         has_two_spellings = endpoint.dialect == "gemini"
+        read_once = endpoint.read_once
+        if any(mark in raw for mark in _BRINGS_TOOLS):
+            read_once = (*read_once, endpoint.prompt)
         for name, (start, end) in places.items():
-            if (camel_case(name) if has_two_spellings else name) in endpoint.read_once:
+            if (camel_case(name) if has_two_spellings else name) in read_once:
                 _require_unique(name, raw[start:end])
         model = value.get("model")
         if type(model) is not str or not model.strip():

@@ -120,6 +120,9 @@ def _messages(items: Any) -> list[Message]:
     messages: list[Message] = []
     results: list[dict[str, Any]] | None = None
     for item, where in checks.objects(items, "messages"):
+        if item.get("role") == "function":
+            at = f"{where}.role"
+            raise DialectError(f"{at} `function` is not supported.", param=at, next_step=_USE_TOOLS)
         role = checks.role_of(item, _ROLES, where)
         if role == "tool":
             if results is None:

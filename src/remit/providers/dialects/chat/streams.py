@@ -78,7 +78,10 @@ class ChatReader(StreamReader):
                 if self._out.kind != kind:
                     self._close()
                 self._out.piece(kind, new, raw=True)
-        for number, call in enumerate(message.get("tool_calls") or ()):
+        calls = message.get("tool_calls") or ()
+        if not calls and (older := message.get("function_call")) is not None:
+            calls = ({"function": shaped(older, dict, "function_call")},)
+        for number, call in enumerate(calls):
             self._call(number, shaped(call, dict, "tool_calls"))
 
     def _new(self, key: str, value: Any) -> str:
@@ -175,7 +178,11 @@ class ChatReader(StreamReader):
         if not self._ended:
             self._ended = True
             self._close()
-            for number in range(len(self._calls)):
+            choice = self._sum.first_choice
+            has_reason = choice is None or choice.fields.get("finish_reason") or self._sum.is_whole
+            for number, state in enumerate(self._calls):
+                if not has_reason and _is_cut(state.call):
+                    raise unreadable("tool_calls")
                 self._end_call(number)
 
 
@@ -189,6 +196,13 @@ def _is_whole(call: dict[str, Any]) -> bool:
         return isinstance(text, dict) or isinstance(orjson.loads(text), dict)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return False
+
+
+def _is_cut(call: dict[str, Any]) -> bool:
+    """Return True if a call's arguments have begun and do not end as an object does."""
+    function = call.get("function")
+    text = settled(function.get("arguments")) if isinstance(function, dict) else None
+    return isinstance(text, str) and text.strip()[-1:] not in ("", "}")
 
 
 def _kind_of(call: dict[str, Any]) -> str:

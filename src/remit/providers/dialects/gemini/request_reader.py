@@ -36,7 +36,12 @@ _KNOWN = {
     "generationConfig.thinkingConfig": frozenset(
         ("thinkingBudget", "thinkingLevel", "includeThoughts")
     ),
+    "contents[].parts[].functionCall": frozenset(("id", "name", "args")),
+    "contents[].parts[].functionResponse": frozenset(("id", "name", "response", "parts")),
+    "contents[].parts[].inlineData": frozenset(("mimeType", "data")),
+    "contents[].parts[].fileData": frozenset(("mimeType", "fileUri")),
     "toolConfig": frozenset(("functionCallingConfig",)),
+    "toolConfig.functionCallingConfig": frozenset(("mode", "allowedFunctionNames")),
     "tools[].functionDeclarations[]": frozenset(
         ("name", "description", "parameters", "parametersJsonSchema")
     ),
@@ -66,13 +71,18 @@ def read_request(body: Any) -> ModelCall:
         ENDPOINT, {"": frozenset((*sampled, "model", "stream"))},
     )  # fmt: skip
     common["dropped"] = checks.unread(body, _KNOWN)
+    form = _format(config)
+    if form is None:  # Google ignores a schema unless the answer is JSON.
+        schemas = ("responseSchema", "responseJsonSchema")
+        common["dropped"] += [f"generationConfig.{name}" for name in schemas if config.get(name)]
+    tools = tuple(_tools(checks.optional(body, "tools", list) or []))
     return ModelCall(
         **common,
         messages=_messages(body),
         max_tokens=checks.max_tokens(config, "maxOutputTokens"),
-        tools=tuple(_tools(checks.optional(body, "tools", list) or [])),
-        tool_choice=_choice(body),
-        response_format=_format(config),
+        tools=tools,
+        tool_choice=_choice(body, {tool.get("name") for tool in tools}),
+        response_format=form,
         stop=read_stop(config.get("stopSequences"), "stopSequences"),
         top_k=checks.number(sampled, "top_k"),
         reasoning=_reasoning(config),
@@ -243,7 +253,11 @@ def _schema(given: Any) -> Any:
     return found
 
 
-def _choice(body: dict[str, Any]) -> dict[str, Any] | None:
+def _choice(body: dict[str, Any], functions: set[Any]) -> dict[str, Any] | None:
+    """Return the choice of tools; None without one.
+
+    Raise DialectError if a name is none of ``functions``, which are the names of the call's tools.
+    """
     holder = checks.optional(body, "toolConfig", dict) or {}
     config = checks.optional(holder, "functionCallingConfig", dict, "toolConfig")
     if config is None:
@@ -255,6 +269,8 @@ def _choice(body: dict[str, Any]) -> dict[str, Any] | None:
     names = checks.optional(config, "allowedFunctionNames", list, where) or []
     if not all(type(name) is str for name in names):
         raise checks.refuse("is not a list of texts", f"{where}.allowedFunctionNames")
+    if not functions.issuperset(names):
+        raise checks.refuse("names a function that is not defined", f"{where}.allowedFunctionNames")
     if not names or kind == "none":
         return {"type": kind}
     if len(names) == 1 and kind == "any":

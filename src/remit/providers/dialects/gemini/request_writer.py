@@ -127,10 +127,9 @@ def _parts(
         identity, content = wire_id(block["tool_use_id"]), block["content"]
         seen: list[dict[str, Any]] = []
         if not isinstance(content, str):
-            for part in content:
-                if part["type"] in ("image", "document"):
-                    seen += _parts(call, part, where, names, functions)
-            content = text_of(content)
+            parts = [one for part in content for one in _parts(call, part, where, names, functions)]
+            content = "".join(one["text"] for one in parts if "text" in one)
+            seen = [one for one in parts if "text" not in one]
         said = {"error" if block.get("is_error") is True else "result": content}
         name = functions.get(identity, identity)
         return [{"functionResponse": {"id": identity, "name": name, "response": said}}, *seen]

@@ -102,6 +102,8 @@ def _add_messages(messages: list[Message], items: Any) -> None:
         raise checks.refuse("is not a non-empty list", "messages")
     for item, where in checks.objects(items, "messages"):
         role = checks.role_of(item, _ROLES, where)
+        if role == "system" and item.get("content") is None and "output_config" in item:
+            continue  # The message only sets an effort from here on.
         read = _text if role == "system" else read_block
         content = checks.content(item.get("content"), f"{where}.content", read, _PAYLOADS)
         messages.append({"role": role, "content": content})
