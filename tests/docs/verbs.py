@@ -49,18 +49,20 @@ def page() -> str:
          _cell(_shown(one.route) if one.route else ""),
          "changes" if one.changes else "reads", _cell(_page_of(one.route)),
          ", ".join(map(_cell, one.tools)))
-        for one in everything if one.route or one.tools
+        for one in everything if one.tools or (one.route and one.command)
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     alone = [one for one in everything if not one.route and not one.tools]
     changing = [one.command for one in alone if one.changes]
     reading = [one.command for one in alone if not one.changes]
+    routes = [_shown(one.route) for one in everything if not one.command and not one.tools]
     commands = sorted(set(_commands(_remit, "")) - {one.command for one in everything})
     assert set(_routes()) == {_shown(one.route) for one in everything if one.route}
     return (
-        f"{_HEAD}{table}\n## Verbs with a command only\n\n"
+        f"{_HEAD}{table}\n## Other verbs\n\n"
         f"These commands write nothing to the ledger: {_listed(reading)}.\n\n"
         f"These commands can write to the ledger: {_listed(changing)}.\n\n"
+        f"These routes have no command of their own: {_listed(routes)}.\n\n"
         "## Commands without an operation\n\n"
         f"Every route under `/api` has an operation. These {len(commands)} commands have none: "
         f"{_listed(commands)}.\n"
