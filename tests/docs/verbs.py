@@ -20,25 +20,19 @@ _HEAD = """\
 # Verbs and doors
 
 A verb is one action of Remit, such as `key create`. A door is a way to call it: a command, an HTTP
-route, a page of the console, or a tool. Each verb is declared once, as an operation with fields, a
+route, a form of the console, or a tool. Each verb is declared once, as an operation with fields, a
 result, a permission and an effect. Remit makes the command and the HTTP route from the operation,
 so both have the same validation and description. `remit VERB --help` shows the fields, and
 `/api/openapi.json` describes the routes. [The HTTP API](api.md) lists each route's permission; the
 command line acts as the operator.
 
-The effect of a verb that can write to the ledger is `changes`. The console page shows the same data.
-The ADMIN agent and MCP clients use the tools. An empty cell means that the verb has no such door.
+The effect of a verb that can write to the ledger is `changes`. The ADMIN agent and MCP clients use
+the tools. An empty cell means that the verb has no such door. [The console](console.md) uses the
+same operations.
 
-| Command | Route | Effect | Console | Tools |
-|---|---|---|---|---|
+| Command | Route | Effect | Tools |
+|---|---|---|---|
 """
-_PAGES = {
-    "/keys": "/console/keys", "/users": "/console/keys", "/teams": "/console/keys",
-    "/organisations": "/console/keys", "/budgets": "/console/keys", "/usage": "/console/spend",
-    "/ledger/entries": "/console/calls", "/ledger/checkpoint": "/console/verify",
-    "/approvals": "/console/approvals", "/learn/proposals": "/console/proposals",
-}  # fmt: skip
-_CONSOLE = Path("src/remit/server/console")
 
 
 def page() -> str:
@@ -47,7 +41,7 @@ def page() -> str:
     rows = [
         (_cell(f"remit {one.command}" if one.command else ""),
          _cell(_shown(one.route) if one.route else ""),
-         "changes" if one.changes else "reads", _cell(_page_of(one.route)),
+         "changes" if one.changes else "reads",
          ", ".join(map(_cell, one.tools)))
         for one in everything if one.tools or (one.route and one.command)
     ]  # fmt: skip
@@ -75,14 +69,6 @@ def _listed(commands: list[str]) -> str:
 
 def _cell(name: str | None) -> str:
     return f"`{name}`" if name else ""
-
-
-def _page_of(route: str) -> str | None:
-    """Return the console's page of a route, if the console has that page."""
-    path = route.partition(" ")[2]
-    found = next((page for begin, page in _PAGES.items() if path.startswith(begin)), None)
-    pages = "".join(file.read_text("utf-8") for file in _CONSOLE.glob("*.py"))
-    return found if f'"{found}"' in pages else None
 
 
 def _shown(route: str) -> str:
