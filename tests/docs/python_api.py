@@ -22,11 +22,18 @@ _WIDTH = 90
 INTRODUCTION = """\
 # The Python API
 
-The public names for programs that use agents. `help(name)` prints the full text with arguments and
-errors; [Agents](agents.md) is the guide. `RemitError` is the base of all errors; its `next_step`
-says what to do. A method with an async form, such as `aturn`, also exists as `turn`, with the same
-arguments.
+This page lists the public names for programs that use agents. `help(name)` prints a name's full
+description, with arguments and errors; [Agents](agents.md) is the guide. `RemitError` is the base
+class of all errors; its `next_step` says what to do. Each method with an async form, such as
+`aturn`, also exists in a blocking form, such as `turn`, with the same arguments.
 """
+# Public methods that Remit's own rooms call, and programs have no need of.
+_FOR_REMIT = {
+    "record_settings", "gate_context", "allow_without_limits", "of_package", "sub_session",
+    "keyed_session", "aanswer", "within", "giving", "with_input", "moved_to", "announce",
+    "person_behind", "permit", "records_where", "require_whole", "prepared", "canonical", "lacks",
+    "definition", "capabilities", "asend", "attached", "verify_chain", "packaged_agents",
+}  # fmt: skip
 PARTS: dict[str, tuple[str, ...]] = {
     "remit": ("Runtime", "tool", "Tool", "Context", "current_call", "File", "TurnResult",
               "TurnFailedError", "RemitError"),
@@ -62,6 +69,7 @@ def _entry(name: str, value: Any) -> str:
         f"{member}{_signature(raw)}\n    {_summary(raw)}\n"
         for member, made in vars(value).items()
         if inspect.isclass(value) and not member.startswith("_") and f"a{member}" not in vars(value)
+        if member not in _FOR_REMIT
         if inspect.isfunction(raw := getattr(made, "__func__", made))
     ]
     if members:

@@ -19,55 +19,56 @@ PAGE = Path("docs/verbs.md")
 _HEAD = """\
 # Verbs and doors
 
-An operation declares a verb once: its fields, result, permission and effect. The command and the
-HTTP route are made from it, so both have one validation and one description. `remit VERB --help`
-shows the fields, and `/api/openapi.json` the forms. [The HTTP API](api.md) names the permission of
-each route; the command line acts as the operator.
+A verb is one action of Remit, such as `key create`. A door is a way to call it: a command, an HTTP
+route, a form of the console, or a tool. Each verb is declared once, as an operation with fields, a
+result, a permission and an effect. Remit makes the command and the HTTP route from the operation,
+so both have the same validation and description. `remit VERB --help` shows the fields, and
+`/api/openapi.json` describes the routes. [The HTTP API](api.md) lists each route's permission; the
+command line acts as the operator.
 
-The console shows or changes the same on the named page. The named tools of the agent ADMIN and of
-MCP clients answer the same question. An empty cell means that the verb has no such door.
+The effect of a verb that can write to the ledger is `changes`. The ADMIN agent and MCP clients use
+the tools. An empty cell means that the verb has no such door. [The console](console.md) uses the
+same operations.
 
-| Command | Route | Effect | Console | Tools |
-|---|---|---|---|---|
+| Command | Route | Effect | Tools |
+|---|---|---|---|
 """
-_PAGES = {
-    "/keys": "/console/keys", "/users": "/console/keys", "/teams": "/console/keys",
-    "/organisations": "/console/keys", "/budgets": "/console/keys", "/usage": "/console/spend",
-    "/ledger/entries": "/console/calls", "/ledger/checkpoint": "/console/verify",
-    "/approvals": "/console/approvals", "/learn/proposals": "/console/proposals",
-}  # fmt: skip
-_CONSOLE = Path("src/remit/server/console")
 
 
 def page() -> str:
     """Return the whole page, in plain Markdown."""
+    everything = list(all_operations())
     rows = [
         (_cell(f"remit {one.command}" if one.command else ""),
          _cell(_shown(one.route) if one.route else ""),
-         "changes" if one.changes else "reads", _cell(_page_of(one.route)),
+         "changes" if one.changes else "reads",
          ", ".join(map(_cell, one.tools)))
-        for one in all_operations()
+        for one in everything if one.tools or (one.route and one.command)
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    commands = sorted(set(_commands(_remit, "")) - {one.command for one in all_operations()})
-    assert set(_routes()) == {_shown(one.route) for one in all_operations() if one.route}
+    alone = [one for one in everything if not one.route and not one.tools]
+    changing = [one.command for one in alone if one.changes]
+    reading = [one.command for one in alone if not one.changes]
+    routes = [_shown(one.route) for one in everything if not one.command and not one.tools]
+    commands = sorted(set(_commands(_remit, "")) - {one.command for one in everything})
+    assert set(_routes()) == {_shown(one.route) for one in everything if one.route}
     return (
-        f"{_HEAD}{table}\n## Declared by hand\n\n"
-        f"Every route under `/api` has an operation. These {len(commands)} commands have none.\n\n"
-        f"{', '.join(f'`{name}`' for name in commands)}.\n"
+        f"{_HEAD}{table}\n## Other verbs\n\n"
+        f"These commands write nothing to the ledger: {_listed(reading)}.\n\n"
+        f"These commands can write to the ledger: {_listed(changing)}.\n\n"
+        f"These routes have no command of their own: {_listed(routes)}.\n\n"
+        "## Commands without an operation\n\n"
+        f"Every route under `/api` has an operation. These {len(commands)} commands have none: "
+        f"{_listed(commands)}.\n"
     )
+
+
+def _listed(commands: list[str]) -> str:
+    return ", ".join(f"`{command}`" for command in commands)
 
 
 def _cell(name: str | None) -> str:
     return f"`{name}`" if name else ""
-
-
-def _page_of(route: str) -> str | None:
-    """Return the console's page of a route, if the console has that page."""
-    path = route.partition(" ")[2]
-    found = next((page for begin, page in _PAGES.items() if path.startswith(begin)), None)
-    pages = "".join(file.read_text("utf-8") for file in _CONSOLE.glob("*.py"))
-    return found if f'"{found}"' in pages else None
 
 
 def _shown(route: str) -> str:

@@ -292,16 +292,10 @@ def test_the_table_in_the_docs_is_what_ships() -> None:
 
 
 def _table() -> Iterator[str]:
-    yield "| package | what | governs | depends on |"
-    yield "|---|---|---|---|"
+    yield "| package | content |"
+    yield "|---|---|"
     for name, manifest in sorted(manifests().items(), key=lambda one: (one[1].layer, one[0])):
-        governs = ", ".join(f"`{module}`" for module in manifest.modules) or "none"
-        needs = ", ".join(_short(one.package_id) for one in manifest.dependencies) or "none"
-        yield f"| `{name}` {manifest.version} | {manifest.title} | {governs} | {needs} |"
-
-
-def _short(package_id: str) -> str:
-    return package_id.removeprefix("PKG-")
+        yield f"| `{name}` {manifest.version} | {manifest.title} |"
 
 
 def _defaults() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The scenarios of agentboundary's suite, played by an agent, judged by the suite's own runner.
 
 The release has ten scenarios. A checkout that ``REMIT_AGENTBOUNDARY`` names has forty; the table of
-``docs/receipts.md`` states their results. The policy of a scenario is that of an agent of its name,
+``UNSATISFIED`` states their results. The policy of a scenario is that of an agent of its name,
 at the version that Remit records. A scenario that needs an identifier in advance gets Remit's.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,17 @@ from remit.agents.tools import Tool, ToolError
 from remit.testing import ScriptedModel, ToolUse
 from tests.receipts.runs import ANYTHING, needs_oracles, receipts_of, verdicts
 
-DOCS = Path(__file__).parents[2] / "docs/receipts.md"
+UNSATISFIED = {
+    "05-refund-escalate": "an approval request without a decision is not an action",
+    "19-actor-human-validates": "a client's tool call names a key; KEY_CREATED names its user",
+    "31-allow-with-blocked-execution": "Remit states deny for an action that it blocked",
+    "32-fork-chain-shared-prior": "Remit issues one chain for a run, without forks",
+    "35-staging-environment-validates": "Remit records no environment",
+    "36-dev-environment-validates": "Remit records no environment",
+    "37-execution-failure-with-error-code": "the tool's error text is content; its code is error",
+}
+"""Scenarios that Remit does not satisfy, with the reason."""
+
 OLD_S = 61.0
 """Seconds that an approval waits in the scenario of a stale one, whose policy allows 60."""
 
@@ -89,7 +98,7 @@ def case_of(scenario: dict[str, Any], receipts: list[dict[str, Any]]) -> dict[st
 
 
 @needs_oracles
-def test_the_suite_says_what_the_documentation_states(tmp_path: Path) -> None:
+def test_the_suite_says_what_the_list_states(tmp_path: Path) -> None:
     scenarios = [one for one in verdicts("scenarios", []) if one["name"] not in IMPOSSIBLE]
     cases = []
     for one in scenarios:
@@ -97,7 +106,5 @@ def test_the_suite_says_what_the_documentation_states(tmp_path: Path) -> None:
     failures = verdicts("suite", cases)
     found = dict(zip((one["name"] for one in scenarios), failures, strict=True))
     print(json.dumps(found, indent=1))
-    unsatisfied = set(re.findall(r"^\| (\d\d-\S+) \|", DOCS.read_text(), re.M))
-    assert len(unsatisfied) == 7
-    assert unsatisfied >= IMPOSSIBLE
-    assert {name for name, said in found.items() if said} == unsatisfied & set(found)
+    assert UNSATISFIED.keys() >= IMPOSSIBLE
+    assert {name for name, said in found.items() if said} == UNSATISFIED.keys() & found.keys()
