@@ -15,7 +15,7 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.usage import QUARTER_S
 from remit.server.console.caches import added_up
 from remit.server.console.pages import Asked, Page, Sources, View
-from remit.server.console.rows import ALARMS, alarm_row, call_row, key_names
+from remit.server.console.rows import ALARMS, alarm_row, amounts_of, call_row, key_names
 from remit.views import wording
 from remit.views.entries import place_of
 
@@ -63,7 +63,7 @@ def show(sources: Sources, asked: Asked) -> Page:
                 ("Yesterday", _yesterday(sources, today - timedelta(days=1))),
             ],
             "timed": _TIMED,
-            "approvals": waiting[:_APPROVALS],
+            "approvals": [(one, amounts_of(one.arguments)) for one in waiting[:_APPROVALS]],
             "more_approvals": len(waiting) - _APPROVALS,
             "refused": refused,
             "refused_most": _REFUSALS if is_cut else 0,
