@@ -25,7 +25,8 @@ def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def test_the_wish_of_a_person_stands_before_the_result_of_a_tool(served: Served) -> None:
     session, visitor = new_session(), signed_in(served)
     result = [{"type": "tool_result", "tool_use_id": "T1", "content": "lost by the carrier"}]
-    _call(served, session, "Where is my samovar?", "", {"role": "user", "content": result})
+    odd = {"role": "user", "content": 5}, {"role": "user"}, {"role": "tool", "content": "x"}
+    _call(served, session, "Where is my samovar?", "", *odd, {"role": "user", "content": result})
     page = visitor.get(f"/console/approvals/{_request(served, session)}").text
     assert page.index("Where is my samovar?") < page.index("lost by the carrier")
     talk = visitor.get(f"/console/sessions/{session}").text

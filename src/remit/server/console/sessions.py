@@ -235,13 +235,13 @@ def _wish(messages: Any) -> Any:
     """Return the content of a person's last message if later messages follow it, else ``""``."""
     for message in reversed(messages[:-1] if isinstance(messages, list) else ()):
         value = decoded(message)
-        if isinstance(value, dict) and value.get("role") == "user":
-            content = value.get("content")
-            if isinstance(content, str) or not any(
-                isinstance(part, dict) and part.get("type") == "tool_result"
-                for part in content or ()
-            ):
-                return content
+        content = value.get("content") if isinstance(value, dict) else None
+        parts = (
+            content if isinstance(content, list) else [content] if isinstance(content, str) else []
+        )
+        is_result = any(isinstance(one, dict) and one.get("type") == "tool_result" for one in parts)
+        if parts and value.get("role") == "user" and not is_result:
+            return content
     return ""
 
 
