@@ -146,6 +146,7 @@ def test_a_page_reads_no_more_of_a_ledger_that_has_grown(
     for view in (sessions, spend):
         monkeypatch.setattr(view, "_LATEST_ROWS", 20)
     monkeypatch.setattr(calls, "_SEARCHED_TEXTS", 200)
+    monkeypatch.setattr(now, "_GRACE", timedelta(days=2))  # as in the first half hour of a day
     call, long = ledger.first("EXCHANGE", CALLS, 200), ledger.first("EXCHANGE", LONG, 20)
     early = ledger.first("EXCHANGE", script.session.session_id)
     paths = [
