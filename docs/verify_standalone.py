@@ -133,8 +133,7 @@ def read_key(vkey: str) -> tuple:
     key_id, _, encoded = rest.partition("+")
     need(name and encoded, "key-text", "not a verifier key")
     key = unbase64(encoded, "key-text", 33)
-    is_own = sha256(f"{name}\n".encode() + key).hexdigest()[:8] == key_id
-    need(is_own, "key-text", "a damaged key")
+    need(sha256(f"{name}\n".encode() + key).hexdigest()[:8] == key_id, "key-text", "a damaged key")
     return name, key_id, key
 
 def read_checkpoint(note: str, vkey: str) -> tuple:
@@ -669,8 +668,7 @@ def check_export(path: str, vkey: str, held: str) -> str:
     return "\n".join(found)
 
 def read(path: str) -> str:
-    size = os.path.getsize(path)
-    need(size <= MAX_NOTE, "proof-text", f"{path} is longer than {MAX_NOTE} bytes")
+    need(os.path.getsize(path) <= MAX_NOTE, "proof-text", f"{path} is over {MAX_NOTE} bytes long")
     return pathlib.Path(path).read_bytes().decode()
 
 def read_extract(path: str) -> dict:
@@ -679,8 +677,10 @@ def read_extract(path: str) -> dict:
     if is_export: return None
     need(os.path.getsize(path) <= MAX_LINE, "json-text", "the file is too long")
     data = parse(pathlib.Path(path).read_bytes().decode())
-    is_one = type(data) is dict and data.get("format") in ("remit-extract/1", REGISTRATION)
-    return data if is_one else None
+    if type(data) is dict and data.get("format") in ("remit-extract/1", REGISTRATION): return data
+    need(not re.search("version': '(agentboundary|draft-mih)", str(data)[:9999]), "extract-members",
+         "a public format without signature: use the package agentboundary or agent-action-capsule")
+    return None
 
 def is_batches(path: str) -> bool:  # an extract has this text in quotes only
     with open(path, "rb") as file: return b'"previous_hash":' in file.readline(MAX_LINE)

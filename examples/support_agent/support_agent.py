@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 
 from remit import Runtime, tool
-from remit.tools import ToolError, current_call
+from remit.agents.tools import ToolError, current_call
 
 POLL_S = 0.5  # seconds between two looks for a decision
 SHOP = Path("shop.db")

@@ -325,6 +325,18 @@ def test_a_proof_verifies(made: Made, tmp_path: Path) -> None:
     refused(*unsigned, saying="there is no key")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['{\n  "version": "agentboundary/v0.1"\n}', '[{"spec_version": "draft-mih-scitt-agent-5"}]'],
+)
+def test_a_receipt_in_a_public_format_is_named(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "receipt.json"
+    file.write_text(text)
+    found = run(str(file))
+    assert found.returncode == 1
+    assert "a public format without signature: use the package agentboundary" in found.stderr
+
+
 def test_its_help_explains_each_option() -> None:
     options = run("--help").stdout.partition("options:")[2]
     assert not re.findall(r"^ +--[a-z-]+ VALUE$", options, re.MULTILINE)

@@ -26,13 +26,20 @@ so both have the same validation and description. `remit VERB --help` shows the 
 `/api/openapi.json` describes the routes. [The HTTP API](api.md) lists each route's permission; the
 command line acts as the operator.
 
-The effect of a verb that can write to the ledger is `changes`. The ADMIN agent and MCP clients use
-the tools. An empty cell means that the verb has no such door. [The console](console.md) uses the
-same operations.
+A verb with the effect `changes` can write to the ledger; the others read. The ADMIN agent and MCP clients use
+the tools. [The console](console.md) has the named page for the verb. An empty cell means that the
+verb has no such door.
 
-| Command | Route | Effect | Tools |
-|---|---|---|---|
+| Command | Route | Effect | Console | Tools |
+|---|---|---|---|---|
 """
+_PAGES = {
+    "/keys": "/console/keys", "/users": "/console/keys", "/teams": "/console/keys",
+    "/organisations": "/console/keys", "/budgets": "/console/keys", "/usage": "/console/spend",
+    "/ledger/entries": "/console/calls", "/ledger/checkpoint": "/console/verify",
+    "/approvals": "/console/approvals", "/learn/proposals": "/console/proposals",
+}  # fmt: skip
+_CONSOLE = Path("src/remit/server/console")
 
 
 def page() -> str:
@@ -41,15 +48,16 @@ def page() -> str:
     rows = [
         (_cell(f"remit {one.command}" if one.command else ""),
          _cell(_shown(one.route) if one.route else ""),
-         "changes" if one.changes else "reads",
+         "changes" if one.changes else "", _cell(_page_of(one.route)),
          ", ".join(map(_cell, one.tools)))
-        for one in everything if one.tools or (one.route and one.command)
+        for one in everything if one.tools or (one.route and (one.command or _page_of(one.route)))
     ]  # fmt: skip
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     alone = [one for one in everything if not one.route and not one.tools]
     changing = [one.command for one in alone if one.changes]
     reading = [one.command for one in alone if not one.changes]
-    routes = [_shown(one.route) for one in everything if not one.command and not one.tools]
+    routes = [_shown(one.route) for one in everything
+              if one.route and not (one.command or one.tools or _page_of(one.route))]  # fmt: skip
     commands = sorted(set(_commands(_remit, "")) - {one.command for one in everything})
     assert set(_routes()) == {_shown(one.route) for one in everything if one.route}
     return (
@@ -69,6 +77,14 @@ def _listed(commands: list[str]) -> str:
 
 def _cell(name: str | None) -> str:
     return f"`{name}`" if name else ""
+
+
+def _page_of(route: str) -> str | None:
+    """Return the console's page of a route, if the console has that page."""
+    path = route.partition(" ")[2]
+    found = next((page for begin, page in _PAGES.items() if path.startswith(begin)), None)
+    pages = "".join(file.read_text("utf-8") for file in _CONSOLE.glob("*.py"))
+    return found if f'"{found}"' in pages else None
 
 
 def _shown(route: str) -> str:

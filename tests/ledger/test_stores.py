@@ -195,6 +195,21 @@ def test_text_search_finds_words_and_phrases_the_same_on_both_stores(ledger: Led
     assert found("quick late") == [6]
 
 
+def test_a_bounded_search_reads_the_latest_texts_with_the_word(ledger: LedgerClient) -> None:
+    for number in range(9):
+        ledger.write(_note(number, session_id="AB"[number % 2], prompt=f"tea number {number}"))
+
+    def found(**more: Any) -> list[int]:
+        found = ledger.query(text="tea", text_limit=3, order="desc", **more)
+        return [int(entry.id[4:], 16) for entry in found]
+
+    assert found() == [8, 7, 6]
+    assert found(session_id="A") == [8, 6]  # entries of B used one of the three
+    assert found(after="LED-00000006") == [5, 4, 3]
+    assert found(after="LED-00000001") == [0]
+    assert found(until=ledger.read("LED-00000004").timestamp) == [3, 2, 1]
+
+
 # -- checkpoints and proofs --------------------------------------------------------------------
 
 

@@ -254,6 +254,7 @@ class LedgerQueries:
         limit: int | None = None,
         order: Order = "asc",
         text: str | None = None,
+        text_limit: int | None = None,
         with_content: bool = True,
         **equals: Unpack[Equalities],
     ) -> Iterator[LedgerEntry]:
@@ -277,6 +278,10 @@ class LedgerQueries:
                 quotes"`` in that order. A message of a conversation belongs to the entry that
                 showed it first. Of a value only the first 16,383 words are found, and none of over
                 48 characters. New content is indexed first, which writes to the ledger.
+            text_limit: number of contents to search for each page that is read: the latest ones
+                that contain the words and that an entry before ``until`` and, newest first,
+                ``after`` may show. Of the entries that show them, at most so many are searched.
+                ``None`` for all.
             with_content: False leaves commitments in place of content, which is faster.
 
         Raises:
@@ -296,7 +301,7 @@ class LedgerQueries:
             if text is not None:
                 run = functools.partial(transact, store)
                 index = self._index if store is self._store else TextIndex(store, run)
-                own = replace(where, text=index.expression(text))
+                own = replace(where, text=index.expression(text), text_limit=text_limit)
                 index.catch_up()
             return (
                 entry

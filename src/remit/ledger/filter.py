@@ -27,6 +27,8 @@ class Filter:
         after: sequence number to continue after; ``None`` for the beginning.
         descending: True for the newest first.
         text: the store's ``search_expression`` of the requested words.
+        text_limit: number of the latest contents with the words to search, and of their entries;
+            ``None`` for all.
     """
 
     equals: Mapping[str, str] = field(default_factory=dict)
@@ -37,6 +39,7 @@ class Filter:
     after: int | None = None
     descending: bool = False
     text: str | None = None
+    text_limit: int | None = None
 
 
 class Equalities(TypedDict, total=False):

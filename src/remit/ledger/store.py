@@ -188,7 +188,7 @@ class Store(Reader):
 
     Attributes:
         outage: the outcome of the latest write.
-        text_sql: the condition that finds entries by a :attr:`Filter.text`.
+        text_sql: the statement that finds content by a :attr:`Filter.text`, and its id column.
         location: the place of the database for people, without a password.
         size: number of entries after this store's own last commit; 0 before the first.
         seen: sequence number and hash of the last entry then; ``(-1, "")`` before the first commit.
@@ -200,7 +200,7 @@ class Store(Reader):
     """
 
     outage: Outage
-    text_sql: str
+    text_sql: tuple[str, str]
     location: str
     size: int = 0
     seen: tuple[int, str] = (-1, "")
@@ -335,12 +335,36 @@ class Store(Reader):
             (where.first, "seq >= ?"),
             (where.last, "seq <= ?"),
             (where.after, "seq < ?" if where.descending else "seq > ?"),
-            (where.text, self.text_sql),
         ):  # fmt: skip
             if value is not None:
                 clauses.append(clause)
                 parameters.append(value)
+        if where.text is not None:
+            clauses.append(self._text_clause(where))
+            parameters.append(where.text)
         return self._rows(" AND ".join(clauses), parameters, where.descending, limit)
+
+    def _text_clause(self, where: Filter) -> str:
+        """Return the condition of a text, whose parameter is the text.
+
+        With a limit, at most so many contents with the words are searched, the latest ones that an
+        entry before the filter's end may show, and at most so many of their entries.
+        """
+        found, column = self.text_sql
+        shown = "SELECT seq FROM shown_contents WHERE content_id IN "
+        if where.text_limit is None:
+            return f"seq IN ({shown}({found}))"
+        ends = [GREATEST if where.last is None else where.last]
+        ends += [where.after - 1] if where.after is not None and where.descending else []
+        end, limit = f"seq <= {min(ends):d}", f"LIMIT {where.text_limit:d}"
+        # Content that a later entry showed first has a greater id.
+        latest = (
+            f"SELECT content_id FROM shown_contents WHERE {end} "
+            "ORDER BY seq DESC, content_id DESC LIMIT 1"
+        )
+        found += f" AND {column} <= ({latest}) ORDER BY {column} DESC {limit}"
+        order = "ORDER BY content_id DESC, seq DESC"
+        return f"seq IN ({shown}({found}) AND {end} {order} {limit})"
 
     def _page_of_session(self, where: Filter, limit: int) -> tuple[str, list[Any]] | None:
         """Return the condition of a page of a whole session; ``None`` for other filters."""

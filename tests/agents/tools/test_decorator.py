@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import inspect
 import math
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -454,3 +455,15 @@ def test_two_that_offer_the_same_are_refused(install: Install) -> None:
     install("second", plain="plain")
     with pytest.raises(ToolError, match="first, second"):
         _dispatcher().tools(["plain"])
+
+
+def test_the_earlier_name_of_the_tools_needs_no_extra() -> None:
+    program = (
+        "import sys; sys.modules['mcp'] = None\n"
+        "from remit.tools import ToolError, current_call\n"
+        "try:\n    from remit.tools import McpServer\nexcept ToolError as error: print(error)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "remit[mcp]" in run.stdout

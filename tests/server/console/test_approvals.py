@@ -22,11 +22,26 @@ def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield running
 
 
-def _call(served: Served, session: str, prompt: str, response: str) -> str:
+def test_the_wish_of_a_person_stands_before_the_result_of_a_tool(served: Served) -> None:
+    session, visitor = new_session(), signed_in(served)
+    result = [{"type": "tool_result", "tool_use_id": "T1", "content": "lost by the carrier"}]
+    odd = {"role": "user", "content": 5}, {"role": "user"}, {"role": "tool", "content": "x"}
+    _call(served, session, "Where is my samovar?", "", *odd, {"role": "user", "content": result})
+    page = visitor.get(f"/console/approvals/{_request(served, session)}").text
+    assert page.index("Where is my samovar?") < page.index("lost by the carrier")
+    talk = visitor.get(f"/console/sessions/{session}").text
+    assert "(empty)" not in talk
+    assert "the answer ended with <code>tool_use</code>" in talk
+
+
+def _call(
+    served: Served, session: str, prompt: str, response: str, *more: dict[str, object]
+) -> str:
     return served.ledger.write(
         LedgerEntry("EXCHANGE", "PRC-1", "SUCCESS", "Exchange completed", metadata={
             "session_id": session, "agent_id": "clerk", "outcome": "success", "tools": _TOOLS,
-            "prompt": [{"role": "user", "content": prompt}], "response": response})
+            "prompt": [{"role": "user", "content": prompt}, *more], "response": response,
+            "finish_reason": "end_turn" if response else "tool_use"})
     )  # fmt: skip
 
 
@@ -45,11 +60,12 @@ def test_the_amount_the_conversation_and_the_tool_come_first(served: Served) -> 
     request = _request(served, session)
     page = visitor.get("/console/approvals").text
     card = page[page.index(f'action="/console/approvals/{request}"') - 4_000 :]
-    for text in ("<strong>1,249.5</strong> amount_usd", "Pay an order back.",
+    for text in ("amount_usd <strong>1,249.5</strong>", "Pay an order back.",
                  "My teapot came broken.", "I will refund it.", "Exact arguments",
                  "session.resume()"):  # fmt: skip
         assert text in card, text
     assert card.index("1,249.5") < card.index("My teapot") < card.index("Exact arguments")
+    assert "<td>refund</td><td>amount_usd 1,249.5 </td>" in visitor.get("/").text
     assert visitor.decide(f"/console/approvals/{request}", {"verdict": "grant"}).status == 303
     _call(served, session, "tool result", "Your money is on its way.")
     decided = visitor.get(f"/console/approvals/{request}").text

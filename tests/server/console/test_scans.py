@@ -95,6 +95,7 @@ class Grown:
                 self._turns += 1
                 self._copy(script.turn, LONG, self._turns)
                 self._ledger.write_many([entry for _ in range(20) for entry in self._call()])
+        self._ledger.index_text()
 
     def _copy(self, recorded: Recorded, name: str, turn: int = 0) -> None:
         base = self._ledger.count()
@@ -144,6 +145,8 @@ def test_a_page_reads_no_more_of_a_ledger_that_has_grown(
     ledger, script = grown
     for view in (sessions, spend):
         monkeypatch.setattr(view, "_LATEST_ROWS", 20)
+    monkeypatch.setattr(calls, "_SEARCHED_TEXTS", 200)
+    monkeypatch.setattr(now, "_GRACE", timedelta(days=2))  # as in the first half hour of a day
     call, long = ledger.first("EXCHANGE", CALLS, 200), ledger.first("EXCHANGE", LONG, 20)
     early = ledger.first("EXCHANGE", script.session.session_id)
     paths = [
@@ -152,7 +155,8 @@ def test_a_page_reads_no_more_of_a_ledger_that_has_grown(
         f"/console/sessions/{script.session.session_id}",
         *(f"/console/journey/{one}" for one in (call, long, early)),
         f"/console/why/{call}", f"/console/verify/{early}", "/console/spend?since=30d&by=key",
-        "/console/spend?since=30d&by=session", "/console/proposals/report",
+        "/console/calls?word=hi", "/console/spend?since=30d&by=session",
+        "/console/proposals/report",
         f"/console/approvals/{ledger.first('APPROVAL_REQUESTED')}",
     ]  # fmt: skip
     before = {path: ledger.steps_of(path) for path in paths}

@@ -213,6 +213,13 @@ def test_six_questions_take_an_operator_two_clicks_each(shop: Shop) -> None:
     assert shop.refunds == [12]
 
 
+CUT = (
+    "[...document.querySelectorAll('.wide')].filter(one => one.scrollWidth > one.clientWidth)"
+    ".map(one => one.ariaLabel)"
+)
+"""Lists the tables that a reader must scroll sideways."""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_view_is_accessible_and_fits(shop: Shop, scheme: str) -> None:
     served = shop.served
@@ -232,6 +239,10 @@ def test_every_view_is_accessible_and_fits(shop: Shop, scheme: str) -> None:
                 page.set_viewport_size({"width": width, "height": 900})
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 wrong += [(path, width, wide)] if wide > width else []
+                if width < 400:
+                    wrong += [
+                        (path, width, one) for one in [*violations(page), *page.evaluate(CUT)]
+                    ]
     assert wrong == []
 
 

@@ -92,10 +92,7 @@ class PostgresStore(Store):
     """
 
     record_sql = "convert_to(record, 'UTF8')"
-    text_sql = (
-        "seq IN (SELECT s.seq FROM shown_contents AS s JOIN content_search AS t "
-        "ON t.content_id = s.content_id WHERE t.words @@ ?::text::tsquery)"
-    )
+    text_sql = "SELECT content_id FROM content_search WHERE words @@ ?::text::tsquery", "content_id"
 
     def __init__(
         self,

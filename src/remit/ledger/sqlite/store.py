@@ -62,10 +62,7 @@ class SqliteStore(Store):
     """
 
     record_sql = RECORD_SQL
-    text_sql = (
-        "seq IN (SELECT seq FROM shown_contents WHERE content_id IN "
-        "(SELECT rowid FROM content_search WHERE content_search MATCH ?))"
-    )
+    text_sql = "SELECT rowid FROM content_search WHERE content_search MATCH ?", "rowid"
 
     def __init__(
         self,

@@ -17,12 +17,12 @@ from remit.server.asgi import Answer
 from remit.server.console.forms import see
 from remit.server.console.length_limits import LONGEST, Shortened
 from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.console.rows import amounts_of
 from remit.server.console.sessions import decoded, read_talks
 from remit.views import wording
 from remit.views.entries import plain
 
 _LISTED = 12
-_AMOUNTS = frozenset({"amount", "usd", "eur", "gbp", "chf", "price", "total", "sum", "cost"})
 _LONGEST_EDITED = 40_000  # A form field must fit the limit of a request body.
 
 
@@ -148,7 +148,7 @@ def _shown(sources: Sources, one: Approval, *, alone: bool = False) -> dict[str,
     return {
         **shown,
         **_around(sources, one),
-        "amounts": _amounts(one.arguments),
+        "amounts": amounts_of(one.arguments),
         "is_own": one.agent_id == sources.runtime.loaded.settings.chat.agent_id,
         "usable": one.usable(),
         "arguments": exact if alone or not is_long else "",
@@ -159,17 +159,6 @@ def _shown(sources: Sources, one: Approval, *, alone: bool = False) -> dict[str,
         "digest": _digest(exact),
         "editable": not erased and len(quote(exact)) < _LONGEST_EDITED,
     }
-
-
-def _amounts(arguments: Any) -> list[tuple[str, str]]:
-    """Return name and value of the arguments that are amounts of money by their name."""
-    if not isinstance(arguments, Mapping):
-        return []
-    return [
-        (name, f"{value:,}")
-        for name, value in arguments.items()
-        if wording.is_number(value) and _AMOUNTS & {*name.lower().split("_")}
-    ]
 
 
 def _around(sources: Sources, one: Approval) -> dict[str, Any]:

@@ -25,6 +25,7 @@ PATH = "/console/calls"
 
 _LISTED = 50
 _SEARCHED = 2_000  # Entries that one request reads, so that no filter reads the whole ledger.
+_SEARCHED_TEXTS = 2_000  # latest contents with the words, so that a common word is bounded
 _MAX_UNINDEXED = 5_000  # values that a page may index
 _OUTCOMES = ("", "success", "failed", "refused")
 _OWNERS = ("user", "team", "organisation")
@@ -64,7 +65,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     """Return the calls and refused requests that match the filters, newest first, or as CSV.
 
     A page lists 50 calls, a CSV file all that were found. A request reads at most the latest 2,000
-    entries that the indexed filters match (time, session and word). All other filters, and sorting
+    entries that the indexed filters match (time, session and word), and a word is searched in the
+    latest 2,000 texts that contain it. All other filters, and sorting
     by cost, tokens or duration (largest first), apply to these entries only.
 
     Args:
@@ -108,6 +110,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             else "",
             "oldest": entries[-1].timestamp if entries else "",
             "read": found.read,
+            "searched_texts": _SEARCHED_TEXTS,
             "is_bounded": bool(found.last) and found.read >= _SEARCHED,
         },
     )
@@ -121,6 +124,7 @@ def _find(ledger: LedgerClient, query: Mapping[str, str], before: str, most: int
         "since": instant_of(since, zone) if since else None,
         "until": instant_of(until, zone) if until else None,
         "text": query.get("word"),
+        "text_limit": _SEARCHED_TEXTS,
         "after": before or None,
         "session_id": query.get("session"),
     }

@@ -33,14 +33,15 @@ def show(sources: Sources, asked: Asked) -> Page:
     ledger = sources.ledger
     if not asked.rest:
         found = ledger.query(
-            event_type="EXCHANGE", order="desc", limit=_READ_CALLS, after=asked.query.get("before"),
-            with_content=False,
+            event_type="EXCHANGE", order="desc", limit=_READ_CALLS + 1, with_content=False,
+            after=asked.query.get("before"),
         )  # fmt: skip
         rows: list[dict[str, Any]] = []
-        last = ""
-        for entry in found:
+        last = before = ""
+        for number, entry in enumerate(found):
             data = entry.metadata
-            if len(rows) == _LISTED:
+            if number == _READ_CALLS or len(rows) == _LISTED:
+                before = last
                 break
             last = entry.id
             if data.get("decision_id") or data.get("fallback_from"):
@@ -49,7 +50,9 @@ def show(sources: Sources, asked: Asked) -> Page:
                 why = [f'{one.get("model_id")}: {one.get("error_code")}' for one in passed
                        if isinstance(one, dict)]  # fmt: skip
                 rows.append({**call_row(entry), "why": ", ".join(why) or "chosen by the router"})
-        return Page("decisions.html.j2", {"calls": rows, "before": last, "looked_at": _READ_CALLS})
+        return Page(
+            "decisions.html.j2", {"calls": rows, "before": before, "looked_at": _READ_CALLS}
+        )
     prefixes = sources.runtime.loaded.settings.model.prefixes
     found_why = explain(ledger, asked.rest, prefixes)
     again: dict[str, Any] | None = None

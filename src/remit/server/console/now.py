@@ -15,7 +15,7 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.usage import QUARTER_S
 from remit.server.console.caches import added_up
 from remit.server.console.pages import Asked, Page, Sources, View
-from remit.server.console.rows import ALARMS, alarm_row, call_row, key_names
+from remit.server.console.rows import ALARMS, alarm_row, amounts_of, call_row, key_names
 from remit.views import wording
 from remit.views.entries import place_of
 
@@ -63,7 +63,7 @@ def show(sources: Sources, asked: Asked) -> Page:
                 ("Yesterday", _yesterday(sources, today - timedelta(days=1))),
             ],
             "timed": _TIMED,
-            "approvals": waiting[:_APPROVALS],
+            "approvals": [(one, amounts_of(one.arguments)) for one in waiting[:_APPROVALS]],
             "more_approvals": len(waiting) - _APPROVALS,
             "refused": refused,
             "refused_most": _REFUSALS if is_cut else 0,
@@ -98,10 +98,7 @@ def _yesterday(sources: Sources, begin: datetime) -> dict[str, Any]:
     """Return the figures of a past day, computed once, as a past day does not change."""
     if (known := sources.past_days.get(begin)) is not None:
         return known
-    timed = sources.ledger.query(
-        event_type="EXCHANGE", order="desc", since=begin, until=begin + timedelta(days=1),
-        limit=_TIMED, with_content=False,
-    )  # fmt: skip
+    timed = _latest(sources.ledger, "EXCHANGE", begin, _TIMED, begin + timedelta(days=1))
     figures = _figures(sources, begin, _durations(timed))
     sources.past_days.clear()
     if datetime.now(UTC) > begin + timedelta(days=1) + _GRACE:
@@ -109,10 +106,20 @@ def _yesterday(sources: Sources, begin: datetime) -> dict[str, Any]:
     return figures
 
 
-def _latest(ledger: LedgerClient, event: str, since: datetime, most: int) -> list[LedgerEntry]:
-    """Return at most ``most`` of the latest entries of an event type that are not older."""
+def _latest(
+    ledger: LedgerClient, event: str, since: datetime, most: int, until: datetime | None = None
+) -> list[LedgerEntry]:
+    """Return at most ``most`` of the latest entries of an event type in a period, newest first."""
     least = since.isoformat(timespec="microseconds")[:19]
-    found = ledger.query(event_type=event, order="desc", limit=most, with_content=False)
+    after = None
+    if until is not None:
+        # The query's own bounds would read every older entry.
+        sql = "SELECT seq FROM entries WHERE timestamp < ? ORDER BY timestamp DESC LIMIT 1"
+        rows = ledger.select(sql, (until.isoformat(timespec="microseconds")[:19],))
+        after = rows[0][0] + 1 if rows else 0
+    found = ledger.query(
+        event_type=event, order="desc", limit=most, after=after, with_content=False
+    )
     return list(itertools.takewhile(lambda entry: entry.timestamp >= least, found))
 
 

@@ -16,6 +16,7 @@ ALARMS = (
 
 WAITING = ("APPROVAL_REQUESTED",)
 
+_AMOUNTS = frozenset({"amount", "usd", "eur", "gbp", "chf", "price", "total", "sum", "cost"})
 _LONGEST = 300  # Every viewer receives each cell, so long texts are cut.
 
 SHOWN_LIVE = frozenset({"EXCHANGE", *ALARMS, *WAITING})
@@ -110,6 +111,20 @@ def key_names(ledger: LedgerClient, key_ids: Collection[str]) -> dict[str, str]:
     marks = ", ".join("?" * len(ids))
     rows = ledger.select(f"SELECT key_id, name FROM usage_keys WHERE key_id IN ({marks})", ids)
     return {str(key_id): str(name) for key_id, name in rows}
+
+
+def amounts_of(arguments: Any) -> list[tuple[str, str]]:
+    """Return name and value of a tool's arguments that are amounts of money by their name.
+
+    Nothing is returned for erased arguments and for arguments without numbers.
+    """
+    if not isinstance(arguments, Mapping):
+        return []
+    return [
+        (name, f"{value:,}")
+        for name, value in arguments.items()
+        if wording.is_number(value) and _AMOUNTS & {*name.lower().split("_")}
+    ]
 
 
 def named(metadata: Mapping[str, Any], key: str) -> str:

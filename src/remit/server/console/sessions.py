@@ -201,6 +201,8 @@ def _events(
 def read_talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, dict[str, Any]]:
     """Return the last message (``asked``) and the answer (``said``) of the latest model calls.
 
+    ``wish`` is the person's last message if others, such as results of tools, follow it.
+
     Args:
         ledger: the ledger of the calls.
         entries: entries, of which the latest ten ``EXCHANGE`` entries are read.
@@ -223,9 +225,24 @@ def read_talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str
         last = asked[-1] if isinstance(asked, list) and asked else asked
         found[call.id] = {
             "asked": plain(_content(decoded(last))),
+            "wish": plain(_wish(asked)),
             "said": plain(decoded(exact.get("response", b'""'))),
         }
     return found
+
+
+def _wish(messages: Any) -> Any:
+    """Return the content of a person's last message if later messages follow it, else ``""``."""
+    for message in reversed(messages[:-1] if isinstance(messages, list) else ()):
+        value = decoded(message)
+        content = value.get("content") if isinstance(value, dict) else None
+        parts = (
+            content if isinstance(content, list) else [content] if isinstance(content, str) else []
+        )
+        is_result = any(isinstance(one, dict) and one.get("type") == "tool_result" for one in parts)
+        if parts and value.get("role") == "user" and not is_result:
+            return content
+    return ""
 
 
 def decoded(exact: Any) -> Any:

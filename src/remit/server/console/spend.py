@@ -245,7 +245,7 @@ def _chart(
         "line": " ".join(line) if any(sums) else "",
         "legend": [(styles[name], labels[name]) for name in styles]
         + ([("s5", "others")] if len(names) > _STACKED else []),
-        "most": most,
+        "most": wording.nano_dollars(most),
         "marks": [periods[place].name.replace("T", " ")[:16] for place in marks],
         "width": _WIDTH,
         "height": _HEIGHT,

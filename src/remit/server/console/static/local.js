@@ -8,6 +8,15 @@ function localize(part) {
     one.title = one.textContent;
     one.textContent = words.format(new Date(one.dateTime));
   }
+  // A narrow screen shows a row as lines, each with the name of its column.
+  const around = part.closest?.('table.rows-of');
+  for (const table of around ? [around] : part.querySelectorAll('table.rows-of')) {
+    table.classList.add('labelled');
+    const names = [...table.tHead.rows[0].cells].map((one) => one.textContent);
+    for (const row of table.tBodies[0].rows) {
+      if (row.cells.length === names.length) [...row.cells].forEach((one, place) => { one.dataset.label = names[place]; });
+    }
+  }
   for (const link of part.querySelectorAll('a[href^="/console/spend"], a[href^="/console/calls"]')) {
     const address = new URL(link.href);
     if (!address.searchParams.has('zone')) address.searchParams.set('zone', timeZone);
