@@ -26,9 +26,9 @@ so both have the same validation and description. `remit VERB --help` shows the 
 `/api/openapi.json` describes the routes. [The HTTP API](api.md) lists each route's permission; the
 command line acts as the operator.
 
-A verb with the effect `changes` can write to the ledger; the others read. The ADMIN agent and MCP clients use
-the tools. [The console](console.md) has the named page for the verb. An empty cell means that the
-verb has no such door.
+A verb with the effect `changes` can write to the ledger; the others read. The ADMIN agent and MCP
+clients use the tools. [The console](console.md) has the named page for the verb. An empty cell
+means that the verb has no such door.
 
 | Command | Route | Effect | Console | Tools |
 |---|---|---|---|---|

@@ -233,8 +233,8 @@ def read_talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str
 
 def _wish(messages: Any) -> Any:
     """Return the content of a person's last message if later messages follow it, else ``""``."""
-    for message in reversed(messages[:-1] if isinstance(messages, list) else ()):
-        value = decoded(message)
+    earlier = messages[:-1] if isinstance(messages, list) else []
+    for value in map(decoded, reversed(earlier)):
         content = value.get("content") if isinstance(value, dict) else None
         parts = (
             content if isinstance(content, list) else [content] if isinstance(content, str) else []
