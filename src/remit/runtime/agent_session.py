@@ -431,7 +431,8 @@ class Conversation(Closeable, Generic[OutputT]):
         """Return ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and
         ``cost_usd`` of the session, summed from the ledger; 0 without calls.
 
-        ``cost_usd`` is None if a price is unknown. Sub-agents of the session are included.
+        ``cost_usd`` contains the prices of tool calls too, also without a model call. It is None if
+        a price is unknown. Sub-agents of the session are included.
 
         Raises:
             LedgerError: the ledger cannot be read.

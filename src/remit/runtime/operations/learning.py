@@ -80,8 +80,9 @@ def judge_answers(
         :class:`~remit.learning.judges.Judged`.
 
     Raises:
-        InvalidInputError: ids and a contract are given.
-        RemitError: an id names no exchange, or no model is reachable.
+        InvalidInputError: ids and a contract are given, no budget is given, or the budget is in
+            dollars and the judging model has no price.
+        RemitError: an id names no exchange (earlier grades stay), or no model is reachable.
     """
     from remit.learning import open_account
     from remit.learning.judges import Judge, read_judges
@@ -315,8 +316,8 @@ def replay_change(
 ) -> dict[str, Any]:  # fmt: skip
     """Ask held-out exchanges again under a change, and grade both answers by the same rule.
 
-    If the budget runs out or the process is killed, run the command again to continue; no call is
-    paid for twice.
+    If the process is killed, run the command again to continue; no call is paid for twice. --usd
+    limits all runs of a replay together: after a spent budget, continue with a larger --usd.
 
     Returns:
         The report of :func:`~remit.runtime.replays.replay_report`; without --attribute also
@@ -325,6 +326,7 @@ def replay_change(
 
     Raises:
         InvalidInputError: the change or the model is missing, or they contradict each other.
+        ConflictError: the prices or the answering model changed since the first run.
         RemitError: the contract or the proposal is unknown, or no model is reachable.
     """
     from remit.agents.queue import Submission
@@ -378,7 +380,8 @@ def propose_boundary(
         The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
 
     Raises:
-        InvalidInputError: no change is given, the answers cannot be graded, or the budget ended.
+        InvalidInputError: no change is given, the model is not provider/model, the answers cannot
+            be graded, the budget ended, or no exchange was answered.
         ProposalError: fewer than 200 exchanges are held out, so that nothing is asked; or the
             replay does not show that the change helps.
         ConflictError: prices or the answering model changed since an earlier run.
