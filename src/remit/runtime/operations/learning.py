@@ -159,14 +159,17 @@ def search_prompt(
 
     Returns:
         ``contract_id``; ``search``, the fields of :class:`~remit.learning.prompts.Found`;
-        ``missing``, sentences that say why there is no proposal; ``unused_references``; and
-        ``proposal_id``, empty without a proposal. If the search found additions, also
+        ``missing``, sentences that say why there is no proposal (without --propose, too weak an
+        effect is not among them); ``unused_references``; and ``proposal_id``, empty without a
+        proposal. If the search found additions, also
         ``held_out``, ``effect`` and ``gate``.
 
     Raises:
         InvalidInputError: a proposal has no reason, --reflect is not provider/model or has no
-            provider, a reference names no exchange, or the search runs in another process.
-        RemitError: the contract is unknown or has too few exchanges.
+            provider or price, a reference names no exchange, fewer than four exchanges can be used,
+            or the search runs in another process.
+        ConflictError: the prices or the answering model changed since an earlier run.
+        RemitError: the contract is unknown, or the extra ``learn`` is not installed.
     """
     from remit.kernel.installed_files import InstalledFiles
     from remit.learning import (
@@ -325,7 +328,8 @@ def replay_change(
         ``order_id``; nothing is asked then.
 
     Raises:
-        InvalidInputError: the change or the model is missing, or they contradict each other.
+        InvalidInputError: the change or the model is missing, or they contradict each other; a
+            reference names no exchange, the answers cannot be graded, or the model has no price.
         ConflictError: the prices or the answering model changed since the first run.
         RemitError: the contract or the proposal is unknown, or no model is reachable.
     """
