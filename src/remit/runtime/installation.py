@@ -171,7 +171,7 @@ def install_bootstrap(
     """Make a root from the archives of a bootstrap and run every gate.
 
     Packages are installed, a checkpoint is signed, and settings and gate results are recorded. A
-    gate that fails is no error: the report states it.
+    gate that fails is no error: the report states it, and the packages stay.
 
     Args:
         root: the directory.
