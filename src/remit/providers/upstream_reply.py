@@ -151,11 +151,12 @@ class UpstreamReply:
 
         Args:
             pass_on: receives complete events as bytes, and returns True if it takes them. Events
-                that it takes are not yielded. It must not raise.
+                that it takes are not yielded. Not called for Amazon's frames and for events with
+                secrets. It must not raise.
 
         Raises:
             ProviderError: the body is not an event stream, an event is too long, a frame cannot be
-                read, or the connection breaks. The events before it were yielded.
+                read, or the connection breaks. The events of earlier pieces were yielded.
         """
         parser = FrameParser() if self._is_framed else SseParser()
         failure = None

@@ -95,7 +95,7 @@ def tools_of(
 
     Raises:
         ConfigError: there is no such MCP server.
-        InvalidInputError: an argument is not a list.
+        InvalidInputError: an argument is not a list, or an entry of ``mcp`` or ``approve`` no text.
         ToolError: two tools have the same id, an item cannot be a tool, or an MCP server does not
             answer.
         UnknownToolError: an id in ``approve`` is not among the tools.

@@ -164,9 +164,9 @@ class Agent(Generic[OutputT]):
         Raises:
             NotFoundError: the ledger has no such session, or the session is another agent's or was
                 archived.
-            InvalidInputError: a limit, user or subject is given for a session that has begun; or
-                the session's id, a limit (tokens from 1, dollars from 0), user or subject is
-                invalid.
+            InvalidInputError: a limit, user or subject is given with ``session_id``, whether or not
+                there is such a session; or the session's id, a limit (tokens from 1, dollars from
+                0), user or subject is invalid.
             LedgerError: the ledger cannot be read, or written without an event loop.
         """
         session = self._manager(session_id, Principal(user, subject_id))
@@ -394,7 +394,8 @@ class Agent(Generic[OutputT]):
             priority: -1000 to 1000; lower numbers run first.
             due: the earliest time at which the order may run; ``None`` for at once.
             key: idempotency key: work submitted again under the same key is the same order, also
-                after its end; empty for a new order.
+                after its end, and other arguments than task and user change nothing then; empty for
+                a new order.
             by: the submitter's name, for the record.
             for_key: name or id of the virtual key on whose behalf the order runs; empty for none.
                 The key's models, agents, tiers, budgets and rates apply, and no call is made after

@@ -293,9 +293,9 @@ class Conversation(Closeable, Generic[OutputT]):
             output_type: the type of ``output_result``; the agent's own if neither this nor
                 ``contract`` is given.
             retry_failed: make another attempt if the order of ``key`` failed. Nothing is paid
-                twice: an order that timed out, or whose tool may have taken effect, is returned
-                unchanged. A tool that must not run twice and has run is not offered again; its
-                result is shown.
+                twice: an order that timed out, whose answer was rejected, or whose tool may have
+                taken effect, is returned unchanged. A tool that must not run twice and has run is
+                not offered again; its result is shown.
             on_event: called with text and tool calls as they arrive.
             deps: see :meth:`turn`.
 
@@ -306,7 +306,7 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             InvalidInputError: ``key`` is invalid or belongs to other work, ``deps`` have a type
                 that a tool does not take, or JSON Schema cannot describe the type.
-            RemitError: the order cannot be begun or recorded.
+            RemitError: the order cannot be begun or recorded, or another process works on it.
         """
         context = sound({"user_input": task} if isinstance(task, str) else dict(task))
         step = self._step if contract is None else replace(self._step, contract_id=contract)
@@ -431,7 +431,8 @@ class Conversation(Closeable, Generic[OutputT]):
         """Return ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and
         ``cost_usd`` of the session, summed from the ledger; 0 without calls.
 
-        ``cost_usd`` is None if a price is unknown. Sub-agents of the session are included.
+        ``cost_usd`` contains the prices of tool calls too, also without a model call. It is None if
+        a price is unknown. Sub-agents of the session are included.
 
         Raises:
             LedgerError: the ledger cannot be read.

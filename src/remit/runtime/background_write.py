@@ -21,7 +21,7 @@ def write_soon(
 
     Returns:
         None if the write is complete, else a function that waits for it, in any event loop, and
-        raises its error.
+        raises its error, or that of ``check``.
 
     Raises:
         LedgerError: there is no running event loop, and the ledger cannot be written.

@@ -126,9 +126,9 @@ def make_root(
 ) -> bool:
     """Make a complete root, or restore its missing parts.
 
-    In a root made before packages existed, files in the way are moved to ``before-packages/``. The
-    ledger's key, the ledger and the shipped packages are made if they are missing; packages that
-    are installed already stay.
+    In a root without packages, files in the way are moved to ``before-packages/``. A missing key
+    and ledger are made. Shipped packages are installed or upgraded to the running version, which is
+    recorded; installed ones with the same bytes stay, and their missing files are written again.
 
     Args:
         root: the root.
@@ -171,7 +171,7 @@ def install_bootstrap(
     """Make a root from the archives of a bootstrap and run every gate.
 
     Packages are installed, a checkpoint is signed, and settings and gate results are recorded. A
-    gate that fails is no error: the report states it.
+    gate that fails is no error: the report states it, and the packages stay.
 
     Args:
         root: the directory.
@@ -410,7 +410,8 @@ def run_gates(
         progress: returns the function that shows the progress of a part with this label.
 
     Returns:
-        The report. If the ledger cannot be read, every gate in the report fails for that reason.
+        The report; ``unrecorded`` says why results could not be written. If the ledger cannot be
+        read, or an unexpected error ends the checks, every gate fails for that reason.
 
     Raises:
         RemitError: no root exists, or its tenant is being moved or removed.

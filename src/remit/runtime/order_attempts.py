@@ -54,11 +54,12 @@ class Done:
 async def run_turn(runtime: Runtime, agents: Mapping[str, Agent[Any]], claim: Row) -> Done:
     """Execute an order as far as possible now, and return the result.
 
-    An interrupted turn is resumed, and the session of an ended turn is ended. An order that must
-    stop, or whose task was erased, has its turn cancelled. The queue's row is unchanged. An error
-    becomes a failed result, which another attempt can help unless the input is invalid. A turn that
-    ended with a failure is tried again only after a server error, a rate limit or an open circuit,
-    and only if no tool of its session was begun.
+    An interrupted turn is resumed, and the session of an ended turn is ended. A turn that waits for
+    people gives ``waiting`` with ``request_ids``. An order that must stop gives ``cancelled``; an
+    erased task gives ``failed`` with code ``erased``, without ``again``. Either cancels an
+    unfinished turn. The queue's row is unchanged. A raised error gives ``failed``, with ``again``
+    unless the input is invalid. A turn that ended with a failure sets ``new_session``, and
+    ``again`` only after a server error, a rate limit or an open circuit if no tool was begun.
 
     Args:
         runtime: the open root.
@@ -159,8 +160,9 @@ def run_replay(runtime: Runtime, claim: Row) -> Done:
 
     Models are called, and results are stored in the record. The order is checked before each
     exchange: if it must stop, or another worker has it, the result is ``cancelled``. A spent budget
-    gives ``completed`` too, with ``ended`` ``budget`` in the figures. A task that is erased, an
-    invalid request and a conflict with an earlier run give ``failed``, with the error in ``code``.
+    gives ``completed`` too, with ``ended`` ``budget`` in the figures. An erased task gives
+    ``failed`` with code ``erased``. An invalid request, an unknown proposal and a conflict with an
+    earlier run give ``failed`` with the name of the error's class in ``code``; none is tried again.
 
     Args:
         runtime: the open root.
@@ -172,9 +174,8 @@ def run_replay(runtime: Runtime, claim: Row) -> Done:
 
     Raises:
         ContractError: the contract cannot be used.
-        ProposalError: there is no such proposal.
-        RemitError: the ledger or a provider cannot be used. After any of these errors the order is
-            tried again or fails.
+        RemitError: the ledger or a provider cannot be used. After either error the order is tried
+            again or fails.
     """
     said = runtime.orders.submission(claim.order_id).metadata
     task = said["task"]

@@ -113,7 +113,8 @@ class OrderWorker:
             of draining. Other workers take the orders over when this process has ended.
 
         Raises:
-            RemitError: the seat cannot be taken, or the queue cannot be read.
+            RemitError: the seat cannot be taken, or a library of the queue's engine is missing. A
+                queue that cannot be read is logged, and read again after a second.
         """
         self.seat = new_seat(tuple(self.queues))
         leases = self._runtime.leases

@@ -71,7 +71,8 @@ def packaged_agent(
         lowest limit of agent, package and framework, ``usd_budget`` the lower of agent and package.
 
     Raises:
-        NotFoundError: there is no such agent, or it exceeds its package's permissions.
+        NotFoundError: there is no such agent, its id is reserved, its package (by the ledger) or
+            framework is not installed, or it exceeds their permissions or limit in dollars.
         ChangedFileError: the agent's file, contract or framework differs from the installed one.
         PackageError: one of these files or the registry cannot be read.
         ContractError: the agent's contract cannot be used.

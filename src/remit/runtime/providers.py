@@ -98,10 +98,11 @@ class Providers:
     ) -> dict[str, str]:
         """Return the models and routes that can be named, each with its provider, keyed by name.
 
-        These are default models of reachable providers, the local model, and priced models. If two
-        providers have one model, own ones and default models come first. Routes, and models of
-        ``[gateway.fallbacks]`` that none of these providers has, are given with the provider
-        ``remit``. No provider is called.
+        These are default models of reachable providers, the local model, and priced models of
+        reachable providers that are the program's own or at their own address. If two providers
+        have one model, own ones and default models come first. Routes and models of
+        ``[gateway.fallbacks]`` have the provider ``remit`` unless a provider has that name already.
+        No provider is called.
 
         Args:
             settings: settings of the root.
@@ -286,7 +287,8 @@ def require_reachable(
 ) -> None:
     """Raise RemitError unless a provider is set up and the model's name is not misspelt.
 
-    The provider is not called.
+    The provider is not called. A name is checked only for a shipped provider at its own address;
+    a name with a price is always accepted.
 
     Args:
         settings: settings of the root.
@@ -296,8 +298,8 @@ def require_reachable(
         prices: the table of known model names; names are not checked without it.
 
     Raises:
-        RemitError: the provider is not set up; or, if the price table knows the provider's models,
-            the name is misspelt or resembles none of them. The error names the next step.
+        RemitError: the provider is not set up; or a checked name is misspelt, or resembles no
+            name in the price table. The error names the next step.
     """
     if provider_id in providers.reachable:
         if prices is not None and provider_id not in providers.own:

@@ -175,11 +175,12 @@ class Replays:
         """Run the replay within its budget; continue an interrupted one. Blocks.
 
         Models are called, and their answers are recorded under the name of the order, or under
-        the name in :attr:`file`. With ``both`` the attribution is recorded. A spent budget is no
-        error: the replay's ``ended`` is ``budget``.
+        the name in :attr:`file`. With ``both`` the attribution is recorded. The budget limits all
+        runs of a replay together. A spent budget is no error: the replay's ``ended`` is ``budget``.
 
         Args:
-            progress: called before each exchange with the number done and the total.
+            progress: called before each exchange (with ``both``, before each ten) with the number
+                done and the total.
             order_id: id of the order that requested the replay; empty for a command.
 
         Returns:

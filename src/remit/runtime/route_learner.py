@@ -155,9 +155,10 @@ class RouteLearned:
 
 
 def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
-    """Return the plan of a run. Nothing is recorded, sent or spent.
+    """Return the plan of a run. No entry is written, and nothing is sent or spent.
 
-    The gates G0B and G1 (under the packages' lock) and the settings of G3 are checked first.
+    The gates G0B and G1 (under the packages' lock) and the settings of G3 are checked first. The
+    marks of passed gates are stored.
 
     Args:
         runtime: the open root.
@@ -230,8 +231,10 @@ def learn_route(
 ) -> RouteLearned:
     """Permit the models, calibrate within the budget, and fit and propose the route. Blocks.
 
-    The calls are charged to an account of this run whose limit is the budget, and to the account
-    ``session:learning``. Nothing is adopted. A run that ends early, by an error or a kill, keeps
+    Recorded answers are graded first. Then as many prompts are asked as the plan lacks. The calls
+    are charged to an account of this run whose limit is the budget, and to the account
+    ``session:learning``. After a spent budget the route is fitted and proposed too, unless
+    something is missing. Nothing is adopted. A run that ends early, by an error or a kill, keeps
     its recorded answers and grades, so that the next run does not pay for them again.
 
     Args:

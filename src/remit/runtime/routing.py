@@ -33,7 +33,8 @@ def make_router(
 ) -> Router:
     """Return the router of a root. Nothing is registered or called.
 
-    Its statistics of reliability are read again every minute.
+    Its statistics of reliability are read again every minute. Scoring rules that cannot be used are
+    logged, and the shipped ones used.
 
     Args:
         root: the root, which holds the scoring rules.

@@ -141,7 +141,7 @@ class Runtime(Closeable):
         Raises:
             RemitError: there is no root, it cannot be made, or the prices are missing or not as
                 recorded.
-            ConfigError: ``remit.toml`` or the environment has a value that cannot be used.
+            ConfigError: ``remit.toml``, the environment, ``model`` or ``providers`` cannot be used.
             LedgerError: the ledger cannot be opened.
             PackageError: another process holds the lock of packages, or ``ownership.json`` differs
                 from the ledger.

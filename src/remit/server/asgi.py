@@ -308,10 +308,11 @@ def dialect_of(path: str, headers: Headers) -> Shape:
     """Return the dialect of a client by the path of its request, else by its headers.
 
     ``/a2a/`` is ``a2a``; ``/model/`` and ``/bedrock/`` are ``bedrock``; ``/v1beta``, Google's
-    publisher paths and ``:generateContent`` are ``gemini``; ``/v1/messages``, ``/messages``,
-    ``/anthropic/``, ``/managed/`` and Anthropic's publisher paths are ``anthropic``; ``/openai/``
-    and the paths of chats are ``openai``. On other paths ``anthropic-version`` or
-    ``x-goog-api-key`` decides, whichever comes first; without both the dialect is ``openai``.
+    publisher paths and ``/v1/models/`` with a method such as ``:generateContent`` are ``gemini``;
+    ``/v1/messages``, ``/messages``, ``/anthropic/``, ``/managed/`` and Anthropic's publisher paths
+    are ``anthropic``; ``/openai/`` and paths of chats are ``openai``. On other paths the header
+    ``anthropic-version`` or ``x-goog-api-key`` decides, whichever comes first; without both the
+    dialect is ``openai``.
 
     Args:
         path: path of the request.

@@ -99,7 +99,8 @@ async def read_decoded(
         receive: the ASGI function of the request.
         headers: headers of the request, names in lower case.
         most: the largest allowed size before and after decoding, in bytes.
-        timeout_s: the longest wait for the whole body, in seconds.
+        timeout_s: the longest wait for the first part, and then for all others together, in
+            seconds.
         share: counts the bytes until the caller ends it; ``None`` to count none.
 
     Raises:

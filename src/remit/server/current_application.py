@@ -181,8 +181,9 @@ class Current:
             state: uvicorn's state, which holds the connections and tasks of calls in flight.
 
         Returns:
-            The reason for which nothing was changed, which is also logged: the root cannot be
-            opened, or the server shuts down. Empty if the new application is in use.
+            The reason for which the old application stays: the root cannot be opened, which is
+            logged too, and the old settings are recorded again; or the server shuts down. Empty if
+            the new application is in use.
         """
         old = self._app
         try:

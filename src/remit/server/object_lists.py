@@ -33,8 +33,9 @@ async def list_own(
     """Answer with the caller's own objects in a provider's list, in the provider's order.
 
     At most 100 pages of the provider are read to fill one page of the answer, whose ``has_more``
-    and ids of the ends are set anew. The provider's error, or an answer that is no list, is sent
-    unchanged. Nothing is recorded.
+    and ids of the ends are set anew. With ``before_id`` one page is read. A list with ``next_page``
+    is not cut to the limit, and keeps that member. The provider's error, or an answer that is no
+    list, is sent unchanged. Nothing is recorded.
 
     Args:
         door: reads the provider's pages, and knows the owners.

@@ -103,7 +103,7 @@ class Share:
     def take(self, size: int, *, small: int = _SMALL) -> None:
         """Count more bytes of the body.
 
-        A refused call counts nothing, and nothing is counted after :meth:`end`.
+        A refused call counts nothing, nor does any call before :meth:`begin` or after :meth:`end`.
 
         Args:
             size: number of bytes of this call.

@@ -68,7 +68,7 @@ class Workers:
             ready: called once the first worker answers.
 
         Returns:
-            True if all workers ended after the first signal; False if a second one was needed.
+            True if all workers ended after the first signal; False if a second one came.
 
         Raises:
             RemitError: no worker runs, and one cannot start or four in succession died as they

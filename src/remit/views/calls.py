@@ -45,7 +45,8 @@ class Calls:
         ``EXCHANGE``, ``LLM_CALL`` and ``EXCHANGE_ORPHANED`` entries of one call are one step. A
         failed attempt is listed under the attempt that followed it. An ``LLM_CALL`` whose
         ``EXCHANGE`` is not among them is a step too: if the ledger has the exchange, a call that
-        was answered from the record, which costs 0.
+        was answered from the record, which costs 0. Otherwise the cost is None, or 0 if nothing was
+        sent.
 
         Args:
             entries: entries of one turn or order, in ledger order; other entries are ignored.

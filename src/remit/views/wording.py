@@ -183,7 +183,7 @@ def offset(item: Mapping[str, Any]) -> str:
 def duration(ms: Any) -> str:
     """Return milliseconds as text: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min`` or days.
 
-    The text is empty if ``ms`` is not a number. Two days and four hours are ``2 d 4 h``.
+    The text is empty if ``ms`` is not a number. Days are ``2 d 4 h``; below 10 ms, ``3.2 ms``.
 
     Args:
         ms: milliseconds; any value.

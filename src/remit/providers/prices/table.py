@@ -175,8 +175,8 @@ class PriceTable:
         """Return the price of a model at a provider; ``None``, never 0, if the model is unpriced.
 
         A name matches the key of an entry, one of its aliases, ``provider/model``, or a dated
-        snapshot if the entry has a rule for snapshots. Names match exactly. A provider of
-        ``same_prices`` has the prices of the provider named there.
+        snapshot if the entry has a rule for snapshots. Names match exactly. The provider's own
+        entry comes first; only without one, the provider named in ``same_prices`` is searched.
 
         Args:
             provider_id: the provider.

@@ -51,7 +51,8 @@ def calibrate_route(
         ``session_id``, and ``power``, the plan of the evidence.
 
     Raises:
-        InvalidInputError: a reference names no exchange of the ledger.
+        InvalidInputError: a reference names no exchange of the ledger; or a model of the route has
+            no price, and the grades of recorded answers stay.
         RemitError: no such route exists.
     """
     from remit.kernel.budget_values import LEARNING, BudgetLimits
@@ -113,7 +114,7 @@ def fit_route(
 
     Raises:
         InvalidInputError: a proposal has no reason.
-        RemitError: no such route exists.
+        RemitError: no such route exists, or the proposal cannot be recorded.
     """
     from remit.learning import routes
     from remit.runtime.route_learner import figures_of, prompts_of, propose_route
@@ -157,7 +158,8 @@ def propose_abilities(
         The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
 
     Raises:
-        InvalidInputError: too few prompts have graded answers of all models.
+        InvalidInputError: no held-out prompt has graded answers of all models, or the change is not
+            valid or changes nothing.
         ProposalError: the held-out prompts do not show that the change helps, or evidence was
             erased.
         PackageError: another process holds the packages' lock, or the archive cannot be written.

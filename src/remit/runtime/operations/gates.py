@@ -88,7 +88,8 @@ def check_installation(
         ``entry_id``.
 
     Raises:
-        InvalidInputError: a command names neither all gates nor some.
+        InvalidInputError: a command gives both --all and --gate, or neither.
+        RemitError: there is no root. A ledger that cannot be read is no error: every gate fails.
     """
     from remit.packages.gates import GATES, check_gates
     from remit.runtime.installation import run_gates

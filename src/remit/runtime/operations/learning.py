@@ -81,8 +81,9 @@ def judge_answers(
         :class:`~remit.learning.judges.Judged`.
 
     Raises:
-        InvalidInputError: ids and a contract are given.
-        RemitError: an id names no exchange, or no model is reachable.
+        InvalidInputError: ids and a contract are given, no budget is given, or the budget is in
+            dollars and the judging model has no price.
+        RemitError: an id names no exchange (earlier grades stay), or no model is reachable.
     """
     from remit.learning import open_account
     from remit.learning.judges import Judge, read_judges
@@ -159,16 +160,19 @@ def search_prompt(
 
     Returns:
         ``contract_id``; ``search``, the fields of :class:`~remit.learning.prompts.Found`;
-        ``missing``, sentences that say why there is no proposal; ``unused_references``; and
-        ``proposal_id``, empty without a proposal. If the search found additions, also
+        ``missing``, sentences that say why there is no proposal (without --propose, too weak an
+        effect is not among them); ``unused_references``; and ``proposal_id``, empty without a
+        proposal. If the search found additions, also
         ``held_out``, ``effect`` and ``gate``.
 
     Raises:
         InvalidInputError: a proposal has no reason, --reflect is not provider/model or has no
-            provider, a reference names no exchange, or the search runs in another process.
+            provider or price, a reference names no exchange, fewer than four exchanges can be used,
+            or the search runs in another process.
+        ConflictError: the prices or the answering model changed since an earlier run.
         ProposalError: with ``propose``, fewer than 200 exchanges are held out, so that nothing is
             asked; or the content of an exchange was erased during the search.
-        RemitError: the contract is unknown or has too few exchanges.
+        RemitError: the contract is unknown, or the extra ``learn`` is not installed.
     """
     from remit.kernel.installed_files import InstalledFiles
     from remit.learning import (
@@ -323,8 +327,8 @@ def replay_change(
 ) -> dict[str, Any]:  # fmt: skip
     """Ask held-out exchanges again under a change, and grade both answers by the same rule.
 
-    If the budget runs out or the process is killed, run the command again to continue; no call is
-    paid for twice.
+    If the process is killed, run the command again to continue; no call is paid for twice. --usd
+    limits all runs of a replay together: after a spent budget, continue with a larger --usd.
 
     Returns:
         The report of :func:`~remit.runtime.replays.replay_report`; without --attribute also
@@ -332,7 +336,9 @@ def replay_change(
         ``order_id``; nothing is asked then.
 
     Raises:
-        InvalidInputError: the change or the model is missing, or they contradict each other.
+        InvalidInputError: the change or the model is missing, or they contradict each other; a
+            reference names no exchange, the answers cannot be graded, or the model has no price.
+        ConflictError: the prices or the answering model changed since the first run.
         RemitError: the contract or the proposal is unknown, or no model is reachable.
     """
     from remit.agents.queue import Submission
@@ -386,7 +392,8 @@ def propose_boundary(
         The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
 
     Raises:
-        InvalidInputError: no change is given, the answers cannot be graded, or the budget ended.
+        InvalidInputError: no change is given, the model is not provider/model, the answers cannot
+            be graded, the budget ended, or no exchange was answered.
         ProposalError: fewer than 200 exchanges are held out, so that nothing is asked; or the
             replay does not show that the change helps.
         ConflictError: prices or the answering model changed since an earlier run.

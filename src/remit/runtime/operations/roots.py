@@ -51,12 +51,13 @@ def init_root(
 ) -> dict[str, Any]:  # fmt: skip
     """Create a root, or restore the missing files of a root.
 
-    DIRECTORY is ./.remit by default.
+    Shipped packages of an earlier version are upgraded in one recorded operation. DIRECTORY is
+    ./.remit by default.
 
     Returns:
         ``root``, its directory; ``made``, the number of new files; ``bare``; ``waived``, True if
         the hashes of a new root's code are not checked; ``aside``, the folder of moved files or
-        None; and ``changed``, the paths of installed files that differ.
+        None; and ``changed``, the paths of installed files that differ afterwards.
 
     Raises:
         InvalidInputError: the root would be bare and have a new ledger, or the directory of the
@@ -111,7 +112,7 @@ def build_bootstrap(
         name), and ``packages``: each with ``package_id`` and ``version``.
 
     Raises:
-        RemitError: the file cannot be written.
+        RemitError: the file cannot be written, or the installed files of Remit were changed.
     """
     from remit.kernel.canonical import sha256_hex
     from remit.packages import build_bundle, replace_file
@@ -152,6 +153,7 @@ def install_bootstrap(
         InvalidInputError: no root is named, neither by --root nor by REMIT_ROOT. The nearest root
             is not meant.
         PackageError: a package is refused.
+        RemitError: the root cannot be made.
     """
     from remit.kernel.root import Root
     from remit.packages import read_bundle, receipt_path

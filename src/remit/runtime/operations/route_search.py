@@ -57,9 +57,10 @@ def learn_route(
 
     The command first checks gates and prices, finds graders for recorded prompts, and states how
     many graded prompts and dollars the fit needs. With --yes, the command then permits the route's
-    models in a package, asks each model the prompts that it has not answered, fits the route, and
-    proposes it. `remit learn adopt last` puts the proposal in force. Run the command again to
-    continue; graded answers are not paid for twice. Exit 1 if there is no proposal.
+    models in a package, grades recorded answers, asks each model the prompts that it has not
+    answered (no more than the fit needs), fits the route, and proposes it, also after a spent
+    budget. `remit learn adopt last` puts the proposal in force. Run the command again to
+    continue; graded answers are not paid for twice. With --yes, exit 1 if there is no proposal.
 
     Returns:
         ``plan``; with --yes also ``permitted``, ``calls``, ``graded``, ``usd``, ``ended`` and

@@ -141,7 +141,9 @@ def explain_route(
     EXCHANGE_ORPHANED or PROMPT_REJECTED.
 
     Returns:
-        The decision with its candidates, and ``call`` if the id is that of an entry of a call.
+        The decision with its ``candidates`` and ``why`` (sentences), and ``call`` if the id is that
+        of an entry of a call. If no router chose the model, ``decision_id`` and ``candidates`` are
+        empty, and ``why`` explains the call.
 
     Raises:
         NotFoundError: the ledger has no such decision or call.
@@ -202,12 +204,13 @@ def evaluate_route(
         EVALUATION_REGISTERED.
 
     Raises:
-        InvalidInputError: a line is not a prompt, or may have answers; or both files are one.
+        InvalidInputError: a line is not a prompt, repeats an id or may have answers; there are no
+            prompts; both files are one; or a witness's URL cannot be used.
         NotFoundError: there is no such route.
         TlogError: the key of a witness cannot be parsed.
         LedgerError: the ledger cannot be read or written.
-        WitnessError: a witness refuses or does not answer. After this and the next error the
-            choices are recorded, and OUT is unchanged.
+        WitnessError: a witness refuses or does not answer. After this error, the next one and that
+            of a URL, the choices and earlier cosignatures are recorded, and OUT is unchanged.
         RemitError: the file cannot be written.
     """
     from remit.kernel.canonical import canonical_json, sha256_hex

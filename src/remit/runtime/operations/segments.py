@@ -104,7 +104,8 @@ def move_to_segment(
 
     Raises:
         InvalidInputError: the options contradict each other, or nothing is requested.
-        LedgerError: the segment cannot be written, or differs from the rows.
+        LedgerError: the ledger does not verify, sessions continue to write, the segment cannot be
+            written or differs from the rows, or with --finish is not among the directories.
         LeaseBusyError: another process changes the segments.
     """
     from remit.ledger import segments
@@ -150,7 +151,8 @@ def import_ledger(
     """Import an export (jsonl) into an empty ledger.
 
     Every line is verified, and all entries are imported or none. Budgets are then rebuilt from the
-    entries; keys are not imported. Without --key no signature is checked.
+    entries; keys are not imported. Without --key no signature is checked. Exit 1 if --verify fails;
+    the entries stay.
 
     Returns:
         The numbers of ``entries``, ``contents`` and ``erased`` values; ``checkpoint``, which is
@@ -158,8 +160,9 @@ def import_ledger(
         without --verify.
 
     Raises:
-        LedgerError: the ledger is not empty, or a line does not verify.
-        TlogError: the key cannot be parsed.
+        LedgerError: the ledger is not empty, a line does not verify, or, with --key, the export has
+            no checkpoint or another key.
+        TlogError: the key cannot be parsed, or the checkpoint is another log's.
     """
     from remit.ledger.tlog import VerifierKey
     from remit.runtime.state import rebuild_state
@@ -196,8 +199,8 @@ def fork_ledger(
         ``checkpoint``, as :func:`remit.ledger.fork` returns them.
 
     Raises:
-        InvalidInputError: a confirmation is needed, and no terminal can ask for one.
-        LedgerError: the ledger is not an older copy.
+        InvalidInputError: there is no reason, or no terminal can ask for a needed confirmation.
+        LedgerError: the ledger is not an older copy; nothing was changed.
     """
     from remit.ledger import KeptHead, ledger_key
     from remit.ledger import fork as fork_ledger

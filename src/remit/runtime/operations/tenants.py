@@ -163,14 +163,16 @@ def sign_tenants(
 ) -> dict[str, Any]:  # fmt: skip
     """Sign the heads of tenants (default: all) and record them in the host's ledger.
 
-    A head that is recorded already is not recorded again.
+    A head that is recorded already is not recorded again. Without names, incomplete tenants are
+    left out.
 
     Returns:
         ``taken``: by name, the id of the host's entry with the head; empty for an empty log.
 
     Raises:
-        RemitError: a tenant does not exist, and nothing was recorded; or its ledger cannot be
-            opened, and the heads before it stay recorded.
+        RemitError: a tenant does not exist, and nothing was recorded; or its key is not the
+            recorded one. The heads before it stay recorded, also after a LedgerError.
+        LedgerError: a ledger cannot be opened, or a head does not extend the one recorded before.
     """
     from remit.runtime import tenants
 
@@ -197,7 +199,8 @@ def prove_through_host(
         recorded first.
 
     Raises:
-        RemitError: the tenant or the entry does not exist.
+        RemitError: the tenant or the entry does not exist, the entry is archived, or a new head
+            cannot be signed or recorded.
     """
     from remit.ledger import parse_entry_id
     from remit.ledger.log_of_logs import latest_head, prove_through

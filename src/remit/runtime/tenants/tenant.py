@@ -151,11 +151,12 @@ def tenant_names(host: Root) -> list[str]:
 
 
 def tenants_with(host: Root, file: Callable[[Path], Path]) -> list[str]:
-    """Return the names of tenants whose root contains a file, in order.
+    """Return the names of tenants that have a file directly in their root's directory, in order.
 
     Args:
         host: root of the host.
-        file: returns the path of the file in a root.
+        file: returns the path of the file in a directory. It is called once, with the host's, and
+            only the last part of the path is used.
     """
     found = (path.parent.name for path in (host.path / TENANTS).glob(f"*/{file(host.path).name}"))
     return sorted(name for name in found if is_name(name))
@@ -294,9 +295,9 @@ def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
 
 
 def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
-    """Return a tenant's verifier key, after a comparison with the key that the host recorded.
+    """Return the verifier key that the host recorded for a tenant, if it is the tenant's own.
 
-    Names of the key before a fork are accepted.
+    The file of the tenant's key is compared. Names of the key before a fork are accepted.
 
     Args:
         ledger: ledger of the host.
@@ -423,7 +424,7 @@ def export_tenant(
 
     Raises:
         RemitError: the directory is not empty or cannot be written, or a package's file leads out
-            of the tenant's root; or an error of :func:`take_checkpoint`.
+            of the tenant's root; or an error of :func:`take_checkpoint`. Written files stay.
         LedgerError: an error of :func:`take_checkpoint` or of the export.
     """
     try:

@@ -87,8 +87,8 @@ def change(sources: Sources, asked: Asked) -> Answer:
     Raises:
         InvalidInputError: the form has no verdict, its arguments are not a JSON object or do not
             fit the tool, or the result of a call that took effect is missing.
-        ApprovalError: the request is unknown or decided, the person may not decide it, or its
-            arguments differ from those that the page showed.
+        ApprovalError: the request is unknown or decided; or for a grant, the person may not approve
+            it, or its arguments were erased or differ from those that the page showed.
         LedgerError: the decision cannot be recorded.
     """
     verdict = asked.form.get("verdict")

@@ -73,8 +73,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
         sources: the data sources.
         asked: the request. Its query may have ``since``, ``until``, ``zone`` (the default is UTC),
             ``outcome``, ``word``, ``min_usd``, ``sort``, ``before`` (an entry id), ``format=csv``,
-            and values for ``session``, ``key``, ``user``, ``team``, ``organisation``, ``agent``,
-            ``contract``, ``model``, ``provider`` and ``error``.
+            and values for ``session``, ``key`` (an id or name), ``user``, ``team``,
+            ``organisation``, ``agent``, ``contract``, ``model``, ``provider`` and ``error``.
 
     Raises:
         InvalidInputError: a time, a cost, a word or an id before which calls are listed is invalid;

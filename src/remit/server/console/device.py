@@ -38,9 +38,9 @@ def show(sources: Sources, asked: Asked) -> Page:
 def change(sources: Sources, asked: Asked) -> Page:
     """Approve or deny a device, and return the page with the outcome.
 
-    An approval creates a virtual key with the role ``agent`` for the person and the person's team.
-    The key ends after ``lasts_s``. A denial creates the key and revokes it, so that the device
-    learns of it and the record shows it. A person who is not declared yet is declared as a user.
+    An approval creates a virtual key with the role ``agent`` for the person and the person's team,
+    and declares a person who is not declared yet as a user. The key ends after ``lasts_s``. A
+    denial creates the key and revokes it, so that the device learns of it and the record shows it.
 
     Args:
         sources: the data sources.

@@ -34,7 +34,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 
     The list reads 50 attempts and shows each call once. A journey has all attempts of a client's
     call. A refused request, and an entry without a session, have a short page of their own.
-    Sessions and entries that begin or end a session are redirected to the page of the session.
+    Entries that begin or end a session are redirected to the page of the session, and so is any id
+    without ``LED-`` or ``WO-``, whether or not there is such a session.
 
     Args:
         sources: the data sources.
@@ -42,7 +43,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             query an entry id before which older calls are listed.
 
     Raises:
-        NotFoundError: the path names nothing that is recorded, or an archived entry.
+        NotFoundError: there is no such entry or work order, or the entry is archived.
         InvalidInputError: ``before`` is not an entry id.
         LedgerError: the ledger cannot be read.
     """

@@ -27,7 +27,8 @@ class Shortened:
         """Return JSON data with long texts and lists cut, and the number of omitted items added.
 
         A list or object has at most a thousand items; the further keys of an object are left out
-        without a notice. The text is counted for the page.
+        without a notice. Keys are cut too. The text is counted: after two million characters of the
+        page, a text has at most 200.
 
         Args:
             value: JSON data; not changed.

@@ -58,7 +58,8 @@ def read_operation(kind: type[Operation], form: Mapping[str, str], **fixed: Any)
 
     Empty fields keep their defaults. A list is a text with commas, a flag is set by ``on``, and a
     number may have commas. Fields that the operation lacks, and fixed ones, are ignored in the
-    form. Nothing is carried out.
+    form. Fixed values that are part of the operation's path are not checked. Nothing is carried
+    out.
 
     Args:
         kind: the operation.

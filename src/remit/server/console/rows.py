@@ -29,8 +29,8 @@ def live_row(entry: LedgerEntry) -> dict[str, Any]:
         entry: an ``EXCHANGE``, or an event of :data:`SHOWN_LIVE`.
 
     Returns:
-        ``id`` of the entry, ``at`` (its time), ``kind`` (``call`` or ``alarm``), ``tone``, and
-        ``cells``, which are texts without invisible characters.
+        The keys of :func:`call_row` for an ``EXCHANGE``, else of :func:`alarm_row`. In ``cells``,
+        control characters are written out, as ``\\x1b``, before the cut.
     """
     row = call_row(entry) if entry.event_type == "EXCHANGE" else alarm_row(entry)
     return {**row, "cells": [wording.visible(cell)[:_LONGEST] for cell in row["cells"]]}

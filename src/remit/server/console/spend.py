@@ -84,8 +84,9 @@ def show(sources: Sources, asked: Asked) -> Page:
 
     Args:
         sources: the data sources.
-        asked: the request; its query may have ``since`` (the default is ``7d``), ``until``,
-            ``zone``, ``by`` and ``stack``.
+        asked: the request; its query may have ``since`` (the default is ``7d``), ``until`` (the
+            default is now, and the end of the day for ``since=yesterday``), ``zone``, ``by`` and
+            ``stack``.
 
     Raises:
         InvalidInputError: a time or the time zone is not valid, or the range is too long.

@@ -67,12 +67,12 @@ class ResponseCall:
         conversation: id of the conversation that the call belongs to; empty if none.
 
     Attributes:
-        response_id: id of an answer that Remit makes. An answer of a provider of this dialect keeps
-            the provider's id.
+        response_id: id of an answer that Remit makes, and of each answer in a background call that
+            is not streamed. Elsewhere an answer of a provider of this dialect keeps its id.
         created: beginning of the call, in seconds since 1970.
         cancelled: True if another request stopped the call; :meth:`Background.run` sets it.
-        replied: JSON text of the ``response`` object for the client; empty if the provider's own is
-            sent, and before :meth:`on_record`.
+        replied: JSON text of the ``response`` object for the client, if it has :attr:`response_id`.
+            Empty if the provider's own is sent unchanged, and before :meth:`on_record`.
     """
 
     def __init__(
@@ -240,8 +240,8 @@ class ResponseCall:
     ) -> Sequence[KeptId]:
         """Add to the metadata of the ``EXCHANGE``, and return the ids that lead to the entry.
 
-        Sets :attr:`replied` if the client gets an object that Remit makes. An answer that cannot be
-        translated leaves :attr:`replied` empty; no error is raised.
+        Sets :attr:`replied` if the client gets an object that Remit makes or renames. An answer
+        that cannot be translated leaves :attr:`replied` empty; no error is raised.
 
         Args:
             metadata: metadata of the entry, changed in place.

@@ -118,8 +118,8 @@ def removed_items(chain: Sequence[Turn]) -> tuple[set[str], set[str]]:
 def unanswered(turn: Turn, identity: str, status: str) -> bytes:
     """Return the ``response`` object of a call that has no recorded answer.
 
-    Without a recorded error code, the error says that the process died, else that the answer was
-    interrupted.
+    With a recorded error code, the error has that code in lower case and says that the answer was
+    interrupted. Without one, it has the code ``server_error`` and says that the process died.
 
     Args:
         turn: the turn.

@@ -95,8 +95,8 @@ def set_up_logging(
     and secrets are redacted in each.
 
     Args:
-        level: lowest level that is logged: ``debug``, ``info``, ``warning`` or ``error``, in any
-            case.
+        level: lowest level that is logged: ``debug``, ``info``, ``warning``, ``error`` or another
+            name of :mod:`logging`, in any case.
         form: ``text`` for people; ``json`` writes objects with ``time`` (ISO 8601, UTC), ``level``,
             ``logger``, ``message``, the record's extra fields, ``exception`` and ``stack``.
         stream: the stream to write to; standard error if left out.

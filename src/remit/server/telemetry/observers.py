@@ -9,9 +9,10 @@ from remit.server.telemetry import CallLog, CallMetrics, set_up_tracing, tracing
 
 
 def call_metrics(runtime: Runtime) -> CallMetrics:
-    """Return new metrics for a runtime's calls; a model with a price gets a label of its own.
+    """Return new metrics for a runtime's calls.
 
-    Nothing is observed yet (:func:`observe_calls`).
+    A model that answered or has a price gets a label of its own, up to ``[telemetry] max_models``;
+    others count as ``other`` of their provider. Nothing is observed yet (:func:`observe_calls`).
 
     Args:
         runtime: the open root.
@@ -50,10 +51,12 @@ def observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
         metrics: the observer that counts.
 
     Returns:
-        The tracer provider, which must be shut down; ``None`` without traces.
+        The tracer provider, which must be shut down; ``None`` without traces. If only the variables
+        ask, and ``otel`` is missing or the protocol is not supported, a warning is logged.
 
     Raises:
-        ConfigError: the endpoint for spans is not an HTTP URL, or the extra ``otel`` is missing.
+        ConfigError: the setting ``otlp_endpoint`` is no HTTP URL, or is set and the extra ``otel``
+            is missing. The metrics observe calls already then.
     """
     settings, observers = runtime.loaded.settings, runtime.gateway.observers
     observers.append(metrics)

@@ -67,9 +67,10 @@ class Dispatcher:
     """An ASGI application in front of the host's :class:`App` and the applications of its tenants.
 
     A request names its tenant by its key, by an agent's token with a header, or by the console's
-    cookie. ``/healthz`` and ``/readyz`` belong to the process. The class has the interface of
-    :class:`App`, so a server runs either. :meth:`start` comes before the first request,
-    :meth:`stop` after the last, and all methods belong to one event loop.
+    cookie. The host answers if the tenant is unknown, or is closed and has no such key.
+    ``/healthz`` and ``/readyz`` belong to the process. The class has the interface of :class:`App`,
+    so a server runs either. :meth:`start` comes before the first request, :meth:`stop` after the
+    last, and all methods belong to one event loop.
 
     Args:
         app: the host's application.
@@ -77,7 +78,8 @@ class Dispatcher:
         shares: shares of all tenants of this process.
 
     Attributes:
-        direct: as :attr:`App.direct`.
+        direct: handlers, keyed by the paths of the host's :attr:`App.direct`. Each passes a call to
+            the handler of its tenant, or to the host's.
         runtime: the host's.
         metrics: the host's.
     """

@@ -145,7 +145,9 @@ class OpenTenants:
     async def of(self, name: str, token: str) -> OpenTenant | None:
         """Return the tenant that a request names; open it if its key may be the tenant's.
 
-        An open tenant is returned for any key: its application refuses bad keys itself.
+        An open tenant is returned for any key: its application refuses bad keys itself. To make
+        room, the longest unused tenant may be closed. Enter the result in a ``with`` block at once;
+        else it may be closed.
 
         Args:
             name: name of the tenant, as sent.
