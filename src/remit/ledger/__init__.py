@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from remit.kernel import lazy_names
 from remit.ledger.archived_ranges import archived_to, left_of
 from remit.ledger.client import LedgerClient
-from remit.ledger.clock import utc_now
+from remit.ledger.clock import Clock, utc_now
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.entry_reader import as_bytes, pages
@@ -63,7 +63,7 @@ from remit.ledger.record_builder import Prepared
 from remit.ledger.recorded_bodies import call_answer, call_body, wire_body
 from remit.ledger.root_ledger import RetentionSchedule, ledger_key, open_root_ledger, remember_place
 from remit.ledger.schema import LAYOUT_VERSION, STATE_TABLES, TABLES
-from remit.ledger.store import Clock, Stage, Transaction, Write
+from remit.ledger.store import Stage, Transaction, Write
 from remit.ledger.table_checks import (
     Finding,
     Select,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 _log = logging.getLogger("remit.ledger")
 
@@ -42,6 +42,29 @@ def boot_id() -> str:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
+
+
+class Clock(Protocol):
+    """A source of time: a transaction, or the ledger, which asks the database server.
+
+    Outside a transaction, reading may raise LedgerError if a server cannot be reached.
+    """
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 by the clock that all writers of the ledger share.
+
+        Leases and limits use this clock; for dates use
+        :attr:`wall_ms`. On PostgreSQL the clock is the server's, and steps if that is set. On
+        SQLite it is a clock of the machine's boot, which stops while the machine sleeps and can
+        step at a boot.
+        """
+        ...
+
+    @property
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 by the wall clock of the database's machine, for dates."""
+        ...
 
 
 class BootClock:

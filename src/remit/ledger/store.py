@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from remit.ledger.clock import Clock
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.entry_reader import GREATEST, EntryRow, Reader, as_bytes, info_number
 from remit.ledger.errors import lost
@@ -25,29 +26,6 @@ from remit.ledger.store_outage import Outage
 
 if TYPE_CHECKING:
     from remit.ledger.transaction import Batch
-
-
-class Clock(Protocol):
-    """A source of time: a transaction, or the ledger, which asks the database server.
-
-    Outside a transaction, reading may raise LedgerError if a server cannot be reached.
-    """
-
-    @property
-    def now_ms(self) -> int:
-        """Milliseconds since 1970 by the clock that all writers of the ledger share.
-
-        Leases and limits use this clock (see :mod:`remit.ledger.clock`); for dates use
-        :attr:`wall_ms`. On PostgreSQL the clock is the server's, and steps if that is set. On
-        SQLite it is a clock of the machine's boot, which stops while the machine sleeps and can
-        step at a boot.
-        """
-        ...
-
-    @property
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970 by the wall clock of the database's machine, for dates."""
-        ...
 
 
 class Transaction(Clock, Protocol):

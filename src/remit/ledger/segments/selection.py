@@ -10,10 +10,11 @@ from typing import Any
 import orjson
 
 from remit.ledger.archived_ranges import LEAVING, Places
+from remit.ledger.clock import Clock
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.filter import Filter
-from remit.ledger.store import Clock, Execute, Store
+from remit.ledger.store import Execute, Store
 
 _PAGE = 5_000
 _TYPES = f"({', '.join(map(repr, LEAVING))})"
