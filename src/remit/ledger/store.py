@@ -467,10 +467,7 @@ class Store(Reader):
 
     @abstractmethod
     def close(self) -> None:
-        """Close all connections. Closing twice is harmless.
-
-        Later calls of :meth:`run` and later reads raise LedgerClosedError.
-        """
+        """Close all connections, also twice; later runs and reads raise LedgerClosedError."""
 
 
 def transact(store: Store, call: Callable[[Any], Any]) -> Any:
