@@ -47,7 +47,7 @@ def write_report(
 
     Raises:
         InvalidInputError: a time cannot be read, or the time zone is unknown.
-        LedgerError: the ledger cannot be read.
+        LedgerError: the ledger cannot be read, or no key can sign the checkpoint.
     """
     from remit.views import instant_of
 

@@ -61,8 +61,8 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
     """Return the operation with the values of a command's options.
 
     Raises:
-        InvalidInputError: a value cannot be used, or a required one is missing; the message names
-            the option.
+        InvalidInputError: a value is not text in UTF-8, cannot be used, or is required and missing;
+            the message names the first such option.
     """
     fields = {item.name: item for item in kind.fields("command")}
     for name, value in values.items():

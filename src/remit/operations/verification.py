@@ -125,12 +125,13 @@ def verify_ledger(
     checks the file alone, without a root.
 
     Returns:
-        The report; a ledger that cannot be opened does not verify. With ``file``, its proven range,
+        The report; a ledger that cannot be opened does not verify. ``witnesses`` names the given
+        ones that cosigned; a missing cosignature is no problem. With ``file``, its proven range,
         log and receipts, or ``verified`` False and the problem.
 
     Raises:
-        InvalidInputError: an option has no effect with or without --file, or the checkpoint's URL
-            has another scheme than HTTP.
+        InvalidInputError: an option has no effect with or without --file, or for this kind of file;
+            ``first`` or ``before`` cannot be read; or the checkpoint's URL is not of HTTP.
         RemitError: a file or the checkpoint cannot be read.
         TlogError: a key or the checkpoint cannot be parsed.
     """

@@ -121,7 +121,7 @@ def make_plan(
     Reads the root and writes nothing. Gates are not checked here. A package that Remit does not
     ship needs an approval for each permission that its last installed version, if any, did not
     have, for each new file in ``HOT/``, for another plane or framework, and to replace a package
-    that Remit shipped.
+    that Remit shipped. New permissions of a shipped package are approved by its source.
 
     Args:
         changes: the packages to install and to remove, in any order.

@@ -96,7 +96,7 @@ class PackageFiles:
 
         Paths are relative to the root. A changed or unreadable file is not obsolete. A missing file
         is, because a killed deletion may leave empty folders. Of each package, stored archives and
-        signature envelopes beyond the newest ``keep_versions`` versions are obsolete too.
+        signature envelopes beyond the ``keep_versions`` versions installed last are obsolete too.
 
         Args:
             registry: the registry after the change.

@@ -153,7 +153,8 @@ def found_packages(
 
     Takes the packages' lock, writes ``trust.json``, and records a waiver if the running code is an
     editable install. A change of trust appends a ``CONFIG_CHANGED`` entry. The private key is a new
-    file with mode 0600. An existing, trusted key stays; no package is installed.
+    file with mode 0600, which gets its name after its trust is recorded; a repetition completes an
+    interrupted call. An existing, trusted key stays; no package is installed.
 
     Args:
         root: the installation.

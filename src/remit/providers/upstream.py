@@ -125,9 +125,11 @@ class UpstreamProvider(WireDialect):
             timeouts: limits of the waits.
 
         Raises:
-            ProviderError: there is no answer, or its status is not 2xx. ``to_translate`` is set if
-                the server lacks the Responses API, ``to_unfold`` if it does not know the previous
-                response.
+            ProviderError: there is no answer, its status is not 2xx, or this machine has no valid
+                credentials for the cloud (``LOCAL_ERROR``). ``to_translate`` and ``retryable`` are
+                set if the server lacks the Responses API, ``to_unfold`` if it does not know the
+                previous response.
+            Exception: the error that the pieces of an upload raised.
         """
         body = outgoing.body
         endpoint = body.endpoint

@@ -131,6 +131,8 @@ class HttpUpstream:
     ) -> UpstreamReply:
         """Send a request once; return the reply when its headers have come.
 
+        Through a proxy each request has a new connection, and ``whole`` has no effect.
+
         Args:
             method: HTTP method.
             path: path after the base URL, with its query.

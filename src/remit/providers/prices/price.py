@@ -233,6 +233,7 @@ class Price:
 
         Each token counts in its dearest class, in the dearest tier that the input can reach. So no
         ``cost_nano`` within the limits is higher, and the bound never falls as the limits rise.
+        Server tools, surcharges and audio billed by length are not part of the bound.
 
         Raises:
             InvalidInputError: a limit is negative or not an integer.
@@ -270,7 +271,8 @@ def rate_data(price: Price) -> dict[str, Any]:
     """Return the rates and tiers of a price in US dollars, as exact text, with the keys of a price
     table.
 
-    Rates of audio are omitted if they are 0, and ``tiers`` if there are none.
+    Rates of audio are omitted if they are 0, and ``tiers`` if there are none. Sizes, server tools
+    and surcharges are not included.
     """
     sound = {
         "audio_input": price.audio_input,
