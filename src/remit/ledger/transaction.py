@@ -388,7 +388,7 @@ class Batch(ABC):
         The rows of all units are thus read together. The stored values are those of prepared
         entries, also of steps; the answer is held for the first entry with content. Values of
         entries that are not prepared, or have no session, are not looked up. A stage that fails
-        here is opened again by each step until that succeeds. Of openers that are one method of
+        here is opened again by each step, which gets the error. Of openers that are one method of
         several objects, only the first is opened here. Errors of the engine
         (:attr:`ENGINE_ERRORS`) are raised.
 

@@ -165,8 +165,8 @@ def delegate(
         ``entry_id`` of the recorded APPROVAL_DELEGATED.
 
     Raises:
-        ApprovalError: the caller may not delegate in this way.
-        InvalidInputError: a value cannot be used.
+        InvalidInputError: the delegate is the caller or no usable name, or ``until`` is not a time
+            or is more than 30 days away.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.gateway.auth import expiry_of

@@ -219,7 +219,8 @@ def set_price(
     and --max-output-tokens; without them its calls have no upper bound.
 
     Returns:
-        The version of the prices, the changes, and ``entry``, which is None if nothing changed.
+        The version of the prices, the changes, and ``entry``, which is None if nothing changed. A
+        note names each separate rate of the old price that is dropped; its tiers are too.
 
     Raises:
         InvalidInputError: no provider has the model, several have and none is named, or the named

@@ -175,8 +175,10 @@ def planned_installation(
 ) -> list[Change]:
     """Return the changes that install or upgrade packages, in the order of ``candidates``.
 
-    The removals of installed packages that a shipped one supersedes stand directly before its
-    change. Nothing is written, and dependencies and permissions are not checked.
+    A package that is installed in another version is upgraded, any other is installed. The removals
+    of installed packages that a shipped one supersedes stand directly before its change. Nothing is
+    written, and dependencies and permissions are not checked. Versions that differ only in build
+    metadata count as the same.
 
     Args:
         candidates: the packages, none of which is installed with the same bytes.
@@ -249,7 +251,8 @@ def earlier_version(registry: Registry, now: InstalledPackage, version: str) -> 
         version: the wanted version; any other than the present one if empty.
 
     Raises:
-        PackageError: ``no_older_version``: there is no such package in the history.
+        PackageError: ``no_older_version``: there is no such package in the history, or ``version``
+            is the present one.
     """
     history = registry.history[now.package_id]
     for known in reversed(history):

@@ -78,7 +78,8 @@ def check_heads(
     Nothing is raised for a head that does not hold: it is a problem, ``checkpoint`` becomes
     ``failed``, and the other two stay unset. Without any head to compare, all three stay as they
     are. The best head is the caller's, or else the greatest stored head. A bad cosignature on the
-    best head is a problem too, which leaves ``witnesses`` unset and ``checkpoint`` as it is.
+    best head is a problem too, which leaves ``witnesses`` unset. A ``checkpoint`` that is
+    ``failed`` before the call stays so.
 
     Args:
         report: receives the problems and the assurance.

@@ -359,8 +359,8 @@ class WitnessDirectory(KeyFiles):
         """Make the directory, the record and the key; return the public key.
 
         The private key is written last. If it exists, everything was made, and a missing record was
-        lost and must not be replaced by an empty one. A record without a key, left by
-        a failed call, is replaced.
+        lost and must not be replaced by an empty one. A record without a key, left by a failed
+        call, is replaced.
 
         Args:
             name: name of the witness, a URL without its scheme.

@@ -35,10 +35,10 @@ def check_installed(registry: Registry) -> Iterator[Finding]:
 def check_resolution(view: PackageView) -> Check:
     """Check that packages name valid specifications and frameworks that agree (gate G1).
 
-    Faults are a specification or framework that is not installed, a package and a specification
-    that name different frameworks, and a contract, prompt pack or agent of two packages. A learned
-    package may bring further versions of a contract. Specification and framework files that cannot
-    be used are findings too. No error is raised.
+    Yields a finding for a specification or framework that is not installed or cannot be used, for a
+    package and a specification that name different frameworks, and for a contract, prompt pack or
+    agent of two packages. A learned package may bring further versions of a contract. No error is
+    raised.
 
     Args:
         view: the packages.

@@ -65,9 +65,9 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
 def check_constraints(context: GateContext) -> GateRun:
     """Check the present packages and settings, and the recorded uses of tools and models (gate G3).
 
-    A recorded use is a fault if no package permits it now or permitted it then, and its session
-    does not state it as the agent's own. Uses before the mark of the last pass are not read again
-    if the ledger is large. Nothing is written.
+    Yields a finding for each fault. A recorded use is one if no package permits it now or permitted
+    it then, and its session does not state it as the agent's own. Uses before the mark of the last
+    pass are not read again if the ledger is large. Nothing is written.
 
     Args:
         context: the open root.

@@ -177,8 +177,9 @@ class Price:
         """Return the cost of a call in nano-dollars, rounded up once, at the end; never below 0.
 
         The number of input tokens selects the tier, and the tier prices the whole call. Audio
-        tokens cost the audio rate if the model has one. Server tools, surcharges and audio billed
-        by length are not part of the cost.
+        tokens cost the audio rate, in every tier, if the model has one. Tokens written to a cache
+        cost the dearest write rate unless they count as short. Server tools, surcharges and audio
+        billed by length are not part of the cost.
         """
         rates = self.rates
         for tier in self.tiers:
