@@ -400,8 +400,8 @@ def list_signals(
     Returns:
         ``signals``, at most ``limit``; the compared ``window``; the number of ``exchanges`` read;
         ``complete``, which is True if these are all; and for a command ``written``, the ids of
-        newly recorded signals. ``observe`` ignores ``latest``, and records hidden signals too, each
-        once for each window.
+        newly recorded signals. ``observe`` ignores ``latest``, and records all crossed signals,
+        shown or not, each once for each window.
 
     Raises:
         InvalidInputError: the start is not a time.

@@ -165,7 +165,7 @@ def tail_ledger(
     """Show the latest entries.
 
     Returns:
-        A list in ledger order, with ``follow`` without end, polled; reading raises LedgerError.
+        A list in ledger order, with ``follow`` endless. Call and reading may raise LedgerError.
     """
     ledger, end = root.ledger, root.ledger.count()
     first = max(0, end - number)

@@ -138,8 +138,8 @@ def submit_order(
 
     Returns:
         The order; with ``wait``, the ended order with its task and response, and the command fails
-        unless it was completed. A repeated idempotency key gives the first order. Waiting has no
-        time limit.
+        unless it was completed. A repeated idempotency key gives the first order; callers who are
+        no operators have keys of their own. Waiting has no time limit.
 
     Raises:
         ForbiddenError: the caller's key may not submit this order.

@@ -31,7 +31,8 @@ def request_model(
         kind: the operation.
         door: ``command`` or ``route``.
         but: names of fields that are not in the model, such as those of the path.
-        is_query: True for parameters of a URL, whose values are texts.
+        is_query: True for parameters of a URL, whose texts are converted; other values must have
+            their exact type.
     """
     from pydantic import ConfigDict, create_model
     from pydantic import Field as Described

@@ -60,7 +60,7 @@ class PackageFiles:
         """Make the root agree with a recorded operation, and delete its journal; may be repeated.
 
         Places staged files, deletes obsolete ones and folders of removed packages, and writes
-        registries and receipts.
+        registries and receipts. After an error the journal stays.
 
         Args:
             operation: the operation, with its staged files.
@@ -194,7 +194,7 @@ class PackageFiles:
         Raises:
             PackageError: with the code of the first failure, once all other files are restored:
                 ``linked_folder``, ``file_in_the_way``, or the error of ``archives``.
-            OSError: a file cannot be read or written.
+            OSError: a file cannot be examined or written; the rest is not restored.
         """
         restored: dict[str, str] = {}
         refused: list[PackageError] = []

@@ -118,7 +118,8 @@ class UpstreamProvider(WireDialect):
         """Send a request once and return the reply as soon as its headers have come.
 
         For a call of a model that is not streamed, the body is awaited too. The caller closes the
-        reply. An answer that the server lacks the Responses API is counted for :meth:`speaks`.
+        reply; a reply with another status than 2xx is read into the error. An answer that the
+        server lacks the Responses API is counted for :meth:`speaks`.
 
         Args:
             outgoing: the request.

@@ -70,10 +70,10 @@ def error_of(
 ) -> ProviderError:
     """Return the error that an answer states, with the wait that its headers ask for.
 
-    The message begins with the status and is cut after 500 characters. A body that
-    states an unpaid bill, a full context or a content filter decides before the status. An unpaid
-    bill is ``RATE_LIMITED`` and not retryable. ``x-should-retry`` decides ``retryable`` if the
-    answer has it. Statuses below 400, 504 and 524 are ``maybe_billed``. ``reply`` is not set.
+    The message begins with the status and is cut after 500 characters. A body that states an unpaid
+    bill, a full context or a content filter decides before the status. An unpaid bill is
+    ``RATE_LIMITED`` and not retryable. ``x-should-retry`` decides ``retryable`` if the answer has
+    it. Statuses below 400, 504 and 524 are ``maybe_billed``. ``reply`` is not set.
 
     Args:
         status: the HTTP status.

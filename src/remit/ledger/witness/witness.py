@@ -147,8 +147,8 @@ class Witness:
     def add_checkpoint(self, body: bytes) -> Answer:
         """Decide on a request; cosign and record its checkpoint if it extends the latest one.
 
-        A signed fork, and a signed tree with a wrong proof, are stored as evidence. A failure to
-        store evidence is logged.
+        A signed fork, with any old size, and a signed tree with a wrong proof that is larger than a
+        cosigned one are stored as evidence. A failure to store evidence is logged.
 
         Args:
             body: body of the request.

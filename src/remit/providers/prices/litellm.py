@@ -69,7 +69,8 @@ def read_litellm(
 
     A known model keeps its sizes, and the rates in force that the file does not state. Skipped are
     other providers and models, modes other than text and embeddings, models without a price per
-    token or at 0, fine-tuned and regional names, and unknown models without sizes.
+    token or at 0, fine-tuned and regional names, unknown models without sizes in the file, and
+    known ones without a context window in force.
 
     Args:
         data: the file's bytes.
