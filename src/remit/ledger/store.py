@@ -296,7 +296,8 @@ class Store(Reader):
         """Return the first rows of matching entries, by sequence number in the filter's direction.
 
         Args:
-            where: the filter; the entry at its cursor ``after`` is left out.
+            where: the filter, its ``text`` from :meth:`search_expression`. The entry at its cursor
+                ``after`` is left out. For a session alone, ``first`` and ``last`` may be ignored.
             limit: largest number of rows.
 
         Raises:

@@ -23,7 +23,7 @@ def open_store(
     """Open the store at a SQLite path or ``postgresql://…``.
 
     A ledger of an earlier layout is migrated. A missing PostgreSQL driver, and a URL of another
-    scheme, are refused with LedgerError.
+    scheme, are refused with LedgerError. Any text without ``://`` is a path.
 
     Args:
         target: the path, or the URL.

@@ -156,11 +156,11 @@ class Batch(ABC):
         """Do as :meth:`execute`; an engine may read the rows only when they are iterated."""
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
-        """Collect the rows of an entry, written by the next flush, and return the entry's id.
+        """Collect the rows of an entry, its content and usage; return the id. A flush writes them.
 
         The entry gets the next sequence number and the wall clock's time, which may lie before the
         last entry's; a step of a second or more is logged. Fields of ``entry`` itself are not
-        filled. Content is looked up first, as the values of a session are stored once. An entry
+        filled. A value that the session has already is reused, not stored again. An entry
         that completes a tile of 256 also stores the tile's tree hashes, which flushes.
 
         Raises:
@@ -384,9 +384,9 @@ class Batch(ABC):
         """Look up stored values, and open one stage for all steps of a kind.
 
         The rows of all units are thus read together. The stored values are those of prepared
-        entries; the answer about them is held for the first entry with content. Values of entries
-        that are not prepared, or have no session, are not looked up. A stage that fails here is
-        opened again by its first step, which gets the error. Of openers that are one method of
+        entries, also of steps; the answer is held for the first entry with content. Values of
+        entries that are not prepared, or have no session, are not looked up. A stage that fails
+        here is opened again by each step, which gets the error. Of openers that are one method of
         several objects, only the first is opened here. Errors of the engine
         (:attr:`ENGINE_ERRORS`) are raised.
 

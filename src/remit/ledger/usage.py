@@ -90,10 +90,11 @@ def quarter_of(timestamp: str) -> int:
 def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> Row | None:
     """Return the dimensions and amounts that an entry adds; ``None`` if it adds nothing.
 
-    Calls, orphaned calls and debits add; a debit only if no worker wrote it. Amounts that are no
-    exact numbers count as 0. A call with tokens and without a cost counts as unpriced. An orphaned
-    call has its settled tokens as input, and counts as failed. Without a ``key_id``, the key among
-    the accounts in ``charged_to`` counts.
+    Calls, orphaned calls and debits add; a debit only if no worker wrote it, and as no call.
+    Amounts that are no exact numbers or negative count as 0. An entry with tokens and without a
+    cost counts as unpriced. A call without the outcome ``success`` counts as failed. An orphaned
+    call has its settled tokens as input. Without a ``key_id``, the first key among the accounts in
+    ``charged_to`` counts. An unknown ``cost_certainty`` becomes ``unpriced`` or ``measured``.
 
     Args:
         event_type: event type of the entry.

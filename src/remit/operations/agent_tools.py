@@ -141,7 +141,8 @@ def make_tools(
     marked.
 
     The function of a tool raises ToolError if the operation raises InvalidInputError or
-    NotFoundError; other errors are raised unchanged.
+    NotFoundError; other errors are raised unchanged. An output that is cut names the places in
+    ``cut``. A list that was bounded has ``more`` if further items exist.
 
     Args:
         kinds: the operations.

@@ -42,7 +42,10 @@ def list_approvals(
         A list, page by page; requests that are not pending come newest first.
 
     Raises:
-        LedgerError: the ledger cannot be read; raised when the list is read.
+        InvalidInputError: the cursor is no entry id. This and all below are raised when the list is
+            read.
+        ApprovalError: the entry of a request is malformed.
+        LedgerError: the ledger cannot be read.
     """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
@@ -121,12 +124,15 @@ def decide_approval(
     received its secret: a key that your key made or renewed over the network counts as you.
 
     Returns:
-        The request after the decision; it is still pending if other people have to grant it too.
+        The request after the decision; it is still pending if other people have to grant it too. A
+        denial by one person is final, and ignores ``arguments`` and ``until``.
 
     Raises:
         NotFoundError: no such request exists.
-        ApprovalError: the request is closed, or the caller may not decide it in this way.
-        InvalidInputError: a value cannot be used.
+        ApprovalError: the request is decided or void. For a grant also: the caller may not grant
+            it, or already did; or its arguments were erased or changed by an earlier grant.
+        InvalidInputError: ``until`` is not a time. For a grant also: ``until`` is past or too late,
+            or the arguments do not fit the tool's schema.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.gateway.auth import expiry_of
@@ -159,8 +165,8 @@ def delegate(
         ``entry_id`` of the recorded APPROVAL_DELEGATED.
 
     Raises:
-        ApprovalError: the caller may not delegate in this way.
-        InvalidInputError: a value cannot be used.
+        InvalidInputError: the delegate is the caller or no usable name, or ``until`` is not a time
+            or is more than 30 days away.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.gateway.auth import expiry_of
@@ -224,7 +230,7 @@ def accept_pin(
 
     Raises:
         NotFoundError: no such tool is pinned.
-        ConflictError: no change to this definition waits.
+        ConflictError: no change to this definition waits, or the definition changed meanwhile.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.agents.tools import Pins

@@ -122,11 +122,14 @@ def show_budget(
     The spending of owners without a budget, and of agents in all sessions, is also shown.
 
     Returns:
-        ``scopes``, at most ``limit``, and sums over all. In the sums, without an owner only budgets
-        of callers count, so that no call counts twice; with an owner only its own budget.
+        ``scopes``, at most ``limit``, and sums over all. A session's budgets include those of its
+        agents. In the sums, without an owner only budgets of callers count, so that no call counts
+        twice; with an owner only its own budget. An agent without a session has no budget: its
+        calls in all sessions are summed, and other owners are ignored.
 
     Raises:
-        InvalidInputError: several owners are named, or the owner has no budget and no calls.
+        InvalidInputError: several owners are named, or the owner has no budget and no calls; or
+            this machine does not know the time zone of a budget.
         NotFoundError: no such key exists.
         AuthUnavailableError: the row of the key is damaged.
         LedgerError: the ledger cannot be read.
@@ -247,7 +250,8 @@ def set_budget(
         ``entry``, the recorded BUDGET_ALLOCATED.
 
     Raises:
-        InvalidInputError: the scope or the limits are missing or contradict each other.
+        InvalidInputError: no limit or no owner is named, several owners are, an agent without a
+            session is, a limit is invalid, or ``unlimited`` comes with a limit.
         NotFoundError: no such key exists.
         AuthUnavailableError: the row of the key is damaged.
         LedgerError: the ledger cannot be read or written.
@@ -303,12 +307,13 @@ def check_budgets(
 
     Returns:
         ``equal``, the ``differences`` of budgets, those of ``usage``, ``problems`` as sentences,
-        ``repaired``, and the numbers ``scopes``, ``held_tokens`` and ``held_calls``. At the command
-        line, an unreadable ledger is a problem, unless a repair is requested.
+        ``repaired`` (a repair was requested, and not all was equal), and the numbers ``scopes``,
+        ``held_tokens`` and ``held_calls``. Problems are never repaired. At the command line, an
+        unreadable ledger is a problem, unless a repair is requested. ``repair`` implies ``full``.
 
     Raises:
         LedgerError: the ledger cannot be read, and the caller is not at the command line or
-            requests a repair.
+            requests a repair; or a repair cannot be written.
     """
     from remit.gateway.budget import BudgetAudit, audit_budgets
     from remit.ledger import LedgerError, reason_of

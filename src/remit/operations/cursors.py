@@ -32,15 +32,17 @@ def export_by_cursor(
 ) -> tuple[int, int]:
     """Send the entries after a cursor, batch by batch, and move the cursor after each batch.
 
-    An entry is sent once a checkpoint covers it. The command signs a checkpoint at its start, and
-    when entries have waited for ``[ledger] checkpoint_every_s``. An interrupt (Ctrl-C) ends the
-    export, and the function returns.
+    An entry is sent after a checkpoint covers it. If entries wait, a checkpoint is signed at the
+    start, and then every ``[ledger] checkpoint_every_s``. A batch whose cursor was not moved, after
+    a failure, is sent again by the next run. A partial last line of the file is cut off. An
+    interrupt (Ctrl-C) ends the export, and the function returns.
 
     Args:
         root: the root, whose ledger is opened with its key.
-        place: the file of the cursor.
+        place: the file of the cursor; the export begins with the first entry if it is missing.
         target: path of a file, ``-`` for standard output, or the URL of an OTLP receiver.
-        follow: True to wait for new entries, and to send to a receiver until it accepts.
+        follow: True to wait for new entries, and to send to a receiver every 5 seconds until it
+            accepts.
         content: True to add content.
 
     Returns:
@@ -50,7 +52,8 @@ def export_by_cursor(
         ConfigError: the target is a URL that is not valid, or OpenTelemetry is not installed.
         InvalidInputError: cursor and output are one file, or a file of the ledger, or the output
             has other content than an export.
-        LedgerError: the ledger or the cursor cannot be read, or the cursor is of another ledger.
+        LedgerError: the ledger or the cursor cannot be read, the cursor is of another ledger, or
+            there is no key to sign a checkpoint.
         RemitError: another export uses the cursor, a file cannot be written, or the receiver did
             not accept a batch.
     """

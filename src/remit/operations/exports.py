@@ -52,9 +52,11 @@ def export_ledger(
         cursor, ``entries`` and the id of the ``next`` one. An extract is a document.
 
     Raises:
-        InvalidInputError: the format does not suit the target, several extracts are named, or
-            an option requires or excludes the cursor.
-        LedgerError: the entries of the extract do not exist, or the cursor cannot be used.
+        InvalidInputError: the format does not suit the target, several extracts are named, the
+            range or action cannot be extracted, or an option requires or excludes the cursor.
+        ConfigError: the receiver's URL is not valid, or OpenTelemetry is not installed.
+        LedgerError: the entries of the extract do not exist, a checkpoint cannot be signed, or the
+            cursor cannot be used.
         RemitError: the target or the cursor cannot be written, or the receiver did not accept
             the entries.
     """

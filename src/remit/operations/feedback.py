@@ -46,8 +46,9 @@ def grade(
 
     Raises:
         NotFoundError: the target does not exist, or is another caller's.
-        InvalidInputError: there is neither a score nor a label.
-        ConflictError: the idempotency key was used for other feedback.
+        InvalidInputError: there is neither a score nor a label, or a value cannot be used.
+        ConflictError: the idempotency key was used for other feedback, the target was erased, or
+            this party graded it 100 times already.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.learning import give_feedback
@@ -76,8 +77,10 @@ def list_feedback(
         not compared with those of people.
 
     Raises:
-        NotFoundError: the target does not exist; raised when the list is read.
-        LedgerError: the ledger cannot be read; raised when the list is read.
+        NotFoundError: the target does not exist. This and all below are raised when the list is
+            read.
+        InvalidInputError: the cursor is no entry id.
+        LedgerError: the ledger cannot be read.
     """
     from remit.learning import feedback_on
     from remit.learning.judges import is_uncalibrated
@@ -150,14 +153,14 @@ def rate_answer(
 
     Returns:
         The recorded feedback, the list of feedback, or with ``shares``, whatever else is given, the
-        weight of each author.
+        weight of each author. The feedback has the source ``person``, ``reference`` or ``schema``.
 
     Raises:
-        InvalidInputError: several kinds of grade are given, or none but a reason; or a reference is
-            empty.
-        NotFoundError: the target does not exist.
-        ConflictError: the idempotency key was used for other feedback; or a reference or schema is
-            given, and the target has no answer, or this author graded it so 100 times.
+        InvalidInputError: several kinds of grade are given, or only a reason or idempotency key;
+            a grade has no target; or a value, reference or schema cannot be used.
+        NotFoundError: the target does not exist; of a list, raised when the list is read.
+        ConflictError: the idempotency key was used for other feedback, the target was erased, this
+            author graded it 100 times, or there is no answer to compare with a reference or schema.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.learning import grade_by_reference, grade_by_schema

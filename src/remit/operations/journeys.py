@@ -147,14 +147,15 @@ def trace_journey(
     Give a session, or a work order or an entry to show its turn.
 
     Returns:
-        The journey, whose turns are read one by one, or the page. With ``verify``, the journey has
-        ``trace_hashes``, and each gate ``trace_hash_agrees``.
+        The journey, whose turns are read one by one, or the page. With ``last`` and without a turn,
+        the latest of all sessions and gateway calls is shown. With ``verify``, the journey has
+        ``trace_hashes``, and each gate ``trace_hash_agrees``; the command fails if one does not.
 
     Raises:
         InvalidInputError: not exactly one of a place and ``last`` is given, or a turn without a
             session.
-        NotFoundError: the ledger does not have the place, or has no session and no call.
-        LedgerError: the ledger cannot be read.
+        NotFoundError: the ledger does not have the place or turn, or has no session and no call.
+        LedgerError: the ledger cannot be read; also raised when turns are read.
     """
     from remit.views import journey_text, open_journey, page_parts
 

@@ -87,8 +87,9 @@ def create_key(
         KEY_CREATED and the limits in one transaction.
 
     Raises:
-        ForbiddenError: the key would have more permissions than its creator.
-        InvalidInputError: a value cannot be used.
+        ForbiddenError: over HTTP, the key would have more permissions than its creator, or its role
+            may approve.
+        InvalidInputError: a name, pattern, limit or expiry cannot be used.
         ConflictError: the name is taken.
         LedgerError: the ledger cannot be read or written.
     """
@@ -122,7 +123,8 @@ def set_key(
     """Set which requests without a model call a key may make. The secret stays.
 
     Returns:
-        The key as recorded. A list that is not given stays as it is.
+        The key as recorded, by a KEY_CREATED with the decision CHANGED. A list that is not given
+        stays as it is.
 
     Raises:
         InvalidInputError: no list is given, or a list and ``no_pass_through``; or a pattern covers

@@ -213,11 +213,12 @@ def adopt_proposal(
     proposed route chooses, and the current route answers.
 
     Returns:
-        The proposal in its new state.
+        The proposal in its new state; one with a canary stays open.
 
     Raises:
         NotFoundError: no such proposal exists, or several begin with the prefix.
-        InvalidInputError: the options contradict each other.
+        InvalidInputError: the options contradict each other; or a canary is requested for a
+            proposal that is not of the kind ``head``, or with a wrong share or budget.
         ProposalError: the state of the proposal, or a gate, does not permit the decision.
         PackageError: a gate refuses the change, or the package cannot be installed now.
         LedgerError: the ledger cannot be read or written.
@@ -394,7 +395,7 @@ def report_learning(
         The report, or the page as a document. A command reads all exchanges, a route the
         ``latest``. With ``propose``, a rollback of each adopted change that made answers
         significantly worse is recorded as a proposal, and the report gets ``proposed`` and
-        ``refused``.
+        ``refused``, a sentence for each other disappointing change. Nothing is rolled back.
 
     Raises:
         PackageError: a rollback is proposed, and another operation on packages is running.
@@ -482,7 +483,8 @@ def list_signals(
     Returns:
         ``signals``, at most ``limit``; the compared ``window``; the number of ``exchanges`` read;
         ``complete``, which is True if these are all; and for a command ``written``, the ids of
-        recorded signals.
+        newly recorded signals. ``observe`` ignores ``latest``, and records all crossed signals,
+        shown or not, each once for each window.
 
     Raises:
         InvalidInputError: the start is not a time.

@@ -95,10 +95,10 @@ def query_ledger(
     Over HTTP, content is omitted unless it is requested.
 
     Returns:
-        A list, page by page. A command with ``text`` first indexes the content that is new.
+        A list, page by page. With ``text``, new content is indexed first, over HTTP at each page.
 
     Raises:
-        InvalidInputError: a filter cannot be used, or a command's event type is misspelt.
+        InvalidInputError: a filter cannot be used (when read), or a command's type is misspelt.
         LedgerError: the ledger or a segment cannot be read, or the index cannot be written.
     """
     ledger = root.ledger
@@ -165,7 +165,7 @@ def tail_ledger(
     """Show the latest entries.
 
     Returns:
-        A list in ledger order, with ``follow`` without end; LedgerError is raised as it is read.
+        A list in ledger order, with ``follow`` endless. Call and reading may raise LedgerError.
     """
     ledger, end = root.ledger, root.ledger.count()
     first = max(0, end - number)
@@ -211,7 +211,7 @@ def show_entry(
     For a stream, the answer is the combined response.
 
     Returns:
-        The entry, or the requested bytes as a document.
+        The entry, with marks for erased content; or the requested bytes as a document.
 
     Raises:
         InvalidInputError: several byte strings are requested, or the entry has no body or answer.
@@ -304,8 +304,8 @@ def write_receipt(
 
     Raises:
         EntryNotFoundError: the ledger has no such entry or run.
-        InvalidInputError: the entry ends no tool action or model call.
-        LedgerError: the entry belongs to no run, or the index cannot be written.
+        InvalidInputError: the entry ends no tool action or model call, or belongs to no run.
+        LedgerError: the index cannot be written, or no key can sign the checkpoint that it needs.
     """
     from remit.ledger import make_extract, read_extract
     from remit.views import public_receipts, read_receipts
@@ -352,7 +352,7 @@ def check_proof(
         TlogError: the record is not the entry that the proof names, another key signed the
             checkpoint, or a file or the key is malformed.
         NotFoundError: no key is given, and the root has none.
-        EntryNotFoundError: no record is given, and the ledger has no such entry.
+        EntryNotFoundError, NoSignerError: no record is given, and the entry cannot be proved.
         RemitError: a file cannot be read.
     """
     from remit.ledger import tlog
@@ -407,7 +407,7 @@ def sign_checkpoint(
 
     Raises:
         TlogError, InvalidInputError: the key or the URL of a witness cannot be used.
-        WitnessError: a witness refuses or does not answer.
+        WitnessError: a witness refuses or does not answer; all that was signed before is stored.
         LedgerError: the ledger cannot be read or written; NoSignerError without a key.
     """
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey

@@ -79,8 +79,8 @@ def owner_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
 
 
 def state_line(state: Mapping[str, Any], name: str = "") -> str:
-    """Return the state of a budget as one line: scope, name of the owner, spending, and the limits
-    that are set.
+    """Return the state of a budget as one line: scope, owner's name, spending, and any reservation,
+    unpriced calls, limits and end of the window.
 
     Args:
         state: the state, as :meth:`BudgetStatus.to_dict` gives it.

@@ -150,7 +150,7 @@ def feed_of(
     Args:
         items: all items, in order.
         cursor_of: returns a unique text of an item, from which the next page continues.
-        describe: returns the JSON objects of some items.
+        describe: returns the JSON objects of the items of a page, one each; called for each page.
         is_shown: False for items that only mark the place of a cursor.
         more: ``rest`` and ``note`` of the :class:`Feed`.
     """
@@ -391,7 +391,8 @@ def verb(
     """Return the decorator that declares an operation by a function, and returns the function.
 
     The function takes the root, the caller, and the fields by name, whose defaults :func:`field`
-    declares; with an argument ``given``, also the names of the fields that the caller stated.
+    declares; with an argument ``given``, also the names of the fields that the caller stated. The
+    class, named after the function, is added to :data:`DECLARED`.
 
     Args:
         command: words of the command.

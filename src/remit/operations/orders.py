@@ -76,6 +76,7 @@ def list_orders(
         A list, page by page.
 
     Raises:
+        InvalidInputError: the cursor is unknown; raised when the list is read.
         LedgerError: the ledger cannot be read; raised when the list is read.
     """
 
@@ -137,11 +138,13 @@ def submit_order(
 
     Returns:
         The order; with ``wait``, the ended order with its task and response, and the command fails
-        unless it was completed. A repeated idempotency key gives the first order.
+        unless it was completed. A repeated idempotency key gives the first order; callers who are
+        no operators have keys of their own. Waiting has no time limit.
 
     Raises:
         ForbiddenError: the caller's key may not submit this order.
-        InvalidInputError: a value cannot be used.
+        InvalidInputError: a value cannot be used, the limiting key may not use the agent or belongs
+            to another user, or the idempotency key was used for another task or user.
         NotFoundError: no such key exists.
         ConflictError: the key is revoked or expired.
         AuthUnavailableError: the row of the key is damaged.

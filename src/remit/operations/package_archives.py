@@ -84,7 +84,8 @@ def pack_package(
 
     Raises:
         PackageError: the package is not valid or exceeds the limits of ``[packages]``, or a file
-            cannot be written.
+            cannot be written. After ``update``, the new manifest stays.
+        RemitError: the named root does not exist, or its settings are invalid.
     """
     from remit.kernel.canonical import sha256_hex
     from remit.packages import PackageError, pack, read_archive, replace_file, update_hashes
@@ -118,11 +119,12 @@ def sign_archive(
 
     Returns:
         ``signature`` (the path), ``key_id`` and ``archive_sha256``. Whether the key is trusted is
-        not checked.
+        not checked. An earlier signature of the same key is replaced.
 
     Raises:
         InvalidInputError: an expiry is given, and the signature file exists.
-        PackageError: the archive, its signature file or the key cannot be read or used.
+        PackageError: the archive, its signature file or the key cannot be read or used, or the
+            archive exceeds the default limits; those of a root have no effect.
         OSError: the signature file cannot be written.
     """
     from remit.kernel.settings import default_settings
@@ -155,7 +157,7 @@ def verify_archive(
 
     Raises:
         PackageError: the archive is not valid, is of another package than ``package_id``, or too
-            few trusted keys signed it.
+            few trusted keys signed it; or ``trust.json`` has content that no entry records.
         LedgerError: the ledger cannot be read.
     """
     from remit.packages import IncomingArchive, TrustPolicy, admit, read_trust

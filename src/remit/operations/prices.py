@@ -111,7 +111,8 @@ def list_prices(
     With PATTERN (gpt-4o*), only prices of matching models are listed.
 
     Returns:
-        A list, page by page, with the versions of the tables.
+        A list, page by page, with the versions of the tables. Over HTTP also ``entry``, which
+        recorded the operator's present prices; None if they are not recorded.
 
     Raises:
         InvalidInputError: the cursor is unknown; raised when the list is read.
@@ -218,7 +219,8 @@ def set_price(
     and --max-output-tokens; without them its calls have no upper bound.
 
     Returns:
-        The version of the prices, the changes, and ``entry``, which is None if nothing changed.
+        The version of the prices, the changes, and ``entry``, which is None if nothing changed. A
+        note names each separate rate of the old price that is dropped; its tiers are too.
 
     Raises:
         InvalidInputError: no provider has the model, several have and none is named, or the named
@@ -275,7 +277,8 @@ def unset_price(
         The version of the prices, the changes, and ``entry``, which is None if nothing changed.
 
     Raises:
-        InvalidInputError: no model is named, or a model and all prices are.
+        InvalidInputError: no model is named, or a model and all prices are; or its provider is
+            unknown, or several have it and none is named.
         RemitError: the model has no price of the operator, or a package installed the file.
         PackageError: another operation is running, or the disk refuses the file.
         LedgerError: the ledger cannot be read or written.
@@ -315,10 +318,12 @@ def import_prices(
 
     Returns:
         As :func:`set_price`; of a LiteLLM file also the numbers of equal and of skipped prices.
+        With ``dry_run``, nothing is recorded, and ``entry`` is None.
 
     Raises:
         InvalidInputError: a provider is unknown.
-        RemitError: the file cannot be read or is wrong, or a package installed the own prices.
+        RemitError: the file cannot be read or is wrong, a new model has no sizes, or, without
+            ``dry_run``, a package installed the own prices.
         PackageError: another operation is running, or the disk refuses the file.
         LedgerError: the ledger cannot be read or written.
     """
@@ -344,8 +349,8 @@ def diff_prices(
     """Compare your own prices with the shipped ones. With FILE, compare prices in force with it.
 
     Returns:
-        The differences, with the versions of the tables. Nothing is changed. Without a file, the
-        providers and the pattern have no effect.
+        The differences, with the versions of the tables; with a file, those that its import would
+        make. Nothing is changed. Without a file, the providers and the pattern have no effect.
 
     Raises:
         InvalidInputError: a provider is unknown.

@@ -46,8 +46,9 @@ def write_report(
         raised while the pieces are read.
 
     Raises:
-        InvalidInputError: a time cannot be read, or the time zone is unknown.
-        LedgerError: the ledger cannot be read.
+        InvalidInputError: a time cannot be read, or the time zone is unknown. While the pieces are
+            read: the range is empty, or over 10,000 entries would be read one by one.
+        LedgerError: the ledger cannot be read, or no key can sign the checkpoint.
     """
     from remit.views import instant_of
 

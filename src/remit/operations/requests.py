@@ -31,7 +31,8 @@ def request_model(
         kind: the operation.
         door: ``command`` or ``route``.
         but: names of fields that are not in the model, such as those of the path.
-        is_query: True for parameters of a URL, whose values are texts.
+        is_query: True for parameters of a URL, whose texts are converted; other values must have
+            their exact type.
     """
     from pydantic import ConfigDict, create_model
     from pydantic import Field as Described
@@ -61,8 +62,8 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
     """Return the operation with the values of a command's options.
 
     Raises:
-        InvalidInputError: a value cannot be used, or a required one is missing; the message names
-            the option.
+        InvalidInputError: a value is not text in UTF-8, cannot be used, or is required and missing;
+            the message names the first such option.
     """
     fields = {item.name: item for item in kind.fields("command")}
     for name, value in values.items():

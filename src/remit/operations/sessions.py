@@ -91,11 +91,12 @@ def show_trace(
 
     Returns:
         A list in ledger order, page by page: one step for each entry of the order. With it come the
-        order, its session (empty if unknown) and its state (None if no entry gives one).
+        order, its session (empty if unknown) and its state: the furthest that an entry gives, of
+        completed, failed, executing, dispatched and planned; None if none does.
 
     Raises:
         NotFoundError: the ledger has no entry of the work order.
-        LedgerError: the ledger cannot be read; raised when the list is read.
+        LedgerError: the ledger cannot be read; raised at the call or when the list is read.
     """
     ledger, order_id = root.ledger, work_order_id
 

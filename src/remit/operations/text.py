@@ -45,7 +45,7 @@ def facts(found: Mapping[str, Any], *omitted: str, indent: int = 0) -> Iterator[
 
     Args:
         found: the JSON object.
-        omitted: members to leave out.
+        omitted: members to leave out; those of inner objects stay.
         indent: number of spaces before each line.
     """
     before = " " * indent
@@ -90,11 +90,12 @@ def shown(value: Any, most: int = 20) -> str:
     """Return a JSON value as people read it.
 
     Nothing is ``-``, a truth value ``yes`` or ``no``, and an estimate its value with the interval.
-    A float has at most six decimals. The values of lists and objects are separated by commas.
+    A float has at most six decimals. The values of lists and objects are separated by commas; a
+    value of an object follows its name.
 
     Args:
         value: the value.
-        most: largest number of items of a list; further items are counted.
+        most: largest number of items of a list, 20 for inner lists; further items are counted.
     """
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -84,11 +84,12 @@ def show_usage(
     stored with each call are read.
 
     Returns:
-        The sums by group and their total, page by page; for a command all groups, perhaps as a
-        file.
+        The sums by group and their total, page by page; the total is None after the first page. For
+        a command all groups, or the ``limit`` of highest cost, perhaps as a file.
 
     Raises:
-        InvalidInputError: a time, a name or the cursor cannot be used.
+        InvalidInputError: a time, a name or the cursor cannot be used, options exclude each other,
+            or a page has over 500 rows.
         NotFoundError: a command names an unknown key.
         RemitError: a Parquet file is wanted, and pyarrow is not installed.
         LedgerError: the ledger cannot be read.

@@ -125,14 +125,16 @@ def verify_ledger(
     checks the file alone, without a root.
 
     Returns:
-        The report; a ledger that cannot be opened does not verify. With ``file``, its proven range,
-        log and receipts, or ``verified`` False and the problem.
+        The report; a ledger that cannot be opened does not verify. Its ``witnesses`` are the given
+        ones that cosigned; a missing cosignature is no problem. With ``file``, its proven range,
+        log and receipts, or ``verified`` False and the problem; a registration needs the witnesses.
 
     Raises:
-        InvalidInputError: an option has no effect with or without --file, or the checkpoint's URL
-            has another scheme than HTTP.
+        InvalidInputError: an option has no effect with or without --file, or for this kind of file;
+            ``first`` or ``before`` cannot be read; or the checkpoint's URL is not of HTTP.
         RemitError: a file or the checkpoint cannot be read.
-        TlogError: a key or the checkpoint cannot be parsed.
+        TlogError: a key cannot be parsed; with --file also a malformed checkpoint, which otherwise
+            is a problem of the report.
     """
     from remit.ledger import LedgerError, VerificationReport
     from remit.ledger.tlog import VerifierKey

@@ -61,7 +61,8 @@ def show_witness(
 
     Returns:
         ``name`` and ``key`` of the witness, and ``logs`` by origin: each with its cosigned size,
-        root and time, and the numbers of forks and of unproven requests stored as evidence.
+        root and time, and the numbers of forks and of unproven requests stored as evidence. A log
+        with evidence alone has size 0, and no root and time. Served logs without either are absent.
 
     Raises:
         WitnessError: the directory contains no witness, or its record is missing or damaged.

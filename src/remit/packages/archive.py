@@ -153,9 +153,9 @@ def read_archive(
     """Return the package in any safe ``.tar.gz``; writes nothing.
 
     The files must be exactly those in the manifest, with their hashes; signatures are not checked.
-    A single folder at the top of the archive is ignored. Memory: a few times the archive's bytes,
-    packed and unpacked; ``limits`` bounds both. Reads ``stream`` to its end, but at most one byte
-    beyond ``limits.compressed_bytes``.
+    A single folder at the top of the archive is ignored, as are modes, owners and times. Memory: a
+    few times the archive's bytes, packed and unpacked; ``limits`` bounds both. Reads ``stream`` to
+    its end, but at most one byte beyond ``limits.compressed_bytes``.
 
     Args:
         stream: the archive; its OSError is raised unchanged.

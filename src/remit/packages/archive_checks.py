@@ -121,8 +121,8 @@ def admit(
         dev: True to accept a package without signatures, which is recorded as waived. Signatures
             that exist must be valid all the same.
         shipped: returns an archive signed with the root's own key if the running distribution ships
-            it, and any other archive unchanged; called for an archive without signatures. ``None``
-            for none.
+            it, and any other archive unchanged; called for an archive without signatures. Its
+            errors are raised. ``None`` for none.
         installed: True if the package was installed before: only revoked keys count against it, and
             expiry and the size of its signatures are not checked again.
         threshold: the number of keys that must sign; ``None`` for the number in the policy. One

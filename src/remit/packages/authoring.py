@@ -37,7 +37,8 @@ def update_hashes(directory: Path) -> Manifest:
     Raises:
         PackageError: an error of :meth:`Manifest.parse`: ``manifest.json`` is not JSON, or would
             not be a valid manifest; ``link``, ``not_a_file`` or another code: a file cannot be part
-            of a package; ``unreadable``: a file cannot be read or written.
+            of a package; ``unreadable``: a file cannot be read or written, or ``manifest.json`` is
+            missing.
     """
     file = directory / MANIFEST_NAME
     try:

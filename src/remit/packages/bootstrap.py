@@ -31,8 +31,8 @@ def build_bundle(
 ) -> tuple[bytes, dict[str, Any]]:
     """Return the bootstrap of one version of Remit: same input, same bytes, on any machine.
 
-    Writes no file. The archive holds the wheel, the packages, the install script and texts, and a
-    manifest with their hashes.
+    Writes no file. The archive holds the wheel, the packages without signatures, the install script
+    and texts, and a manifest with their hashes.
 
     Args:
         wheel: file name and content, from :func:`remit.packages.distribution.repack_wheel`.

@@ -70,7 +70,7 @@ def in_order(
     """Return the ids of incoming packages, each after its dependencies.
 
     Problems that the installed packages had before are refused too, except that one supersedes
-    another.
+    another. The first problem is raised.
 
     Args:
         incoming: the packages to install together.

@@ -221,9 +221,10 @@ def _text(value: Any) -> str:
 def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
     """Return the lines of a unified diff without file names.
 
-    Two JSON files are compared as values: indented, with sorted keys. Files above 1 MiB, and files
-    that are not UTF-8 or have a NUL, have no lines. Lines of over 4,000 characters and comparisons
-    of over 1,000 lines are cut, and the note says so.
+    Two JSON files are compared as values: indented, with sorted keys; if only their layout differs,
+    there are no lines. Files above 1 MiB, and files that are not UTF-8 or have a NUL, have no
+    lines. Lines of over 4,000 characters and comparisons of over 1,000 lines are cut, and the note
+    says so.
 
     Args:
         old: the file's old bytes; ``None`` for an added file.

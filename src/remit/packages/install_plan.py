@@ -121,7 +121,7 @@ def make_plan(
     Reads the root and writes nothing. Gates are not checked here. A package that Remit does not
     ship needs an approval for each permission that its last installed version, if any, did not
     have, for each new file in ``HOT/``, for another plane or framework, and to replace a package
-    that Remit shipped.
+    that Remit shipped. New permissions of a shipped package are approved by its source.
 
     Args:
         changes: the packages to install and to remove, in any order.
@@ -175,8 +175,10 @@ def planned_installation(
 ) -> list[Change]:
     """Return the changes that install or upgrade packages, in the order of ``candidates``.
 
-    The removals of installed packages that a shipped one supersedes stand directly before its
-    change. Nothing is written, and dependencies and permissions are not checked.
+    A package that is installed in another version is upgraded, any other is installed. The removals
+    of installed packages that a shipped one supersedes stand directly before its change. Nothing is
+    written, and dependencies and permissions are not checked. Versions that differ only in build
+    metadata count as the same.
 
     Args:
         candidates: the packages, none of which is installed with the same bytes.
@@ -249,7 +251,8 @@ def earlier_version(registry: Registry, now: InstalledPackage, version: str) -> 
         version: the wanted version; any other than the present one if empty.
 
     Raises:
-        PackageError: ``no_older_version``: there is no such package in the history.
+        PackageError: ``no_older_version``: there is no such package in the history, or ``version``
+            is the present one.
     """
     history = registry.history[now.package_id]
     for known in reversed(history):

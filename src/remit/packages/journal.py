@@ -67,7 +67,8 @@ def package_lock(root: Path, wait_s: float) -> Iterator[None]:
     """Hold the lock of a root's packages, so that one operation runs at a time.
 
     The file ``LOCK_FILE`` below the root is created if missing, with its folders, and receives the
-    process id. The lock is released at the end of the block; the file stays.
+    process id. The lock is released at the end of the block; the file stays. The lock is not
+    reentrant: a second one in this process fails as ``busy``.
 
     Args:
         root: the root's directory.
@@ -309,7 +310,7 @@ class Operation:
 
         Raises:
             PackageError: ``journal_damaged``: the journal is not in a folder of the root, contains
-                anything else, or an operation of an earlier version.
+                anything else, or an operation of an earlier version; nothing was deleted.
             OSError: the journal cannot be read.
         """
         journal = root / JOURNAL_FOLDER

@@ -128,7 +128,8 @@ class PackageManager:
         once the operation is planned, before the gates. If the stored signatures of such a package
         are lost, as after an import of the ledger, the package is installed again. The call writes
         the packages' files, archives, receipts and the registries, and appends one ``INSTALLED``
-        entry per package. A shipped package that supersedes others removes them.
+        entry per package. A shipped package that supersedes others removes them. If all packages
+        are installed already, no gate is checked and no entry is written.
 
         Args:
             archives: the packages, in any order; without any, only interrupted work is completed.

@@ -133,7 +133,7 @@ def change_prices(
     Holds the packages' lock meanwhile. An interrupted earlier change is finished or undone first.
     The new file waits next to the old one until the entry is written. If the process is killed
     between the two, :func:`finish_prices` finishes or undoes the change. The file is written with
-    mode 0600.
+    mode 0600. An unchanged file that is not recorded is recorded.
 
     Args:
         root: the root's directory.
@@ -146,12 +146,14 @@ def change_prices(
         reason: the reason to record; a general one if empty.
 
     Returns:
-        The change, and the id of its ``CONFIG_CHANGED`` entry; empty if nothing changed.
+        The change, and the id of its ``CONFIG_CHANGED`` entry; empty if the file is unchanged and
+        recorded.
 
     Raises:
-        PackageError: ``busy``: another operation did not end in time; ``unwritable``: the disk does
-            not accept the change, and nothing was changed; ``unfinished``: the change is recorded,
-            but the file could not be replaced.
+        PackageError: ``busy``: another operation did not end in time; ``unwritable``: the file
+            cannot be read, or the disk does not accept the change, and nothing was changed;
+            ``unfinished``: this or an earlier change is recorded, but the file could not be
+            replaced.
         LedgerError: the change could not be recorded. The staged file stays, and the next change or
             :func:`finish_prices` reads from the ledger whether the entry was written.
     """
@@ -266,7 +268,8 @@ def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Findi
     Args:
         root: the root's directory.
         ledger: the root's ledger.
-        named: the setting ``budget.prices``; empty if it names a file of a package.
+        named: the setting ``budget.prices``, of which a missing file is a finding; empty for
+            ``prices.toml``, which may be missing if no prices are recorded.
 
     Raises:
         LedgerError: the ledger cannot be read.

@@ -60,7 +60,7 @@ class PackageFiles:
         """Make the root agree with a recorded operation, and delete its journal; may be repeated.
 
         Places staged files, deletes obsolete ones and folders of removed packages, and writes
-        registries and receipts.
+        registries and receipts. After an error the journal stays.
 
         Args:
             operation: the operation, with its staged files.
@@ -96,7 +96,7 @@ class PackageFiles:
 
         Paths are relative to the root. A changed or unreadable file is not obsolete. A missing file
         is, because a killed deletion may leave empty folders. Of each package, stored archives and
-        signature envelopes beyond the newest ``keep_versions`` versions are obsolete too.
+        signature envelopes beyond the ``keep_versions`` versions installed last are obsolete too.
 
         Args:
             registry: the registry after the change.
@@ -194,7 +194,7 @@ class PackageFiles:
         Raises:
             PackageError: with the code of the first failure, once all other files are restored:
                 ``linked_folder``, ``file_in_the_way``, or the error of ``archives``.
-            OSError: a file cannot be read or written.
+            OSError: a file cannot be examined or written; the rest is not restored.
         """
         restored: dict[str, str] = {}
         refused: list[PackageError] = []

@@ -46,8 +46,8 @@ def check_placement(
         PackageError: ``reserved_path``: a folder of Remit itself; ``plane_path``: outside of the
             package's plane; ``owned_by_other``: another package owns the path, or a path that
             differs only in case or is a folder of it; ``linked_folder``: a part above the path is a
-            link or file; ``file_in_the_way``: the root contains another file there that no package
-            owns.
+            link or file; ``file_in_the_way``: the root contains a file with other bytes there that
+            no package owns.
         OSError: a part of the root cannot be examined.
     """
     manifest = archive.manifest

@@ -110,7 +110,7 @@ def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
     """Return the prices of a root, whether or not the ledger records the operator's file.
 
     Files are only read. Without a named file, a missing ``prices.toml`` means no prices of the
-    operator's own.
+    operator's own. A named file of a package is in force too, and ``own`` is then empty.
 
     Args:
         root: the installation.
@@ -198,7 +198,7 @@ def change_own_prices(
         reason: the person's reason; a general one if empty.
 
     Returns:
-        The change and the id of its entry; the id is empty if nothing had to be changed.
+        The change and the id of its entry; the id is empty if the file is unchanged and recorded.
 
     Raises:
         RemitError: a package installed the file, a file of prices or the table of owners cannot be

@@ -242,8 +242,9 @@ class Registry:
     def documents(self) -> dict[str, bytes]:
         """Return the files of :data:`REGISTRY_FOLDER`, canonical JSON by file name.
 
-        The names are ``packages.json``, ``specs.json``, ``frameworks.json`` and ``ownership.json``.
-        Nothing is written. The same packages give the same bytes.
+        The names are ``packages.json``; ``specs.json`` and ``frameworks.json``, with the packages
+        and the document's path of each id; and ``ownership.json``, with owner and hash of each
+        file. Nothing is written. The same packages give the same bytes.
         """
         tables = {
             "packages": {

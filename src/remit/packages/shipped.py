@@ -126,7 +126,7 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
 
     Raises:
         PackageError: ``distribution_changed``: files of the distribution differ from its RECORD; or
-            ``key_open``: other users can read the key; ``bad_key``: the file is not such a key.
+            ``key_open`` or ``bad_key``, as :meth:`PackageKey.load`.
         OSError: a source of the distribution cannot be examined.
     """
     manifest = archive.manifest
@@ -153,15 +153,16 @@ def found_packages(
 
     Takes the packages' lock, writes ``trust.json``, and records a waiver if the running code is an
     editable install. A change of trust appends a ``CONFIG_CHANGED`` entry. The private key is a new
-    file with mode 0600. An existing, trusted key stays; no package is installed.
+    file with mode 0600, which gets its name after its trust is recorded; a repetition completes an
+    interrupted call. An existing, trusted key stays; no package is installed.
 
     Args:
         root: the installation.
         ledger: the root's ledger.
         by: the acting person or program.
         wait_s: seconds to wait for another operation on packages.
-        new_ledger: True if the ledger was lost and begins again, so the existing key is trusted,
-            and a ``trust.json`` that lists only this key is replaced.
+        new_ledger: True if the ledger was lost and begins again. If it records no trusted keys, the
+            existing key is trusted, and a ``trust.json`` that lists only this key is replaced.
 
     Returns:
         True if the running code is an editable install, which has no hashes to compare it with.

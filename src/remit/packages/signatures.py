@@ -244,8 +244,9 @@ def check_envelope(
 ) -> dict[str, Any]:
     """Verify the signatures of one archive.
 
-    A key counts once, however often it signed. A signature by an unknown key is ignored. A
-    signature that names a trusted key and does not verify makes the envelope invalid.
+    A key counts once, however often it signed. A signature by a key that is unknown, revoked,
+    retired or not trusted for this package is ignored and not verified. Any other signature that
+    does not verify makes the envelope invalid. At least one key must sign.
 
     Args:
         envelope: JSON as :func:`remit.packages.sign` returns it; empty if there is none.

@@ -83,9 +83,9 @@ class PackageKey:
             path: the file, with mode 0600 or less.
 
         Raises:
-            PackageError: ``key_missing``: the file does not exist; ``key_open``: other users can
-                read the file; ``bad_key``: the file cannot be read, or is not an unencrypted
-                Ed25519 key in PEM.
+            PackageError: ``key_missing``: the file does not exist; ``key_open``: its mode gives the
+                group or others any permission; ``bad_key``: the file cannot be read, or is not an
+                unencrypted Ed25519 key in PEM.
         """
         try:
             with path.open("rb") as file:

@@ -35,14 +35,15 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]:
     """Return a body without the members that the path states, and this path.
 
-    The path begins with ``/`` and depends on the model and on streaming; it may have a query.
-    ``body`` itself is not changed.
+    The path begins with ``/`` and depends on the model and on streaming; it may have a query. A
+    Messages body on Vertex AI keeps ``stream``. ``body`` itself is not changed.
 
     Args:
         body: a body of Gemini or Converse, or of the Messages API for a cloud.
         cloud: ``aws``, ``google``, or empty for Google's own API.
-        headers: headers to be sent, of which those of the Messages API are removed that the cloud
-            takes as members of the body: ``anthropic-version``, and on AWS ``anthropic-beta``.
+        headers: headers to be sent. Those of the Messages API that the cloud takes as members of
+            the body are moved there: on AWS ``anthropic-beta``, and ``anthropic-version``, which
+            becomes the cloud's own version if it is missing or before 2026-10-21.
     """
     added: dict[str, Any] = {}
     if body.endpoint is MESSAGES:
@@ -78,7 +79,8 @@ def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]
 def signer(cloud: str, base_url: str) -> Signer:
     """Return the function that signs requests with the credentials of this machine.
 
-    The credentials are looked up at the function's first call, and held by the function.
+    The credentials are looked up at the function's first call, and held by the function, which
+    raises ProviderError (``LOCAL_ERROR``) if they are missing or cannot be renewed.
 
     Args:
         cloud: ``aws`` or ``google``.

@@ -165,15 +165,15 @@ class HttpConnection(asyncio.Protocol):
     ) -> asyncio.Future[None]:
         """Send a request; return a future that is done once ``begun`` or ``failure`` is set.
 
-        The future has no exception; only ``failure`` tells a timeout. The connection must be open.
+        The future has no exception: ``failure`` tells a timeout or a break. The connection must be
+        open.
 
         Args:
             head: request line and headers.
             body: the body.
             timeout_s: longest wait for the headers of the answer, in seconds.
-            whole_s: longest wait between two pieces of the answer, in seconds. The future is then
-                done only when the answer is complete or broken, or has more than 256 KiB, so that
-                the caller is woken once. None to wait for the headers alone.
+            whole_s: longest wait between two pieces, in seconds. The future is then done only when
+                the answer is complete, broken or above 256 KiB. None to wait for the headers alone.
         """
         transport = self.transport
         assert transport is not None
@@ -199,12 +199,12 @@ class HttpConnection(asyncio.Protocol):
     async def upload(self, head: bytes, pieces: AsyncIterator[bytes], timeout_s: float) -> None:
         """Send a request whose body is made piece by piece; return as :meth:`request` is done.
 
-        The server sets the pace. An answer that begins before the end of the body ends the upload,
+        The server sets the pace. An answer or failure before the end of the body ends the upload,
         and the connection is then not used again.
 
         Args:
             head: request line and headers.
-            pieces: the body, framed as the head says. Its exceptions are raised.
+            pieces: the body, framed as the head says. Its exceptions are raised: close then.
             timeout_s: longest time for the server to take a piece, and then to begin its answer, in
                 seconds.
         """
@@ -360,8 +360,8 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse received bytes, and pass the body on or keep it for :meth:`piece`.
 
-        The connection fails on bytes that are not HTTP, that belong to no open request, or whose
-        headers are too long.
+        Sets ``failure`` and closes the connection on bytes that are not HTTP or belong to no open
+        request, and on headers of over 256 KiB.
         """
         self._heard = True
         if self._parser is None or self._complete:
@@ -440,7 +440,7 @@ class HttpConnection(asyncio.Protocol):
         A caller of the whole answer is not woken. Interim answers (1xx but 101) are skipped.
 
         Raises:
-            ValueError: more than 1,000 headers, or more than 256 KiB of them.
+            ValueError: over 1,000 headers or 256 KiB of them; the parser then fails.
         """
         status: int = self._parser.get_status_code()
         if 100 <= status < 200 and status != 101:

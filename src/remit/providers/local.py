@@ -113,13 +113,13 @@ class LocalProvider(WireDialect):
         Args:
             outgoing: the request.
             timeouts: ``first_byte_s`` limits the wait for the model, and again the wait for the
-                first piece.
+                first piece, which includes loading the weights. Other limits have no effect.
 
         Raises:
             ProviderError: the model refused the request (``INVALID_REQUEST``, ``CONTEXT_LENGTH``);
-                the extra ``local`` is missing, or the weights are missing, changed or unusable
-                (``SERVER_ERROR``); other calls used the model for the whole wait
-                (``RATE_LIMITED``). Later failures come with the pieces.
+                the extra ``local`` is missing, the weights are missing, changed, unrecorded or
+                unusable, or the provider is being closed (``SERVER_ERROR``); other calls used the
+                model for the whole wait (``RATE_LIMITED``). Later failures come with the pieces.
             TimeoutError: the model was free and no piece came in time.
         """
         reply = _LocalReply(outgoing.stream)

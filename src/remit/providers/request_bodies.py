@@ -84,11 +84,12 @@ class WireDialect(ABC):
         """Return the request that would be sent; nothing is sent.
 
         A body of an endpoint that the provider speaks keeps its text, with the model's name and
-        members changed that the model does not take. Any other request is translated to ``home``,
-        or to the Responses API if the model takes tools only there. A client's headers are
-        forwarded only with a body of the home endpoint's dialect. A stream of Chat Completions or
-        Completions also asks for its usage. ``dropped`` names the client's fields that are left
-        out.
+        members changed that the model does not take. Any other request, and one that asks for a
+        translation, is translated to ``home``, or to the Responses API if the model takes tools
+        only there. A client's headers are forwarded only with a body of the home endpoint's
+        dialect. A stream of Chat Completions or Completions also asks for its usage. An output
+        limit above the model's is lowered for Messages and Converse if the request is translated.
+        ``dropped`` names the client's fields that are changed so or left out.
 
         Raises:
             ProviderError: ``INVALID_REQUEST``: the provider's dialect cannot express the request.

@@ -118,16 +118,19 @@ class UpstreamProvider(WireDialect):
         """Send a request once and return the reply as soon as its headers have come.
 
         For a call of a model that is not streamed, the body is awaited too. The caller closes the
-        reply. An answer that the server lacks the Responses API is counted for :meth:`speaks`.
+        reply; a reply with another status than 2xx is read into the error. An answer that the
+        server lacks the Responses API is counted for :meth:`speaks`.
 
         Args:
             outgoing: the request.
             timeouts: limits of the waits.
 
         Raises:
-            ProviderError: there is no answer, or its status is not 2xx. ``to_translate`` is set if
-                the server lacks the Responses API, ``to_unfold`` if it does not know the previous
-                response.
+            ProviderError: there is no answer, its status is not 2xx, or this machine has no valid
+                credentials for the cloud (``LOCAL_ERROR``). ``to_translate`` and ``retryable`` are
+                set if the server lacks the Responses API, ``to_unfold`` if it does not know the
+                previous response.
+            Exception: the error that the pieces of an upload raised.
         """
         body = outgoing.body
         endpoint = body.endpoint

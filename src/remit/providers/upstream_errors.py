@@ -73,8 +73,10 @@ def error_of(
 ) -> ProviderError:
     """Return the error that an answer states, with the wait that its headers ask for.
 
-    The message begins with the status and is cut after 500 characters. ``x-should-retry`` decides
-    ``retryable`` if the answer has it. ``reply`` is not set.
+    The message begins with the status and is cut after 500 characters. A body that states an unpaid
+    bill, a full context or a content filter decides before the status. An unpaid bill is
+    ``RATE_LIMITED`` and not retryable. ``x-should-retry`` decides ``retryable`` if the answer has
+    it. Statuses below 400, 504 and 524 are ``maybe_billed``. ``reply`` is not set.
 
     Args:
         status: the HTTP status.
@@ -105,7 +107,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     Errors are events of type ``error``, failed responses, and objects with an ``error`` that have
     no type; also the forms of MiniMax and OpenRouter, ``success: false``, and Gemini's list of one
     error. The error has no status, is not ``maybe_billed``, and is never a ``TIMEOUT``, since the
-    provider answered.
+    provider answered. An unknown type without a status is a retryable ``SERVER_ERROR``.
 
     Args:
         data: the event's data, as bytes or parsed.

@@ -131,6 +131,8 @@ class HttpUpstream:
     ) -> UpstreamReply:
         """Send a request once; return the reply when its headers have come.
 
+        Through a proxy each request has a new connection, and ``whole`` has no effect.
+
         Args:
             method: HTTP method.
             path: path after the base URL, with its query.
@@ -145,7 +147,8 @@ class HttpUpstream:
             The reply, whose body is unread. Its status may be 400 or above.
 
         Raises:
-            ProviderError: there is no answer, a redirect or a switch of protocols, or HTTP cannot
+            ProviderError: there is no answer (``TIMEOUT``, ``LOCAL_ERROR`` if this machine is the
+                cause, else ``SERVER_ERROR``), a redirect or a switch of protocols, or HTTP cannot
                 express the request (``INVALID_REQUEST``). ``stale`` is set if a pooled connection
                 had been closed by the server.
             Exception: the error that the pieces of an upload raised.

@@ -21,17 +21,17 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
     """Rename a ledger's file between two transactions; open clients fail at their next commit.
 
     Its ``-wal`` and ``-shm`` files are removed. The log is first copied into the file; up to 100
-    attempts are made, 20 ms apart, while others read.
+    attempts are made, 20 ms apart, while others read. The tables are not read.
 
     Args:
-        path: the file.
+        path: the file. SQLite makes an empty file if there is none, which is then renamed.
         to: the new name, in the same directory. An existing file of this name is replaced, so the
             caller checks that there is none.
-        timeout_s: time limit of waiting for writers and readers, in seconds.
+        timeout_s: time limit of each wait for a writer or readers, in seconds.
 
     Raises:
-        LedgerError: readers never pause, a writer exceeds the time limit, or the file cannot be
-            renamed.
+        LedgerError: others still read after the last attempt, a writer exceeds the time limit, or
+            the file cannot be renamed. If only syncing the directory failed, it is renamed.
         OSError: the ``-wal`` or ``-shm`` file cannot be removed; the ledger is renamed.
     """
     try:

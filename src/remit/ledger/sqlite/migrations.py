@@ -25,14 +25,16 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Apply the missing migrations in one transaction; none if another process was first.
 
     Each migration adds a row to ``migrations``, and the file's ``user_version`` is set to the
-    present layout. ``legacy_alter_table`` stays on for the connection.
+    present layout, even from a newer one: the caller checks that. ``legacy_alter_table`` stays on
+    for the connection.
 
     Args:
         connection: a connection of the ledger, outside a transaction.
 
     Raises:
-        sqlite3.Error: a statement failed; the file is unchanged.
-        LedgerFormatError: a table has foreign columns or triggers; the file is unchanged.
+        sqlite3.Error: the file is locked or a statement failed; the file is unchanged.
+        LedgerFormatError: a table that must be rebuilt has foreign columns or triggers; the file is
+            unchanged.
     """
     # Otherwise renaming reads or rewrites foreign views, which may be broken.
     connection.execute("PRAGMA legacy_alter_table=ON")

@@ -112,13 +112,13 @@ def _objects(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> dict[tuple[str,
 def create_if_absent(path: Path) -> None:
     """Make an empty ledger at ``path`` unless there is one; safe if several processes try at once.
 
-    A non-empty file is left as it is, whatever it holds. Missing directories are made. The file has
-    mode 0600; it is created under another name and renamed. Other processes wait by a lock on the
-    file. The new ledger has the present layout and WAL mode.
+    A non-empty file is left as it is, whatever it holds; an empty one is replaced. Missing
+    directories are made. The file has mode 0600; it is created under another name and renamed.
+    Other processes wait by a lock on the file. The new ledger has the present layout and WAL mode.
 
     Raises:
-        LedgerError: the database cannot be made.
-        OSError: the file cannot be made.
+        LedgerError: SQLite cannot make the database; an empty file remains at ``path``.
+        OSError: a directory or the file cannot be made, locked or renamed.
     """
     if path.exists() and path.stat().st_size > 0:
         return

@@ -101,11 +101,12 @@ class SameFile:
 
         Args:
             deep: True, in a transaction of the writer, to read a changed file too, which finds a
-                file that was copied over. Reading may take 20 attempts of 10 ms.
+                file that was copied over. Reading may take 20 attempts, 10 ms apart; a file that
+                none can read is accepted. False compares only the files' identities.
 
         Raises:
-            OSError: the file cannot be examined.
-            sqlite3.Error: the ledger cannot be read.
+            OSError: the file exists but cannot be examined.
+            sqlite3.Error: the writing connection cannot read.
         """
         # Every commit comes by here.
         try:

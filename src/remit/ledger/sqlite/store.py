@@ -124,8 +124,8 @@ class SqliteStore(Store):
 
         A refused transaction of several units is repeated, each unit in a transaction of its own. A
         unit may therefore be called more than once; only its last call counts. One thread at a time
-        may call this. The calls of a process take turns with other processes. The outcome is noted
-        in :attr:`outage`.
+        may call this. The calls of a process take turns with other processes. An unavailable file
+        or changed layout begins an outage in :attr:`outage`; a commit that changes rows ends it.
 
         Returns:
             The result of each unit, or the exception that undid it. An error that is no refusal of
@@ -134,10 +134,12 @@ class SqliteStore(Store):
         Raises:
             LedgerClosedError: the store is closed. After this and each error below, nothing was
                 recorded.
-            LedgerRollbackError: the file was replaced, or lacks entries that this store has seen.
+            LedgerRollbackError: the file was replaced, or lacks entries that this store has seen;
+                :attr:`missed` is called first.
             LedgerLayoutError: another program changed the layout.
             LedgerUnavailableError: the disk is full, the file is locked, or the like.
-            LedgerWriteError: SQLite refused a statement.
+            LedgerWriteError: SQLite refused a statement of the only unit; of several, it is a
+                result.
             RemitError: the guard refused the database.
         """
         if self._closed:
@@ -298,6 +300,7 @@ class SqliteStore(Store):
         """Yield the content rows from ``first`` to ``last`` (inclusive) by ``content_id``, in
         pages.
 
+        Missing rows are skipped. Values stay as stored, perhaps compressed; only types are checked.
         A row with values of wrong types has only its ``content_id`` and a ``problem``.
 
         Raises:
@@ -409,14 +412,15 @@ class SqliteStore(Store):
     def compact(self) -> str:
         """Give free pages back to the file system and empty the write-ahead log.
 
-        Uses a connection of its own, and waits at most the lock's time limit for readers.
+        Uses a connection of its own, also if the store is closed. Retries while others read, until
+        the lock's time limit has passed. Writers wait only while 4,096 pages at a time are freed.
 
         Returns:
             Empty, or a sentence that says that readers still hold the old log.
 
         Raises:
-            LedgerError: the file could not be compacted. Erased content is gone from the tables,
-                but may remain in the file.
+            LedgerError: the file could not be opened or compacted. Erased content is gone from the
+                tables, but may remain in the file.
         """
         connection = connect(self._path, self._timeout, self._require)
         try:

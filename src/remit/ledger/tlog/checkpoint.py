@@ -240,14 +240,14 @@ class TlogProof:
 
     @classmethod
     def parse(cls, data: str | bytes) -> TlogProof:
-        """Return the proof in a file; its hashes and signatures are not verified.
+        """Return the proof in a file; its index, hashes and signatures are not verified.
 
         Args:
             data: the file's text; bytes are UTF-8.
 
         Raises:
-            TlogError: the proof or its checkpoint is malformed, has more than 63 hashes, or is
-                longer than 1,000,000 characters.
+            TlogError: the proof or its checkpoint is malformed or not UTF-8, a key signed the
+                checkpoint twice, or there are over 63 hashes or 1,000,000 characters.
         """
         try:
             text = data.decode() if isinstance(data, bytes) else data

@@ -184,7 +184,8 @@ def verify_consistency(
     """Raise TlogError unless the tree of ``new`` leaves extends that of ``old`` leaves (RFC 9162,
     2.1.4.2).
 
-    The proof must be empty for equal sizes, whose roots must be equal, and from the empty tree.
+    The proof must be empty for equal sizes, whose roots must be equal. From the empty tree, the
+    proof must be empty too, ``old_root`` SHA-256 of nothing, and ``new_root`` is not checked.
 
     Args:
         old: number of leaves of the older tree; greater than ``new`` or negative is refused.

@@ -106,8 +106,8 @@ class VerifierKey:
             text: the key as ``str`` gives it.
 
         Raises:
-            TlogError: the text is malformed, the hash is not that of name and key, or the key is of
-                no known kind.
+            TlogError: the text or name is malformed, the hash is not that of name, kind and key in
+                lower-case hex, or the key is of no known kind.
         """
         name, _, rest = text.strip().partition("+")
         digits, _, encoded = rest.partition("+")
@@ -242,7 +242,8 @@ class Note:
         """Return the note in ``data``; its signatures are not verified.
 
         Args:
-            data: the text, an empty line, and 1 to 100 signature lines; bytes are UTF-8.
+            data: the text, an empty line, and 1 to 100 signature lines; bytes are UTF-8. The text
+                itself may have empty lines: the last one ends it.
 
         Raises:
             TlogError: the note is malformed, not UTF-8, longer than 1,000,000 bytes, or has a

@@ -28,8 +28,8 @@ def read_heads(
 ) -> list[TreeHead]:
     """Return the readable tree heads by growing size.
 
-    Malformed and forged heads are reported and left out. Nothing is raised. A key signs under an
-    origin that it had before a fork, too.
+    A head that is malformed, not signed by ``key``, or stored under another size is reported and
+    left out. Nothing is raised. A key signs under an origin that it had before a fork, too.
 
     Args:
         report: receives the problems; its ``checkpoint`` becomes ``failed`` at the first.
@@ -75,9 +75,11 @@ def check_heads(
     """Compare the records with the tree heads, and set the report's ``checkpoint``,
     ``checkpoint_size`` and ``witnesses``.
 
-    Nothing is raised for a head that does not hold: it is a problem, and ``checkpoint`` becomes
-    ``failed``. The best head is the caller's, or else the greatest stored head that holds. A bad
-    cosignature on the best head is a problem too.
+    Nothing is raised for a head that does not hold: it is a problem, ``checkpoint`` becomes
+    ``failed``, and the other two stay unset. Without any head to compare, all three stay as they
+    are. The best head is the caller's, or else the greatest stored head. A bad cosignature on the
+    best head is a problem too, which leaves ``witnesses`` unset. A ``checkpoint`` that is
+    ``failed`` before the call stays so.
 
     Args:
         report: receives the problems and the assurance.

@@ -48,7 +48,8 @@ def last_id(report: VerificationReport, store: Store, column: str, table: str) -
 def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
     """Report rows with ids that no writer makes, and rows of entries that do not exist.
 
-    A table that cannot be read is a problem too; nothing is raised.
+    A table that cannot be read is a problem too; nothing is raised. Only negative numbers and
+    those from ``size`` are looked up as entries. Erasures of a segment are not checked.
 
     Args:
         report: receives the problems, of the kind ``store`` and without sequence numbers; at most
@@ -90,7 +91,8 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
 def check_info(report: VerificationReport, store: Store, key: VerifierKey | None) -> None:
     """Report wrong rows of ``ledger_info`` and ``migrations``: owner, extent, layout, names.
 
-    Unknown names are problems too. A ledger that never signed needs no owner.
+    Unknown names are problems too, except for a PostgreSQL writer's own row. A ledger without
+    checkpoints needs no owner.
 
     Args:
         report: receives the problems, of the kind ``store`` and without sequence numbers.
@@ -167,9 +169,10 @@ def check_erasures(report: VerificationReport, store: Store, known: int) -> None
 
 
 def check_upper_tree(report: VerificationReport, store: Store, roots: list[bytes]) -> None:
-    """Report wrong or missing hashes above the first level, and hashes of missing entries.
+    """Report wrong or missing hashes above the first level, and gaps and foreign rows at any level.
 
-    The problems are of the kind ``tree``. Raise LedgerError if the ledger cannot be read.
+    A row is foreign if its entries do not exist. The problems are of the kind ``tree``. Raise
+    LedgerError if the ledger cannot be read.
 
     Args:
         report: receives the problems.

@@ -88,11 +88,11 @@ class Verifier:
             outside: a signed checkpoint that the caller held; ``None`` if there is none.
             first: the first entry to read, rounded down to a multiple of 256; entries before it are
                 left out.
-            jobs: number of processes; below 40,000 rows one is used.
-            deep: True to have the engine check its file too.
+            jobs: number of processes; up to 40,000 rows one is used.
+            deep: True to have the engine check its file too; ignored under a mark.
             progress: called with the number of checked rows and their total; ``None`` for none.
-            since_mark: True to read entries below the last mark only in samples. Any fault then
-                leads to a full verification.
+            since_mark: True to read entries below the last mark only in samples, if the mark is of
+                this ledger. Any fault then leads to a full verification, with ``deep``.
         """
         report = self._report
         marks = None if first else self._marks

@@ -42,7 +42,8 @@ async def request_cosignature(
 
     The first request assumes a witness that has seen nothing. If the witness answers with the size
     it has seen, a second request proves the extension from that size. Nothing is stored here.
-    Redirects are not followed; a proxy of the environment is used.
+    Other lines of the answer are dropped. A line of this key that ``signed`` has already stays, and
+    the new one is dropped. Redirects are not followed; a proxy of the environment is used.
 
     Args:
         url: the witness's submission prefix, http or https; ``/add-checkpoint`` is appended.

@@ -196,10 +196,10 @@ class WitnessState:
     ) -> SignedCheckpoint | None:
         """Replace ``before`` by a new cosigned tree in a single durable transaction.
 
-        Nothing is changed if ``before`` is no longer the latest tree. The cosignature is made
-        inside the transaction, so no larger tree of this log was cosigned before its time. The
-        cosignature is not visible before it is on disk. Evidence that the same checkpoint was
-        unproven is deleted.
+        Nothing is changed if ``before`` is no longer the latest tree. The same tree may be cosigned
+        again. The cosignature is made inside the transaction, so no larger tree of this log was
+        cosigned before its time. The cosignature is not visible before it is on disk. Evidence that
+        the same checkpoint was unproven is deleted.
 
         Args:
             before: the result of :meth:`seen` that ``signed`` was shown to extend, which is not
@@ -240,7 +240,7 @@ class WitnessState:
 
         A log has room for 1,000 requests and 16,000,000 bytes, the contradicted checkpoints
         included. If there is no room, the newest unproven requests are deleted for a fork, as many
-        as it needs, or all.
+        as it needs, or all; they stay deleted if even that gives no room.
 
         Args:
             reason: :data:`FORK` or :data:`UNPROVEN`.
@@ -359,7 +359,8 @@ class WitnessDirectory(KeyFiles):
         """Make the directory, the record and the key; return the public key.
 
         The private key is written last. If it exists, everything was made, and a missing record was
-        lost and must not be replaced by an empty one. A record without a key is replaced.
+        lost and must not be replaced by an empty one. A record without a key, left by a failed
+        call, is replaced.
 
         Args:
             name: name of the witness, a URL without its scheme.
@@ -407,11 +408,13 @@ class WitnessDirectory(KeyFiles):
 def create_state(path: Path) -> None:
     """Make an empty record with mode 0600; a file at the path is never replaced.
 
+    The file is made under a temporary name, which is removed after a failure.
+
     Args:
         path: a file in an existing directory.
 
     Raises:
-        WitnessError: the file exists, or cannot be written.
+        WitnessError: the file exists, its directory is missing, or it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:

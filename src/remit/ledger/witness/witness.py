@@ -147,8 +147,8 @@ class Witness:
     def add_checkpoint(self, body: bytes) -> Answer:
         """Decide on a request; cosign and record its checkpoint if it extends the latest one.
 
-        A signed fork, and a signed tree with a wrong proof, are stored as evidence. A failure to
-        store evidence is logged.
+        A signed fork, with any old size, and a signed tree with a wrong proof that is larger than a
+        cosigned one are stored as evidence. A failure to store evidence is logged.
 
         Args:
             body: body of the request.
@@ -243,8 +243,9 @@ def witness_app(witness: Witness) -> web.Application:
     """Return the application: ``POST /add-checkpoint``, ``GET /healthz``, and ``GET /`` for people.
 
     The signatures of the logs are the only authentication: anyone who can reach it may ask. A
-    request that takes over 30 seconds to arrive is answered with 408, and an unusable record with
-    503. Nothing is closed at the end.
+    request that takes over 30 seconds to arrive is answered with 408, a body of over 1,000,000
+    bytes with 413, and an unusable record with 503. ``/healthz`` reads the record. ``/`` lists the
+    witness's key, and the key and cosigned size of each log. Nothing is closed at the end.
 
     Args:
         witness: the witness that answers. Its record is used in threads, never on the loop.
@@ -305,7 +306,8 @@ async def serve(
         stop: ends the server.
         host: address to listen on.
         port: port to listen on; 0 for a free one.
-        on_listening: called with the URL once requests are accepted.
+        on_listening: called once with the URL when requests are accepted; its error ends the
+            server and is raised.
 
     Raises:
         WitnessError: the address cannot be used.

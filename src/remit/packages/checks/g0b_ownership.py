@@ -24,13 +24,14 @@ def check_ownership(
     """Yield faults of files: no owner, two owners, missing, another hash, no regular file, or in a
     reserved folder.
 
-    Two paths that differ only in case count as one.
+    Two paths that differ only in case count as one. Files of the ledger need no owner.
 
     Args:
         registry: the installed packages.
         disk: the root's files.
         changing: paths of files that an operation adds or removes. Their absence, or content
-            without an owner, is no finding, because the operation replaces them.
+            without an owner, is no finding, because the operation replaces them; other content of
+            an owned file is.
 
     Raises:
         OSError: the root cannot be opened.

@@ -35,9 +35,10 @@ def check_installed(registry: Registry) -> Iterator[Finding]:
 def check_resolution(view: PackageView) -> Check:
     """Check that packages name valid specifications and frameworks that agree (gate G1).
 
-    Each contract, prompt pack and agent must come from one package; a learned package may bring
-    further versions of a contract. Yields a finding for each fault, and for each specification and
-    framework file that cannot be used. No error is raised.
+    Yields a finding for a specification or framework that is not installed or cannot be used, for a
+    package and a specification that name different frameworks, and for a contract, prompt pack or
+    agent of two packages. A learned package may bring further versions of a contract. No error is
+    raised.
 
     Args:
         view: the packages.

@@ -39,8 +39,10 @@ def check_attestation(
 ) -> Check:
     """Check receipts, stored archives and signatures of all packages, and the trusted keys.
 
-    ``trust.json`` must be the recorded one, the root's own key must be trusted, and no folder of an
-    unknown package may exist. Yields a finding for each fault. Files are only read.
+    ``trust.json`` must be the recorded one. The root's own key, if its file exists, must be
+    trusted. No folder of an unknown package may exist. A waived package needs no signature. Others
+    are checked as at their installation, or not at all if the trusted keys cannot be read. Yields a
+    finding for each fault. Files are only read.
 
     Args:
         registry: the installed packages.

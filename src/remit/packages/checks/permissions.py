@@ -56,10 +56,10 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
 def check_agents(view: PackageView) -> Iterator[Finding]:
     """Yield agents without their contract or tools, or beyond the permissions of their package.
 
-    The permissions must cover the model that an agent names and the one that its contract fixes.
-    Budgets of agents must also be within the ceilings of their framework. An agent with the id of
-    one of Remit's own agents is a finding too. Agents whose document is not valid are not reported
-    here.
+    The permissions must cover the model that an agent names and the one that its contract fixes. A
+    route counts as covered if the package is permitted any model. Budgets of agents must also be
+    within the ceilings of their framework. An agent with the id of one of Remit's own agents is a
+    finding too. Agents whose document is not valid are not reported here.
 
     Args:
         view: the packages.

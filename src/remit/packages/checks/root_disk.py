@@ -84,9 +84,9 @@ class RootDisk:
             path: relative to the root, with ``/``.
 
         Raises:
-            FileNotFoundError: the file does not exist.
+            FileNotFoundError: the file does not exist, or a part above it is a file.
             PackageError: ``unsafe_file``: the path leads to a link, a device or out of the root;
-                ``unreadable_file``: the file cannot be read.
+                ``unreadable_file``: the file is a folder or cannot be read.
             OSError: the root itself cannot be opened.
         """
         if path in self._added:

@@ -30,9 +30,10 @@ def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]
     """Yield faults of the compiled forms of one module, for the running version of Python.
 
     Each fault is a sentence: a ``.pyc`` that is not a file, cannot be read, is never checked
-    against its source, or has other code. Missing files, and those that Python would ignore, are no
-    fault. The code is compiled and not run; equal code is remembered, so that the process does not
-    compile it again.
+    against its source, or has other code. All levels of optimisation are looked at, also below
+    ``PYTHONPYCACHEPREFIX``. Missing files, and those that Python would ignore, are no fault. The
+    code is compiled and not run; equal code is remembered, so that the process does not compile it
+    again.
 
     Args:
         source: the ``.py`` file.

@@ -137,12 +137,14 @@ class Distribution:
     def files(self) -> tuple[dict[str, bytes], list[str]]:
         """Return the files of a wheel by their path in it, and the differences from RECORD.
 
-        A file whose bytes differ from RECORD is left out. The code of an editable installation, of
-        which RECORD has no hashes, is included without its hidden files.
+        A file that differs from RECORD, is not named there or cannot be read is left out. The code
+        of an editable installation, of which RECORD has no hashes, is included without its hidden
+        files.
 
         Returns:
             Content by path in the wheel, without RECORD and compiled files; and a sentence for each
-            difference. Without metadata, no content and one sentence.
+            difference, missing file and contradiction in the metadata. Without metadata, no content
+            and one sentence.
         """
         info = self.info
         if info is None:

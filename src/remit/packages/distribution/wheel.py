@@ -41,8 +41,8 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
 
     Raises:
         PackageError: ``distribution_changed``: the files differ from RECORD, there is no metadata,
-            it is not for a pure Python wheel, or it is older than the source of an editable
-            installation.
+            it is not for a pure Python wheel, or it names other dependencies or extras than the
+            ``pyproject.toml`` of an editable installation.
         OSError, ValueError, KeyError: the ``pyproject.toml`` of an editable installation cannot be
             read.
     """

@@ -65,8 +65,9 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
 def check_constraints(context: GateContext) -> GateRun:
     """Check the present packages and settings, and the recorded uses of tools and models (gate G3).
 
-    Yields a finding for each fault. Uses before the mark of the last pass are not read again if the
-    ledger is large. Nothing is written.
+    Yields a finding for each fault. A recorded use is one if no package permits it now or permitted
+    it then, and its session does not state it as the agent's own. Uses before the mark of the last
+    pass are not read again if the ledger is large. Nothing is written.
 
     Args:
         context: the open root.
@@ -267,8 +268,9 @@ def recorded_uses(
 ) -> Iterator[tuple[LedgerEntry, Use, bool]]:
     """Yield recorded uses of tools and models with their entry, in the order of the ledger.
 
-    Refused tools and failed calls are no uses. Uses before the first installation of a package
-    count as permitted. Entries of uses have no content.
+    Refused tools and failed calls are no uses; the intent and the call of a tool are two. Uses
+    before the first installation of a package count as permitted. Installations by writers without
+    permission are ignored. Entries of uses have no content.
 
     Args:
         ledger: the root's ledger.

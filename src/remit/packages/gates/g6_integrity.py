@@ -13,8 +13,8 @@ def check_integrity(context: GateContext) -> GateRun:
     """Verify the ledger and its derived tables (gate G6), and yield a finding for each fault.
 
     An empty ledger, checkpoints without a key, and a key without any checkpoint are findings too. A
-    ledger above ``full_entries`` is verified from the end of the last verification. A sound result
-    moves the ledger's mark.
+    ledger above ``full_entries`` is verified from the end of the last verification. A ledger that
+    verifies gets a new mark, also if a key or checkpoint is missing.
 
     Args:
         context: the open root.

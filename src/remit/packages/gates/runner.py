@@ -221,9 +221,10 @@ def check_gates(
     """Check gates, and write one ``GATE_PASSED`` or ``GATE_FAILED`` entry for each, in one
     transaction.
 
-    A gate that raises an error fails. Gates of packages hold the packages' lock. A lock that
-    another process holds is not awaited beyond ``packages.lock_timeout_s``; the gates then run
-    without it. The mark of each passed gate is stored, with or without ``record``.
+    A gate that raises an error fails, and so does each but G2 and G6 if no package is installed.
+    Gates of packages hold the packages' lock. A lock that another process holds is not awaited
+    beyond ``packages.lock_timeout_s``; the gates then run without it. The mark of each passed gate
+    is stored, with or without ``record``.
 
     Args:
         context: the open root.

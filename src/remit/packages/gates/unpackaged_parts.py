@@ -84,9 +84,10 @@ class SessionStatements:
         """Return the id of the contract of an exchange if no package and no session brought it;
         else an empty text.
 
-        A stated contract is added to :attr:`used`. Only exchanges of work orders in ``ho1`` are
-        examined; of these, no exchange of a framework, of a request over HTTP, or of the agent id
-        ``ho1-worker`` that earlier versions wrote. Others give an empty text.
+        A stated contract is added to :attr:`used`. A statement that was erased counts as one. Only
+        exchanges of work orders in ``ho1`` are examined; of these, no exchange of a framework, of a
+        request over HTTP, or of the agent id ``ho1-worker`` that earlier versions wrote. Others
+        give an empty text.
 
         Args:
             exchange: an ``EXCHANGE`` entry.
@@ -129,9 +130,9 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
     """Check the settings in force and the latest session of each agent; yield the faults.
 
     Settings that differ from the packages' defaults must be recorded in the ledger. The own
-    settings of an agent must keep within the ceilings of the installed frameworks, and its quality
-    gate must check something, unless the agent asks for a second opinion (the setting
-    ``supervisor.verify``).
+    settings of an agent must keep within the ceilings of the installed frameworks; erased ones are
+    not checked. Its quality gate must check something, unless the agent asks for a second opinion
+    (the setting ``supervisor.verify``). Sessions that state no settings are skipped.
 
     Args:
         context: the root.

@@ -67,9 +67,10 @@ def read_litellm(
 ) -> tuple[Overlay, dict[str, Any]]:
     """Return the prices of a LiteLLM file that differ from the prices in force; nothing is written.
 
-    A rate or size of a known model that the file does not state stays as it is in force. Skipped
-    are other providers and models, modes other than text and embeddings, models without a price per
-    token or at 0, fine-tuned and regional names, and unknown models without sizes.
+    A known model keeps its sizes, and the rates in force that the file does not state. Skipped are
+    other providers and models, modes other than text and embeddings, models without a price per
+    token or at 0, fine-tuned and regional names, unknown models without sizes in the file, and
+    known ones without a context window in force.
 
     Args:
         data: the file's bytes.

@@ -177,8 +177,9 @@ class Price:
         """Return the cost of a call in nano-dollars, rounded up once, at the end; never below 0.
 
         The number of input tokens selects the tier, and the tier prices the whole call. Audio
-        tokens cost the audio rate if the model has one. Server tools, surcharges and audio billed
-        by length are not part of the cost.
+        tokens cost the audio rate, in every tier, if the model has one. Tokens written to a cache
+        cost the dearest write rate unless they count as short. Server tools, surcharges and audio
+        billed by length are not part of the cost.
         """
         rates = self.rates
         for tier in self.tiers:
@@ -233,6 +234,7 @@ class Price:
 
         Each token counts in its dearest class, in the dearest tier that the input can reach. So no
         ``cost_nano`` within the limits is higher, and the bound never falls as the limits rise.
+        Server tools, surcharges and audio billed by length are not part of the bound.
 
         Raises:
             InvalidInputError: a limit is negative or not an integer.
@@ -270,7 +272,8 @@ def rate_data(price: Price) -> dict[str, Any]:
     """Return the rates and tiers of a price in US dollars, as exact text, with the keys of a price
     table.
 
-    Rates of audio are omitted if they are 0, and ``tiers`` if there are none.
+    Rates of audio are omitted if they are 0, and ``tiers`` if there are none. Sizes, server tools
+    and surcharges are not included.
     """
     sound = {
         "audio_input": price.audio_input,

@@ -330,8 +330,8 @@ def parse(text: str, name: str, defaults: Limits | None) -> TableFile:
         defaults: limits for a table that states none; ``None`` if the table must state them.
 
     Raises:
-        RemitError: the text is not TOML, or a key is missing, unknown or of a wrong value. The
-            message names the first such key.
+        RemitError: the text is not TOML, or a key is missing, unknown or of a wrong value, such as
+            a price outside the limits. The message names the first such key.
     """
     try:
         raw = tomllib.loads(text, parse_float=_Float)
