@@ -409,8 +409,8 @@ def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
     assert _json(remit, "budget", "show", "--key", "w")["scopes"][0]["window"] == "week"
     assert _json(remit, "budget", "check")["equal"] is True
     for wrong in (
-        ("show", "--user", "u"), ("set",), ("set", "--user", "u", "--team", "t"),
-        ("set", "--user", "u", "--window", "year"),
+        ("show", "--user", "u"), ("show", "--agent", "seller", "--key", "k"), ("set",),
+        ("set", "--user", "u", "--team", "t"), ("set", "--user", "u", "--window", "year"),
     ):  # fmt: skip
         assert remit("budget", *wrong).returncode == 2
 

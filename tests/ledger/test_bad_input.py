@@ -27,6 +27,7 @@ from remit.ledger import (
     LedgerWriteError,
     Transaction,
     content,
+    rename_ledger_file,
 )
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, outside
@@ -408,3 +409,9 @@ def test_a_database(postgres: PostgresServer, place: Path, how: str, searched: b
     else:
         assert "is missing or incomplete" in said
         assert said.count("\n") == _SOUND.count("\n")
+
+
+def test_a_missing_file_is_not_renamed(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="cannot be renamed"):
+        rename_ledger_file(tmp_path / "none.db", tmp_path / "new.db", 1)
+    assert not list(tmp_path.iterdir())

@@ -125,7 +125,7 @@ def show_budget(
         ``scopes``, at most ``limit``, and sums over all. A session's budgets include those of its
         agents. In the sums, without an owner only budgets of callers count, so that no call counts
         twice; with an owner only its own budget. An agent without a session has no budget: its
-        calls in all sessions are summed, and other owners are ignored.
+        calls in all sessions are summed.
 
     Raises:
         InvalidInputError: several owners are named, or the owner has no budget and no calls; or
@@ -138,6 +138,8 @@ def show_budget(
 
     session = owners["session"]
     is_agent = bool(agent and not session)
+    if is_agent and any(owners.values()):
+        raise InvalidInputError(f"Name only one of agent, {', '.join(_OWNERS)}.")
     scope = None if is_agent else _scope(root, agent, owners)
     if scope is None and not is_agent:
         states = root.budgeter.list("")

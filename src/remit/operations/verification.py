@@ -111,8 +111,10 @@ def verify_ledger(
         "Incremental continues from the last verification and rechecks only a sample of earlier "
         "entries (default: full).", True, flag="--full/--incremental",
     ),
-    witnesses: list[str] = field("Require the cosignature of this witness.", [], flag="--witness",
-                                 metavar="VKEY"),
+    witnesses: list[str] = field(
+        "Show if this witness cosigned the checkpoint; with --file, require it.", [],
+        flag="--witness", metavar="VKEY",
+    ),
     file: Path | None = field("Verify this extract or registration instead.", None),
     before: str | None = field("With --file of a registration: the latest time.", None,
                                metavar="TIME"),

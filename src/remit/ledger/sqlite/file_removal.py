@@ -24,19 +24,24 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
     attempts are made, 20 ms apart, while others read. The tables are not read.
 
     Args:
-        path: the file. SQLite makes an empty file if there is none, which is then renamed.
+        path: the file.
         to: the new name, in the same directory. An existing file of this name is replaced, so the
             caller checks that there is none.
         timeout_s: time limit of each wait for a writer or readers, in seconds.
 
     Raises:
         LedgerError: others still read after the last attempt, a writer exceeds the time limit, or
-            the file cannot be renamed. If only syncing the directory failed, it is renamed.
+            there is no file, or it cannot be renamed. If only syncing the directory failed, it is renamed.
         OSError: the ``-wal`` or ``-shm`` file cannot be removed; the ledger is renamed.
     """
     try:
         with contextlib.closing(
-            sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
+            sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=rw",
+                timeout=timeout_s,
+                isolation_level=None,
+                uri=True,
+            )
         ) as file:
             for _ in range(_ATTEMPTS):
                 # All that was committed is in the file itself, and nothing is while it is renamed.

@@ -87,7 +87,7 @@ def _nano(value: object, limits: Limits | None = None) -> int:
             "",
             f"is {written} US dollars per million tokens, outside what is believable",
             "Prices are per million tokens, not per token or per thousand; if the price is "
-            "right, set limits in the file (now {Decimal(limits.lowest) / _NANO} to"
+            f"right, set limits in the file (now {Decimal(limits.lowest) / _NANO} to"
             f" {Decimal(limits.highest) / _NANO}).",
         )
     if nano.denominator != 1:
