@@ -287,8 +287,8 @@ class OrderRun:
     ) -> WorkOrder:
         """Record the order's end and cost; return the ended order.
 
-        Appends ``WO_COMPLETED`` or ``WO_FAILED``. A person is asked about calls with an unknown
-        outcome whose tool has the policy ``ask``, whether the order failed or not.
+        Appends ``WO_COMPLETED`` or ``WO_FAILED``. Before, a person is asked, durably, about calls
+        with an unknown outcome whose tool has the policy ``ask``, whether the order failed or not.
 
         Args:
             output: the result; ignored if there is an error.
