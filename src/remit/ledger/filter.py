@@ -77,6 +77,8 @@ def build_filter(
 ) -> Filter:
     """Return the filter of a caller's arguments, which are checked.
 
+    Whether values, entries or the range of time exist is not. A cursor beyond all entries is cut.
+
     Args:
         equals: the value of each compared column; ``None`` compares nothing.
         since: first instant, inclusive, as for :func:`instant`; ``None`` for no bound.

@@ -191,7 +191,8 @@ class GroupCommitter:
         """Submit one unit; return a future of the running loop, which cannot be cancelled.
 
         The future gets the unit's result once it is durable, or its error, as :meth:`run` returns
-        and raises them. Its ``cancel`` does nothing and returns False.
+        and raises them. Its ``cancel`` does nothing and returns False. If the loop is closed first,
+        the unit is committed and its result lost.
 
         Args:
             unit: the unit.

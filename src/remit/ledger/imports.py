@@ -117,7 +117,8 @@ class Import:
 
         After an error the caller undoes the transaction. Entries, content, message steps, persons,
         erasures, archived ranges and their usage are restored; checkpoints and other tables are
-        not. ``ledger_info`` notes the number of imported entries.
+        not. ``ledger_info`` notes the number of imported entries. Without a key the signature of
+        the checkpoint is not checked, only that the entries lead to it.
 
         Args:
             source: an open file of JSON lines.

@@ -114,9 +114,9 @@ class KeyFiles:
         """Return the private key, under the name in the public file. Both files are only read.
 
         Raises:
-            RemitError: a file is missing, damaged or unreadable, the private key's file can be read
-                by other users, or the two files do not belong together. The class is ``error`` of
-                the constructor.
+            RemitError: a file is missing, damaged, unreadable or of another kind of key, the
+                private key's file can be read by other users, or the two files do not belong
+                together. The class is ``error`` of the constructor.
         """
         public = self.verifier_key()
         if public is None or not self.exists:

@@ -306,7 +306,8 @@ def audit_tables(
     """Compare tables with the rows that the ledger's entries give. Blocks.
 
     Entries written meanwhile are no difference: rows that differ are compared again in a
-    transaction, with the entries written until then. A check of a table that fails is a finding.
+    transaction. A check of a table that fails is a finding. Imported entries are applied only to
+    tables that an import fills.
 
     Args:
         ledger: the ledger with the tables.

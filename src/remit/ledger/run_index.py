@@ -274,7 +274,8 @@ def check_indexes(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 def index_faults(select: Select, away: Places) -> Iterator[Finding]:
     """Yield the findings of :func:`check_indexes`, for any database with the entries.
 
-    Indexes of the kernel alone are read. A malformed index is a finding.
+    Indexes of the kernel alone are read. A malformed index, and one of which parts are missing, is
+    a finding. A record that is not JSON raises ValueError.
 
     Args:
         select: runs a query; its errors are raised.

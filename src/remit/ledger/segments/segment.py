@@ -68,7 +68,7 @@ def segments_in(directories: Iterable[Path]) -> list[tuple[int, int, Path]]:
     """Return range and path of each segment in some directories, in order.
 
     A range is the first sequence number that the run archived, and the one after the last. Names
-    alone decide; other files are ignored, and nothing is opened.
+    alone decide; other files are ignored, and nothing is opened. Equal ranges are all listed.
 
     Args:
         directories: directories that ``remit ledger segment --out`` was given.
@@ -405,7 +405,7 @@ def check_segments(
 
     Nothing is changed. Problems are of the kind ``archive`` and name the segment. A check that
     cannot be finished, and an archived range without a segment, are problems; a foreign segment and
-    an interrupted copy are notes.
+    an interrupted copy are notes. Of segments with one end only the last given is verified.
 
     Args:
         ledger: the ledger.
