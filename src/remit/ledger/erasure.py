@@ -122,10 +122,10 @@ class Eraser:
     ) -> ErasureReport:
         """Erase content as :meth:`LedgerClient.erase` does, but only in the database.
 
-        One transaction appends the ``ERASURE`` entry, and deletes the values and every row of the
-        answer cache. Then the files are compacted. For an entry or a person, values of the same
-        session that quote an erased text of 16 or more characters are erased too; so is feedback on
-        entries that show the values.
+        One transaction appends the ``ERASURE`` entry, and deletes the values, feedback on entries
+        that show the values, and every row of the answer cache. For an entry or a person, values of
+        the same session that quote an erased text of 16 or more characters are erased too. Then the
+        files are compacted; ``remainder`` names remaining bytes and calls in flight.
 
         Args:
             entry_seq: the entry whose content is erased. Give this, ``session_id`` or

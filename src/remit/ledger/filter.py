@@ -77,7 +77,7 @@ def build_filter(
 ) -> Filter:
     """Return the filter of a caller's arguments, which are checked.
 
-    Whether values, entries or the range of time exist is not. A cursor beyond all entries is cut.
+    Values and cursor need not occur in the ledger. A number below -1 or above 64 bits is cut.
 
     Args:
         equals: the value of each compared column; ``None`` compares nothing.

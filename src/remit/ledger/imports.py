@@ -360,6 +360,7 @@ def rows_of_line(found: CheckedLine, compress_above: int) -> Iterator[tuple[str,
     """Yield the rows that a checked line adds to a database, each with the name of its table.
 
     Contents and their persons come first, then message steps, what the entry shows, and the entry.
+    Ids of contents and steps are the numbers that the reader gave them.
 
     Args:
         found: the line.

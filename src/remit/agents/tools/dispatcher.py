@@ -204,10 +204,10 @@ class ToolDispatcher:
         give the status ``error``; a lost service may give ``unknown``, a sub-agent that needs a
         person ``waiting``. Output is converted to JSON, cut at the limit, and stripped of known
         secrets. Importing an installed tool has no time limit. A tool that exceeds its time limit
-        (``timeout``) is abandoned: the thread of a function
-        continues, a coroutine is cancelled, and closed if it ignores that. Either may still take
-        effect. The same happens if the caller is cancelled, and CancelledError is raised; a
-        sub-agent is then waited for, at most 10 s.
+        (``timeout``) is abandoned: the thread of a function continues, a coroutine is cancelled,
+        and closed if it ignores that. Either may still take effect. The same happens if the caller
+        is cancelled, and CancelledError is raised. A cancelled sub-agent is waited for, at most
+        10 s.
 
         Args:
             tool_id: the tool.

@@ -161,8 +161,8 @@ class Toolbox:
         """Run the calls of an answer concurrently; return their tool_result blocks, in order.
 
         Each call is recorded, see :meth:`use`. All calls are run to their end, even if another call
-        waits for a person or raises; then the first error is raised, before a wait. The first
-        successful handoff is noted in ``handed_to``.
+        waits for a person or raises; then the first error in their order is raised, before a wait.
+        If there is neither, the first successful handoff is noted in ``handed_to``.
 
         Args:
             blocks: the ``tool_use`` blocks.

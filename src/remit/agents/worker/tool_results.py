@@ -26,9 +26,9 @@ def shorten(messages: Sequence[Message], max_tokens: int) -> list[Message]:
 
     A call keeps its (replaced) result; all results of one message are replaced together. The last
     message, which the model has not seen, is unchanged. A conversation that is too long is reduced
-    to half of the limit, so that it then
-    grows only at its end, as providers' prompt caches require. The result may still be above the
-    limit if there are too few tool results. The given messages are not changed.
+    to half of the limit, so that it then grows only at its end, as providers' prompt caches
+    require. The result may still be above the limit if there are too few tool results. The given
+    messages are not changed.
 
     Args:
         messages: the conversation.

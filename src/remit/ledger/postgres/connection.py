@@ -335,7 +335,7 @@ class Writer:
     def flush(self) -> None:
         """Send the queued statements in a single round trip and read their answers.
 
-        Each answer gets its rows; after an error none does. The queue is then empty in any case.
+        The queue is empty afterwards, also after an error; its answers then have no rows.
 
         Raises:
             psycopg.Error: a statement failed, and the server skipped the statements after it; or
