@@ -39,7 +39,8 @@ class LedgerErasures(LedgerQueries):
         erased with every value of that session that quotes it. Feedback on entries that show erased
         values is erased too. An ``ERASURE`` entry is appended, and the database's files are
         compacted. Content in attached segments is erased after it. All cached answers are deleted.
-        Bytes that remain, and calls in flight that may record more, are named in ``remainder``.
+        Bytes that remain, and calls in flight that may record more, are named in ``remainder``. An
+        interrupted erasure of attached segments is completed first.
 
         Args:
             entry_id: the entry whose content is erased.

@@ -337,7 +337,6 @@ class ModelCalls:
         Raises:
             WorkFailedError: the call failed; with the code ``timeout``, ``budget_exhausted`` or
                 ``turn_limit_exceeded``, else the gateway's own.
-            LedgerError: the ledger cannot be read.
             InvalidInputError: the entry cannot be recorded.
         """
         succeeded = response.outcome is RouteOutcome.SUCCESS
