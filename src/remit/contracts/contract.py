@@ -79,8 +79,7 @@ class PromptContract:
     def parse(cls, data: bytes, source: str) -> PromptContract:
         """Return the contract in a JSON file. ``package_id`` and ``framework_id`` stay empty.
 
-        ``digest`` covers the JSON value, so white space makes no difference. The file's name is not
-        compared with the contract, and no prompt pack is looked for.
+        ``digest`` ignores white space. The file's name and the prompt pack are not checked.
 
         Args:
             data: the file's bytes.

@@ -59,8 +59,7 @@ class TenantFile:
 
         Args:
             root: directory of the root.
-            to_open: True to refuse, before anything else, a tenant that is being moved or removed,
-                with or without a file.
+            to_open: True to refuse, before anything else, a tenant that is being moved or removed.
 
         Raises:
             RemitError: the file cannot be read, is damaged or names another tenant's log; or the

@@ -190,8 +190,7 @@ class ToolDispatcher:
 
         Raises:
             InvalidInputError: the caller is the background loop itself.
-            RuntimeError: importing an installed tool raised KeyboardInterrupt; other errors of the
-                import become results.
+            RuntimeError: importing an installed tool raised KeyboardInterrupt.
         """
         return run_blocking(self.aexecute(tool_id, arguments, call=call))
 
@@ -215,8 +214,7 @@ class ToolDispatcher:
             call: the context that :func:`current_call` returns to the tool; may be None.
 
         Raises:
-            RuntimeError: importing an installed tool raised KeyboardInterrupt; other errors of the
-                import become results.
+            RuntimeError: importing an installed tool raised KeyboardInterrupt.
         """
         tool = self._tools.get(tool_id)
         if tool is None:

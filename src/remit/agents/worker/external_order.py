@@ -180,8 +180,7 @@ class AttachedOrder:
         turns are limited to 0, so that no further model call is possible. A person is asked about
         tool calls with an unknown outcome and the policy ``ask``. The end is written after these,
         with the gate's verdict. An order whose result the gate rejects is returned as failed with
-        ``answer_rejected``, without the result; a failed one is not checked. Call it once: an
-        earlier end is not looked for.
+        ``answer_rejected``, without the result; a failed one is not checked. Call it once.
 
         Args:
             result: a text, or any other JSON value; None for no result, which may then be empty.

@@ -106,8 +106,7 @@ def load_settings(
         path: a ``remit.toml``; ``None`` or a missing file adds nothing. A tenant's file next to it
             is read in any case.
         environment: variables ``REMIT_SECTION__KEY`` or ``REMIT_SECTION_KEY``, and, below
-            ``REMIT_LEDGER__PATH``, ``REMIT_DATABASE_URL`` for ``ledger.path``; ``None`` for the
-            process's own. Others are ignored.
+            ``REMIT_LEDGER__PATH``, ``REMIT_DATABASE_URL``; ``None`` for the process's own.
         flags: values of a command line by dotted key.
         installed: True to use the defaults and learned values that packages installed next to
             ``path``; else, or if there are none, the defaults that come with Remit.
