@@ -79,14 +79,16 @@ class PromptContract:
     def parse(cls, data: bytes, source: str) -> PromptContract:
         """Return the contract in a JSON file. ``package_id`` and ``framework_id`` stay empty.
 
+        ``digest`` ignores white space. The file's name and the prompt pack are not checked.
+
         Args:
             data: the file's bytes.
             source: the file's name in errors.
 
         Raises:
-            ContractError: ``contract_schema_invalid``: the file is not JSON, or does not match the
-                contract schema, or contains an invalid JSON Schema; the message names the file and
-                the place in it.
+            ContractError: ``contract_schema_invalid``: the file is not UTF-8 or begins with a byte
+                order mark, is not JSON or has a name twice, does not match the contract schema, or
+                contains an invalid JSON Schema; the message names the file and mostly the place.
         """
         try:
             value = load_unique(text_of(data, source))

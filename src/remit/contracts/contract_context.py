@@ -34,7 +34,9 @@ def required_context(
     """Return the context that the contract's ``required_context`` names.
 
     Files and ledger are only read. A missing framework or file is refused, a query without results
-    is not. A query returns at most 10 entries, latest first, unless it states otherwise.
+    is not. A query returns at most 10 entries, latest first, unless it states otherwise. The bytes
+    of queries, frameworks and files count in this order. If the first file of a framework may not
+    be used, the framework is refused and no other suffix tried.
 
     Args:
         contract: the contract.

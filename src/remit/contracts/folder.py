@@ -80,7 +80,8 @@ class Folder(Generic[_T]):
         suffix.
 
         Hidden files and files with other suffixes are left out. A missing directory has no files.
-        The result is cached until the directory changes; do not change it.
+        The result is cached until the directory changes, but not within a second of a change; do
+        not change it.
 
         Raises:
             ContractError: ``contract_schema_invalid``: the directory cannot be listed.
@@ -107,7 +108,8 @@ class Folder(Generic[_T]):
 
         A file that is not installed, or not as it was installed, has the error
         ``contract_changed``; one that is unusable, ``contract_schema_invalid``. These errors are
-        returned and not raised. A file that has not changed since the last call is not read again.
+        returned and not raised, and the file is read again at the next call. A usable file that has
+        not changed since the last call is not read again.
 
         Args:
             file: a file name from :meth:`names`.
@@ -146,7 +148,9 @@ class Folder(Generic[_T]):
 
 
 def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
-    """Return the bytes of a regular file in a directory; symbolic links must not lead outside.
+    """Return the bytes of a regular file in a directory.
+
+    Symbolic links are followed within the directory. A pipe or device is refused without a wait.
 
     Args:
         directory: the directory that the file must not leave.

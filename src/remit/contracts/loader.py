@@ -98,7 +98,8 @@ class ContractLoader:
 
         Both versions come from packages; a program's own contracts are never replaced. An older
         version may replace the contract if :meth:`PromptContract.allows_no_more_than` is true, both
-        are releases or both pre-releases, and its pack can be loaded. Unusable files are skipped.
+        are releases or both pre-releases, and its pack can be loaded. Unusable files, and versions
+        that two files state differently, are skipped.
 
         Args:
             contract: a contract that :meth:`load` returned.

@@ -90,7 +90,8 @@ class PromptPack:
         """Return the messages of the pack with ``variables`` inserted, without empty messages.
 
         White space of the template at the ends of a section is removed; that of a value remains. A
-        missing variable counts as empty text.
+        section that is blank with its values gives no message. A missing variable counts as empty
+        text. The result may be empty.
 
         Args:
             variables: values by name.

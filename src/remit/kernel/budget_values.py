@@ -102,8 +102,9 @@ def path_of(
     """Return the :attr:`BudgetScope.path` of a scope with these fields, the narrowest key last.
 
     A key has the form ``kind:id``, such as ``session:s1/agent:a``; ``%``, ``/`` and ``:`` in ids
-    are percent-encoded. Absent and empty ids are left out; without a session, agent and work order
-    are ignored. The results of the last 512 arguments are cached.
+    are percent-encoded. The order is organisation, team, user, key, ``charged_to``, session, its
+    agent, work order, and the order's agent. Absent and empty ids are left out; without a session,
+    agent and work order are ignored. The results of the last 512 arguments are cached.
 
     Args:
         session_id: the session; empty for none.

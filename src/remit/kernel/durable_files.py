@@ -23,9 +23,10 @@ __all__ = [
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     """Yield a new file that is flushed to disk after the block, and then replaces ``path``.
 
-    After an error in the block, which is raised, ``path`` stays unchanged and the new file is
-    deleted. Two writers of one path at the same time disturb each other. A link is replaced itself;
-    only a pipe or a device at ``path`` is written to, and not replaced.
+    After an error in the block, which is raised, ``path`` stays unchanged and the new file,
+    ``.NAME.new`` in the same directory, is deleted. Two writers of one path at the same time
+    disturb each other. A link is replaced itself, except one to a pipe or device: a pipe or device
+    at ``path`` is written to, without the flush, and not replaced.
 
     Args:
         path: a file in an existing directory; it need not exist.
@@ -33,7 +34,7 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
             old file is not kept.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; or it was replaced, but the directory not flushed.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:

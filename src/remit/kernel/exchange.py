@@ -58,8 +58,8 @@ def check_messages(messages: Sequence[Any]) -> str:
     """Return the first fault of ``messages``, without quoting content; empty if none.
 
     Checked are the form in the module's docstring, the roles, and the required members of known
-    blocks. An empty list is a fault. Unknown types of blocks, and blocks inside a tool result, are
-    accepted.
+    blocks. An empty list is a fault; an empty text or list of blocks is not. Unknown types of
+    blocks, blocks inside a tool result, further members and any order of roles are accepted.
 
     Args:
         messages: the conversation, oldest first.

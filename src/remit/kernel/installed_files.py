@@ -166,7 +166,8 @@ class InstalledFiles:
         """Return the bytes of an installed file.
 
         If the file differs, is missing or has no owner, a running package operation is waited for,
-        at most ten seconds, and the file is read again. Links are not accepted in place of a file.
+        at most ten seconds, and the file is read once more, whether the operation has ended or not.
+        Links are not accepted in place of a file.
 
         Args:
             path: relative to the root, with ``/``.

@@ -133,7 +133,7 @@ def spans(
     """Return start and end of the values of the given top-level members that exist, in the order of
     the text.
 
-    Of a name that is there twice the last member counts.
+    Of a name that is there twice the last member counts. Names that do not exist are left out.
 
     Args:
         text: JSON text of an object that :func:`load` has accepted.
@@ -198,8 +198,8 @@ def value_at(text: bytes, path: Sequence[str]) -> bytes | None:
 def set_member(text: bytes, path: Sequence[str], value: bytes) -> bytes:
     """Return ``text`` with the member at ``path`` set to a JSON text; all other bytes stay.
 
-    Objects on the way that are missing, or are ``null``, are made. A new member comes first in its
-    object. Of a repeated name the last member is set.
+    Objects on the way that are missing, or are ``null``, are made, even the outermost. A new member
+    comes first in its object. Of a repeated name, also on the way, only the last member counts.
 
     Args:
         text: JSON text that :func:`load` has accepted.
@@ -230,8 +230,8 @@ def set_member(text: bytes, path: Sequence[str], value: bytes) -> bytes:
 def remove_member(text: bytes, path: Sequence[str]) -> bytes:
     """Return ``text`` without the members at ``path``, and without their commas.
 
-    If there is no such member, ``text`` is returned unchanged. A repeated name is removed each
-    time. Arrays are not entered.
+    If there is no such member, ``text`` is returned unchanged. A repeated last name is removed each
+    time; of a repeated name on the way only the last member is entered. Arrays are not entered.
 
     Args:
         text: JSON text of an object that :func:`load` has accepted.

@@ -129,9 +129,10 @@ def load_unique(text: bytes | str, *, repair: bool = False, keep_halves: bool = 
 
     Raises:
         RepeatedNameError: an object in the text has a name twice.
-        JsonTextError: the text is not JSON, is nested too deep, or holds a number that cannot be
-            kept: a fraction beyond a double, or an integer with more digits than Python reads
-            (4,300, unless the program changed it).
+        JsonTextError: the text is not JSON or not UTF-8, is nested too deep, has half of a
+            surrogate pair that is neither repaired nor kept, or holds a number that cannot be kept:
+            a fraction beyond a double, or an integer with more digits than Python reads (4,300,
+            unless the program changed it).
     """
     try:
         if isinstance(text, bytes):

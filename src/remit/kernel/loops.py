@@ -206,9 +206,9 @@ async def at_home(coroutine: Coroutine[Any, Any, _T]) -> _T:
 async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
     """Run ``function`` in a thread of its own; return its result or raise its error.
 
-    The thread is a daemon and is abandoned when the wait is cancelled: code that hangs neither
-    blocks the loop nor keeps the process from ending, as a pool's threads would. Its code sees the
-    caller's context variables, as they are now.
+    The thread is a daemon. If the wait is cancelled, the function runs on and its result or error
+    is dropped: code that hangs neither blocks the loop nor keeps the process from ending, as a
+    pool's threads would. The function sees the caller's context variables, as they are now.
 
     Args:
         name: name of the thread.
@@ -216,7 +216,7 @@ async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
 
     Raises:
         RuntimeError: ``function`` raised ``StopIteration``, or an error that is no ``Exception``,
-            such as ``SystemExit``.
+            such as ``SystemExit`` or ``CancelledError``; the message is the error's class.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()

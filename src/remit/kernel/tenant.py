@@ -55,9 +55,11 @@ class TenantFile:
     def read(cls, root: Path, *, to_open: bool = False) -> Self | None:
         """Return the tenant file of a root; ``None`` if the root has none and so is not a tenant's.
 
+        The tenant's name is compared with the log's, not with the folder's name.
+
         Args:
             root: directory of the root.
-            to_open: True to refuse a tenant that is being moved or removed.
+            to_open: True to refuse, before anything else, a tenant that is being moved or removed.
 
         Raises:
             RemitError: the file cannot be read, is damaged or names another tenant's log; or the

@@ -129,11 +129,12 @@ def erasable(
         session_id: the session of the entries; empty for entries without one.
         seqs: entries that are withdrawn now.
         earlier: entries of the session that were withdrawn before; they show nothing.
-        digests: SHA-256 of the only values to consider; None for all values.
+        digests: SHA-256 of the only values of the session to consider; None for all values.
 
     Returns:
         The content ids, messages of lists included. A value that another entry shows, by itself or
-        in a list of the session, is left out.
+        in a list of the session, is left out. Without a session, lists of other entries are not
+        searched beyond the messages that they showed first.
 
     Raises:
         LedgerWriteError: a statement is refused; raised to the submitter of the transaction.

@@ -131,8 +131,8 @@ class Checkpoints:
             execute: runs a statement in the first transaction on the database.
 
         Raises:
-            LedgerRollbackError: the database is an older copy, has another history or another
-                owner, or was forked since ``key`` was read.
+            LedgerRollbackError: the database is an older copy, lacks an entry that a process saw,
+                has another history or owner, or was forked since ``key`` was read.
             LedgerFormatError: the database does not extend its own checkpoints, or stored hashes
                 are missing.
             LedgerKeyError: the stored head cannot be read.
@@ -261,8 +261,8 @@ class Checkpoints:
 
         The entry is appended and the ledger's key replaced in one transaction. Then the key's
         public file is rewritten, a first checkpoint is signed, and the note of missing entries is
-        deleted. From then on the object uses ``signer``, and the store compares the database with
-        the new head again. Only a ledger of a root can be forked.
+        deleted. The object uses ``signer`` from the start, even after an error; the store compares
+        the database with the head again only at the end. Only a ledger of a root can be forked.
 
         Args:
             signer: the key under its new name.

@@ -228,7 +228,8 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
     ) -> VerificationReport:
         """Check every record, link, column, content value, tree hash and checkpoint.
 
-        Attached segments are verified too, each alone and against the record.
+        Attached segments are always verified too, each alone and against the record. The head that
+        is stored next to the key is compared as well.
 
         The returned report is complete whatever is stored: a check that cannot be finished is a
         problem in it. If ``first`` is 0, entries that the last mark covers and that are missing or

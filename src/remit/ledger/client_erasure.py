@@ -38,7 +38,9 @@ class LedgerErasures(LedgerQueries):
         wherever the session shows it. For an entry or a person, a text of 16 or more characters is
         erased with every value of that session that quotes it. Feedback on entries that show erased
         values is erased too. An ``ERASURE`` entry is appended, and the database's files are
-        compacted. Content in attached segments is erased with it. All cached answers are deleted.
+        compacted. Content in attached segments is erased after it. All cached answers are deleted.
+        Bytes that remain, and calls in flight that may record more, are named in ``remainder``. An
+        interrupted erasure of attached segments is completed first.
 
         Args:
             entry_id: the entry whose content is erased.
@@ -110,8 +112,9 @@ class LedgerErasures(LedgerQueries):
         A value that another entry of the session shows stays, and so does every text that quotes an
         erased value. A value is erased together with the last entry that shows it; entries
         withdrawn earlier do not count. Feedback on the entries is withdrawn with them. At most
-        1,000 entries share a transaction, in which each session gets an ``ERASURE`` entry. The
-        database's files are compacted if anything was erased. An empty list does nothing.
+        1,000 entries share a transaction, in which each session with something new to withdraw gets
+        an ``ERASURE`` entry, which deletes all cached answers. The database's files are compacted
+        if anything was erased. An empty list does nothing, and does not call ``also``.
 
         Args:
             entry_ids: all entries of one call, batch, file or conversation.

@@ -289,7 +289,8 @@ class LedgerQueries:
                 ``limit`` is negative, or ``text`` contains no word or more than 100.
             TypeError: there is no such column.
             LedgerWriteError: ``text`` is given, and new content cannot be indexed.
-            LedgerError: segments are attached, but not all; or the ledger cannot be read.
+            LedgerError: segments are attached, but not all; or the ledger cannot be read, which the
+                iterator raises too.
             LedgerFormatError: a record or a content value cannot be read; raised by the iterator.
         """
         where = build_filter(equals, since, until, after, limit, order)

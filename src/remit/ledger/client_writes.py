@@ -125,7 +125,8 @@ class LedgerWrites:
                 entries have their own, and functions ignore it.
 
         Returns:
-            A future of the running loop: a list with an entry's id or a function's result for each
+            A future of the running loop, done once the work is durable or has failed: a list with
+            an entry's id or a function's result for each
             piece of work, or the result of the one function. The future raises the error of a
             function, of an over-long record, or of the store. The future cannot be cancelled: a
             cancelled task that awaits it gets its ``CancelledError`` when the work has ended, and

@@ -168,7 +168,7 @@ class StoredValue(NamedTuple):
         """Return the stored form of a value, compressed if longer than ``compress_above`` bytes.
 
         A JSON string without NUL becomes the codec ``text``, other JSON ``json``, an exact text
-        ``exact``.
+        ``exact``; ``+zlib`` follows if compressed.
 
         Args:
             value: the value.
@@ -337,7 +337,7 @@ def encode_content(content: Content) -> Encoded:
     """Return the encoded form of a content value.
 
     A value that RFC 8785 cannot carry is encoded as its exact JSON text; in a list of messages,
-    each message by itself. An encoding that the content brings along is returned as given.
+    each message by itself. An encoding that the content brings along is returned unchecked.
 
     Args:
         content: the value, or its known encoding.

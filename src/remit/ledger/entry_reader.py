@@ -165,8 +165,9 @@ class Reader(ABC):
         """Return the message lists that entries show, keyed by the last step's hash.
 
         Each list has a commitment and a content id for each message, oldest first; the content id
-        is ``None`` if the message was erased. Entries without lists add nothing. Raise LedgerError
-        if the database cannot be read.
+        is ``None`` if the message was erased. Entries without lists add nothing. Hashes are not
+        checked; before a missing step a list ends. Raise LedgerError if the database cannot be
+        read.
 
         Args:
             seqs: sequence numbers of entries.
@@ -252,7 +253,7 @@ class Reader(ABC):
         Erased and missing values become :class:`Erased`; in ``reason``, its text. Messages of a
         list are replaced one by one, and an unknown list is empty. With content, an exchange
         whose record names its dispatch also gets the ``context_hash`` that earlier versions
-        recorded.
+        recorded. Values are not compared with their commitments, nor records with their hashes.
 
         Args:
             rows: rows of entries.

@@ -122,10 +122,10 @@ class Eraser:
     ) -> ErasureReport:
         """Erase content as :meth:`LedgerClient.erase` does, but only in the database.
 
-        One transaction appends the ``ERASURE`` entry, and deletes the values and every row of the
-        answer cache. Then the files are compacted. For an entry or a person, values of the same
-        session that quote an erased text of 16 or more characters are erased too; so is feedback on
-        entries that show the values.
+        One transaction appends the ``ERASURE`` entry, and deletes the values, feedback on entries
+        that show the values, and every row of the answer cache. For an entry or a person, values of
+        the same session that quote an erased text of 16 or more characters are erased too. Then the
+        files are compacted; ``remainder`` names remaining bytes and calls in flight.
 
         Args:
             entry_seq: the entry whose content is erased. Give this, ``session_id`` or
@@ -204,7 +204,7 @@ class Eraser:
 
         Args:
             seqs: sequence numbers of the entries.
-            reason, requested_by: recorded for good.
+            reason, requested_by: recorded for good; may be empty.
             digests: SHA-256 of the only values to erase; the entries are then not withdrawn. None
                 for all values.
             also: called in the last transaction; ``None`` for nothing.
@@ -271,13 +271,13 @@ class Eraser:
     ) -> list[ErasureReport]:
         """Erase content older than the limit of its event type; write an ``ERASURE`` per type.
 
-        A value has the age and the event type of the entry that first showed it. Types without old
-        content get no entry and no report. Each type is a transaction, after which the files are
-        compacted.
+        A value has the age and the event type of the entry that first showed it. Feedback on
+        entries that show such a value is erased too, whatever its age. Types without old content
+        get no entry and no report. Each type is a transaction, after which files are compacted.
 
         Args:
-            days_by_event: days by event type; ``*`` means every other type except ``INSTALLED`` and
-                ``ARCHIVED``.
+            days_by_event: days by event type; ``*`` is every type not named here, but never
+                ``INSTALLED`` or ``ARCHIVED``.
             requested_by: the person or program that asked, for the record.
             dry_run: True to report the result without erasing.
             segments: the ledger's segments, as for :meth:`erase`.

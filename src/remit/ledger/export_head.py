@@ -47,8 +47,9 @@ class ExportHead(NamedTuple):
 def read_head(value: Any) -> ExportHead:
     """Return the first line of an export; raise ValueError if it is malformed.
 
-    The signature of the checkpoint is not checked. A missing ``subjects_before`` means the number
-    of entries.
+    Other members than those of an export, and members that are null, are refused; ``checkpoint``
+    and ``verifier_key`` must be there but may be null. Neither is parsed or checked. A missing
+    ``subjects_before`` means the number of entries.
 
     Args:
         value: the parsed JSON of the line; any value.

@@ -185,8 +185,9 @@ class LineReader:
         """Check a line; return its record and rows.
 
         Checked are hash, form and place of the record, its content items and subjects, and its
-        message steps and lists. The member ``erased`` is left to :meth:`note_erased_under`. The
-        reader remembers values, steps and erasures for later lines.
+        message steps and lists. The member ``erased`` is left to :meth:`note_erased_under`, and the
+        link to the entry before to the caller. The reader remembers values, steps and erasures for
+        later lines, also those of a line that is then refused.
 
         Args:
             seq: expected sequence number.

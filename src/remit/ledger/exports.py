@@ -81,8 +81,9 @@ class Exporter:
     def export(self, target: str | Path | IO[bytes], kind: Format) -> int:
         """Write the ledger to a path or an open file (jsonl); return the number of entries.
 
-        A client that can sign first stores a new checkpoint, if the ledger is writable. JSON lines
-        and tiles end at the checkpoint, a Parquet file at the last entry; the returned number is
+        A client that can sign first stores a new checkpoint, if the ledger is writable; otherwise
+        the latest stored one counts. JSON lines without any checkpoint contain all entries. JSON
+        lines and tiles end at the checkpoint, a Parquet file at the last entry; the number is
         that end, so it counts archived entries. Without their segments, archived entries are leaf
         hashes in JSON lines and missing in Parquet. An export to a path is repeated, at most twice,
         if content is erased during the export. A file is replaced only by a complete one. Folders

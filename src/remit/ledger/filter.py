@@ -80,6 +80,8 @@ def build_filter(
 ) -> Filter:
     """Return the filter of a caller's arguments, which are checked.
 
+    Values and cursor need not occur in the ledger. A number below -1 or above 64 bits is cut.
+
     Args:
         equals: the value of each compared column; ``None`` compares nothing.
         since: first instant, inclusive, as for :func:`instant`; ``None`` for no bound.

@@ -24,8 +24,8 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> dict[
 
     A ``CONFIG_CHANGED`` entry (``FORKED``) that names the old history is appended, the key's public
     file gets the new origin, a first checkpoint is signed and stored, and the mark of the last
-    verification is deleted. Cost and content of the lost entries are unknown; nothing restores
-    them.
+    verification is deleted, in this order. If it fails before the checkpoint, the fork is repeated
+    and may append another entry. Cost and content of the lost entries are unknown.
 
     Args:
         ledger: the ledger, opened with its key by this process alone.

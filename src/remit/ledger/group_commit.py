@@ -91,7 +91,8 @@ class CheckpointSchedule:
         self._deadline: float | None = None
 
     def tick(self, *, closing: bool = False) -> float | None:
-        """Sign and store a checkpoint if enough entries or seconds have passed since the last one.
+        """Sign and store a checkpoint if enough entries came since the last one, or enough seconds
+        passed since the first of them was noticed.
 
         Failures that Remit raises are logged, and the next attempt waits for new entries; after a
         LedgerRollbackError the store checks its database again before the next write. Other
@@ -191,7 +192,8 @@ class GroupCommitter:
         """Submit one unit; return a future of the running loop, which cannot be cancelled.
 
         The future gets the unit's result once it is durable, or its error, as :meth:`run` returns
-        and raises them. Its ``cancel`` does nothing and returns False.
+        and raises them. Its ``cancel`` does nothing and returns False. If the loop is closed first,
+        the unit is committed and its result lost.
 
         Args:
             unit: the unit.

@@ -117,7 +117,8 @@ class Import:
 
         After an error the caller undoes the transaction. Entries, content, message steps, persons,
         erasures, archived ranges and their usage are restored; checkpoints and other tables are
-        not. ``ledger_info`` notes the number of imported entries.
+        not. ``ledger_info`` notes the number of imported entries. Without a key the signature of
+        the checkpoint is not checked, only that the entries lead to it.
 
         Args:
             source: an open file of JSON lines.
@@ -359,6 +360,7 @@ def rows_of_line(found: CheckedLine, compress_above: int) -> Iterator[tuple[str,
     """Yield the rows that a checked line adds to a database, each with the name of its table.
 
     Contents and their persons come first, then message steps, what the entry shows, and the entry.
+    Ids of contents and steps are the numbers that the reader gave them.
 
     Args:
         found: the line.

@@ -114,9 +114,9 @@ class KeyFiles:
         """Return the private key, under the name in the public file. Both files are only read.
 
         Raises:
-            RemitError: a file is missing, damaged or unreadable, the private key's file can be read
-                by other users, or the two files do not belong together. The class is ``error`` of
-                the constructor.
+            RemitError: a file is missing, damaged, unreadable or of another kind of key, the
+                private key's file can be read by other users, or the two files do not belong
+                together. The class is ``error`` of the constructor.
         """
         public = self.verifier_key()
         if public is None or not self.exists:
@@ -163,8 +163,8 @@ class LedgerKey(KeyFiles):
         """Make the key if there is no private key; return the paths of the new files, or ``[]``.
 
         An older verifier key is then replaced. The name of a new key is the origin by the settings,
-        or ``remit.local/`` and 16 random hex digits. An existing key is read and checked. Other
-        processes wait meanwhile.
+        or ``remit.local/`` and 16 random hex digits. Other processes wait meanwhile. The key, new
+        or not, is then read and checked.
 
         Raises:
             LedgerKeyError: the files cannot be written or read, the origin cannot be a key's name,

@@ -36,7 +36,7 @@ class KeptHead:
         self._seen = files.directory / "ledger.seen"
 
     def read(self, key: VerifierKey) -> SignedCheckpoint | None:
-        """Return the head; ``None`` if none is stored yet.
+        """Return the head; ``None`` if none is stored yet. Only its signature is checked.
 
         Args:
             key: the log's key under its present origin. A head of the log before a fork is

@@ -131,8 +131,9 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
 def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     """Yield findings about heads taken of tenants' logs, as a :data:`~remit.ledger.StateCheck`.
 
-    Each head must be signed by the key with which its tenant was made (by any key that the entry
-    states if no entry records the making), and must extend the head before it of the same origin.
+    Each head must be signed by the key with which its tenant was made, under its first or a later
+    origin (by any key that the entry states if no entry records the making). The head must extend
+    the last one of the same origin that holds. Tenants' ledgers are not read.
 
     Args:
         ledger: the host's ledger, which is only read.
@@ -327,7 +328,8 @@ class TenantProof:
             data: the file's text; bytes are UTF-8.
 
         Raises:
-            TlogError: the file is malformed, or longer than 1,000,000 characters or bytes.
+            TlogError: the file is malformed, has other members, or is longer than 1,000,000
+                characters or bytes; or one of its proofs is malformed.
         """
         if len(data) > _MAX_PROOF_BYTES:
             raise TlogError("The proof is too long.")

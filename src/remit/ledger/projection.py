@@ -281,7 +281,8 @@ def fold_entries(
     raised ValueError, TypeError, KeyError or AttributeError.
 
     Args:
-        select: reads the ledger; becomes the state's. Its errors are raised.
+        select: reads the ledger; becomes the state's. Its errors are raised, and LedgerFormatError
+            if an index is damaged.
         state: the rows, which are changed in memory. :meth:`State.put` writes all changes to the
             tables if over 20,000 rows of one are in memory. The caller writes the rest by
             :meth:`State.write`.

@@ -305,8 +305,8 @@ def audit_tables(
 ) -> Audit:
     """Compare tables with the rows that the ledger's entries give. Blocks.
 
-    Entries written meanwhile are no difference: rows that differ are compared again in a
-    transaction, with the entries written until then. A check of a table that fails is a finding.
+    Rows that differ are compared again in a transaction, so entries written meanwhile are no
+    difference. A failed check is a finding. Tables that no import fills ignore imported entries.
 
     Args:
         ledger: the ledger with the tables.
@@ -454,7 +454,7 @@ def check_tables(
 
     Each item is a sequence number, or None, and a text or an :class:`~remit.ledger.Uncheckable`.
     The tables are compared as by :func:`audit_tables` when the first item is requested, and never
-    repaired; its errors are raised.
+    repaired; its errors are raised. At most 1,000 differences come first, then the other findings.
 
     Args:
         ledger: the ledger with the tables.

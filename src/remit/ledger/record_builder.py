@@ -110,7 +110,8 @@ class Prepared(Struct):
     ) -> Sealed:
         """Return the finished record at its place in the chain.
 
-        The arguments are written into this object too; sealing it again replaces them.
+        The arguments are written into this object too; sealing it again, as after an error,
+        replaces them. Their forms are not checked.
 
         Args:
             seq: sequence number, from 0.
@@ -155,8 +156,9 @@ def prepare(
         subject_id: the person that the content is about; ``None`` or empty for none.
 
     Raises:
-        NotCanonicalError: a value has no canonical form (NaN, a lone surrogate, a key that is no
-            text, another type), or the metadata is nested more than 100 deep.
+        NotCanonicalError: a value has no canonical form (NaN, an integer beyond ±(2**53 - 1), a
+            lone surrogate outside of content, a key that is no text, another type), or the metadata
+            is nested more than 100 deep.
         InvalidInputError: a field has the wrong type or is marked as content, except the reason;
             ``event_type`` is empty, an object key starts with ``$``, an indexed text or
             ``subject_id`` holds a NUL character, or the metadata uses the subject's key.

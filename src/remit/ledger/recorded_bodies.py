@@ -113,7 +113,7 @@ def context_hash(metadata: Mapping[str, Any], resolve: Resolve) -> str | Erased:
         resolve: returns the content of a commitment object, or its bytes; its errors are raised.
 
     Returns:
-        The hash; or the mark of the first part that was erased or is missing.
+        The hash; or the mark of the first part, by name, that was erased or is missing.
 
     Raises:
         LedgerFormatError: the recorded parts of a body do not fit together.

@@ -37,8 +37,8 @@ def copy_ledger(source: LedgerClient, target: LedgerClient, file: Path) -> Signe
     Args:
         source: the ledger, opened with its key.
         target: an empty ledger, opened without a key.
-        file: path of the export, which holds content and remains afterwards; an existing file is
-            replaced.
+        file: path of the export, which holds content and remains afterwards, also after an error;
+            an existing file is replaced.
 
     Returns:
         The head of both ledgers, signed.

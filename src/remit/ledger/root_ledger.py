@@ -42,8 +42,9 @@ def open_root_ledger(
 ) -> LedgerClient:
     """Open the ledger of a root; the caller closes the client.
 
-    If the ledger is in a database, the place is noted in the root (:func:`remember_place`). A
-    ledger of an earlier layout is migrated.
+    If the ledger is in a database, the place is noted first in the root (:func:`remember_place`). A
+    ledger of an earlier layout is migrated. A signing client binds a ledger without an owner to its
+    key. Without a public key, neither owner nor last signed head is compared.
 
     Args:
         root: the root.
@@ -78,9 +79,10 @@ def open_root_ledger(
 def remember_place(root: Root, settings: LedgerSettings) -> None:
     """Note in the root that its ledger is in PostgreSQL, or refuse settings without the database.
 
-    The file ``ledger.place`` holds the database's name and host, without user and password. If it
-    cannot be written, nothing is noted. Without the note, a forgotten variable would look like a
-    lost ledger, and a second one would begin.
+    The file ``ledger.place`` holds the database's name and host, without user and password; another
+    database replaces it without refusal. If it cannot be written, nothing is noted. With settings
+    of a file, nothing is written. Without the note, a forgotten variable would look like a lost
+    ledger, and a second one would begin.
 
     Args:
         root: the root.

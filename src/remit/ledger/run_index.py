@@ -47,8 +47,8 @@ def actions_of(records: Mapping[int, Mapping[str, Any]]) -> list[list[int]]:
 
     Each item begins with the sequence number of the action's last entry: an entry of
     :data:`ACTIONS`. The numbers of the earlier entries that belong to the action follow, ascending:
-    the start of the session, the dispatch of a model call, the intent, approvals, start of the
-    order and last model call of a tool action.
+    the latest start of the session and of the order, the dispatch of a model call, and the intent,
+    approvals and last model call of a tool action. Whether an action is complete is not checked.
 
     Args:
         records: the parsed records of the run, by sequence number.
@@ -274,7 +274,8 @@ def check_indexes(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 def index_faults(select: Select, away: Places) -> Iterator[Finding]:
     """Yield the findings of :func:`check_indexes`, for any database with the entries.
 
-    Indexes of the kernel alone are read. A malformed index is a finding.
+    Indexes of the kernel alone are read. A malformed index, and one of which parts are missing, is
+    a finding. A record that is not JSON raises ValueError.
 
     Args:
         select: runs a query; its errors are raised.

@@ -154,11 +154,12 @@ def approval_of(
 ) -> Approval:
     """Return a request in its present state.
 
-    A grant or denial decides; before it, the order's end makes the request ``void``. A request
-    about an unknown outcome becomes void only if a later order asks the same. Signatures that have
-    expired are not listed while nobody has decided. ``arguments`` are those of the decision, else
-    of the latest signature that changed them. Only a granted request is searched for its use.
-    ``agent_id`` is the agent that planned the order, else the requesting agent.
+    A grant or denial decides. Without one, the request is ``void`` once its order has ended, or an
+    order that called its session as a sub-agent. A request about an unknown outcome becomes void
+    only if a later order asks the same; a request outside of orders never does. Expired signatures
+    are not listed while nobody has decided. ``arguments`` are those that the decision changed, or
+    before a decision the latest signature; else the requested ones. Only a granted request is
+    searched for its use.
 
     Args:
         ledger: the ledger, from which the order's end and the use of the grant are read.
@@ -349,7 +350,9 @@ class Permit:
         The function returns an empty text if the intent was written and the permit is thereby used
         up. Otherwise it writes nothing and returns the reason: the action or the tool's definition
         differs from the grant, the arguments were erased, or the grant is expired, used or not
-        valid. The function may be run again if its transaction is repeated.
+        valid. The action is compared at once, before the function runs; expiry and use are checked
+        within the transaction. A grant of an earlier version states neither expiry nor definition,
+        so neither is checked.
 
         Args:
             intent: the entry, with the tool, the arguments and the idempotency key. The field
@@ -360,7 +363,7 @@ class Permit:
 
         Raises:
             InvalidInputError: the arguments of ``intent`` cannot be expressed as JSON, or the entry
-                cannot be recorded.
+                cannot be recorded; raised at once.
             LedgerWriteError: a statement of the function is refused; raised to the submitter of the
                 transaction.
         """

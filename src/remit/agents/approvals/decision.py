@@ -52,7 +52,8 @@ def granted_action(
     """Return the fields with which a grant describes the granted action.
 
     The fields are ``arguments_hash``, ``tool_digest`` if the request has one, and ``arguments`` if
-    they differ from the request.
+    they differ from the request. Arguments equal to the requested ones are not checked against the
+    schema.
 
     Args:
         request: the ``APPROVAL_REQUESTED`` entry.
@@ -60,10 +61,10 @@ def granted_action(
         arguments: arguments in place of the requested ones; None for the requested ones.
 
     Raises:
-        ApprovalError: the requested arguments were erased, or an earlier answer changed them and
-            ``arguments`` is None.
-        InvalidInputError: the arguments of this request cannot be changed, or the new ones are
-            not JSON, or do not fit the tool's schema.
+        ApprovalError: the requested arguments were erased, even if new ones are given; or an
+            earlier answer, even an expired one, changed them and ``arguments`` is None.
+        InvalidInputError: the arguments are not JSON; or they differ and do not fit the recorded
+            schema, the request contains no schema, or it is about an unknown outcome.
     """
     tool_id, wanted = request.metadata["tool_id"], request.metadata["arguments"]
     if isinstance(wanted, Erased):
@@ -102,13 +103,14 @@ def granted_action(
 def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any]) -> LedgerEntry:
     """Return the entry of a person's answer, not yet written.
 
-    The decision is the event type without ``APPROVAL_``; the entry's tier is ``ho1``. Writes
-    nothing and checks nothing.
+    The entry names the deciding person as its agent (``OPERATOR``), and the request's session,
+    order and tool. The decision is the event type without ``APPROVAL_``; the tier is ``ho1``.
+    Writes nothing and checks nothing.
 
     Args:
         event_type: one of :data:`ANSWER_EVENTS`.
         request: the ``APPROVAL_REQUESTED`` entry.
-        data: metadata of the answer, with ``decided_by``; added to the entry as it is.
+        data: metadata of the answer, with ``decided_by``; replaces metadata of the same name.
     """
     provenance = request.metadata["provenance"]
     order = provenance.get("work_order_id")
@@ -211,7 +213,8 @@ def represented_approver(
     """Return the approver for whom a person decides by a delegation in force.
 
     Empty if the person decides in their own right: they are one of the tool's ``approvers``, or the
-    tool names none. Read-only. Delegations are not passed on. Names are compared by
+    tool names none. The name is returned as the settings spell it. Read-only. The latest
+    delegation between two people counts; delegations are not passed on. Names are compared by
     :func:`comparable_name`.
 
     Args:
@@ -250,7 +253,9 @@ def require_new_vote(
 ) -> None:
     """Raise ApprovalError unless a vote adds a person to the earlier votes.
 
-    Tools without a policy in ``[approvals.tools]`` are not checked.
+    Tools without a policy in ``[approvals.tools]`` are not checked. A vote speaks for the person
+    who decides, the person behind that name, and the approver whom they represent. Names are
+    compared by :func:`comparable_name`.
 
     Args:
         ledger: the ledger, which tells keys from people.
@@ -261,8 +266,8 @@ def require_new_vote(
         earlier: the metadata of the earlier grants of the same action.
 
     Raises:
-        ApprovalError: the voter requested the action or has granted it already; or several people
-            must grant the tool and the voter is a key that names no person.
+        ApprovalError: one of them requested the action, or spoke in an earlier vote; or several
+            people must grant the tool and the voter is a key that names no person.
         LedgerError: the ledger cannot be read.
     """
     if approval.tool_id not in settings.tools:

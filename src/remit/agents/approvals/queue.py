@@ -183,9 +183,9 @@ class ApprovalQueue:
     ) -> Approval:
         """Request approval of an action outside work orders; return the request.
 
-        A pending or usable request of the same agent, requester, tool, definition and arguments
-        among the session's latest 100 is returned instead, so a client that repeats its call meets
-        the decision. A new request is written as ``APPROVAL_REQUESTED`` and announced to the
+        A pending or usable request of the same agent, requester, tool, definition and requested
+        arguments among the session's latest 100 is returned instead; one that was denied, used or
+        expired is not. A new request is written as ``APPROVAL_REQUESTED`` and then announced to the
         webhook. The call does not wait for a decision.
 
         Args:
@@ -266,10 +266,7 @@ class ApprovalQueue:
             )
 
     def close(self) -> None:
-        """Stop the webhook's thread, if any; wait at most 2 s for it.
-
-        Messages that are still queued may be lost.
-        """
+        """Stop the webhook's thread, if any; wait at most 2 s. Queued messages may be lost."""
         if self._webhook is not None:
             self._webhook.close()
 
@@ -309,9 +306,10 @@ class ApprovalQueue:
         """Grant or deny a request, and return the id of the entry written.
 
         If a tool needs several people, each grant is an ``APPROVAL_SIGNED``, until the last of them
-        grants the same arguments (``APPROVAL_GRANTED``). One denial (``APPROVAL_DENIED``) is final;
-        anybody may deny. A final decision makes the waiting orders due. The tool is not run here.
-        If another answer is written at the same time, the answers are read and checked again.
+        grants the same arguments (``APPROVAL_GRANTED``). Expired signatures and those for other
+        arguments do not count. One denial (``APPROVAL_DENIED``) is final; no policy restricts who
+        denies. A final decision makes the waiting orders due; the tool is not run here. If another
+        answer is written at the same time, all is checked again.
 
         Args:
             request_id: id of the ``APPROVAL_REQUESTED`` entry.
@@ -396,8 +394,8 @@ class ApprovalQueue:
         """Delegate approvals to another person for a time; return the id of the entry written.
 
         Appends ``APPROVAL_DELEGATED``. A delegation applies to tools with configured approvers
-        (``[approvals.tools.TOOL] approvers``) and cannot be passed on. A further delegation that
-        ends now revokes it.
+        (``[approvals.tools.TOOL] approvers``) and cannot be passed on. A further delegation to the
+        same person replaces it. Whether ``by`` is an approver is not checked here.
 
         Args:
             by: the person who delegates.

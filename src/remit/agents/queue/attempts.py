@@ -81,14 +81,14 @@ async def fail_attempt(
 
     The order is set aside if another attempt cannot help, all attempts are used, or the order was
     asked to stop: ``ORDER_ENDED`` is appended as failed, and the row stays. Otherwise the row
-    becomes delayed, and an entry (``ORDER_CHANGED``) is appended only for a new session. Returns
-    False, and changes nothing, if the claim was taken over; True otherwise.
+    becomes delayed, and an entry (``ORDER_CHANGED``) is appended only for a new session, with the
+    code. Returns False, and changes nothing, if the claim was taken over; True otherwise.
 
     Args:
         ledger: the ledger.
         settings: the waits between attempts.
         claim: the order's row as the worker claimed it.
-        code: error code of the failure.
+        code: error code of the failure; not recorded if only a wait is scheduled.
         message: the failure in words; content; recorded only if the order is set aside.
         again: True if another attempt can help.
         new_session: True to make the next attempt in a new session, because this session's turn has

@@ -114,9 +114,9 @@ class DbosEngine:
 
         Starts DBOS, which creates its tables on first use. Starts each claimed order by
         :meth:`Taker.begin`. Announces due orders and orders that a limit releases. Puts back
-        workflows of dead workers, and lost ones of its own. A database that does not answer is
-        logged and tried again. At the end waits for running orders, at most ``drain_s`` seconds,
-        and stops DBOS.
+        workflows of dead workers, and lost ones of its own. A failed start of DBOS and errors of
+        the ledger are logged and tried again; later errors of DBOS are raised. At the end waits
+        for running orders, at most ``drain_s`` seconds, and stops DBOS.
 
         Args:
             worker: the worker; orders begin in its event loop.

@@ -101,9 +101,8 @@ def status_of_row(row: Row, submitted_at: str, due: str) -> OrderStatus:
 def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") -> OrderStatus | None:
     """Return an order's status; None if the entries contain no submission.
 
-    Entries that are not authentic are ignored.
-
-    An order set aside keeps its row, and its status comes from its ``ORDER_ENDED``.
+    Entries that are not authentic are ignored. The row takes precedence over an ``ORDER_ENDED``,
+    unless the order is set aside: such an order keeps its row.
 
     Args:
         entries: the order's entries, in ledger order.
@@ -111,7 +110,8 @@ def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") ->
         due: time at which the order is due, in ISO 8601; empty unless delayed.
 
     Raises:
-        LedgerFormatError: the order is open in the ledger, but has no row.
+        LedgerFormatError: the entries contain no ``ORDER_ENDED``, and the order has no row, or one
+            that is set aside.
     """
     known = [entry for entry in entries if is_authentic(entry)]
     first = next((one for one in known if one.event_type == "ORDER_SUBMITTED"), None)

@@ -128,11 +128,12 @@ class OrderQueue:
     def prepare(
         self, wanted: Submission, *, by: str, key: str = "", forked_from: str = ""
     ) -> tuple[str, Callable[[Transaction], None]]:
-        """Return a new order's id, and the function that submits the order in a transaction.
+        """Return an order's id, and the function that submits the order in a transaction.
 
         The caller runs the function in its own transaction. The function appends
-        ``ORDER_SUBMITTED``, inserts the row and announces a ready order to the engine. The function
-        does nothing if an order with the same key exists.
+        ``ORDER_SUBMITTED``, inserts the row and announces an order to the engine unless it is due
+        later. Equal agents and keys give the same id. If that order exists, the function does
+        nothing, even if its work differs; :meth:`require_same_work` compares.
 
         Args:
             wanted: the work.
@@ -168,15 +169,15 @@ class OrderQueue:
         """Submit the work of an order again as a new order in a new session; return its id.
 
         Appends ``ORDER_SUBMITTED``, which names the copied order, and inserts a row. The due time
-        and the idempotency key are not copied. The copied order may be in any state and is not
-        changed.
+        and the idempotency key are not copied, so the order is ready at once and each call makes
+        another copy. The copied order may be in any state and is not changed.
 
         Args:
             order_id: the order to copy.
             by: the recorded name of the submitter.
 
         Raises:
-            NotFoundError: there is no such order.
+            NotFoundError: there is no such order, or the text is not in the form of an order's id.
             ConflictError: the task was erased.
             InvalidInputError: ``by`` contains a lone surrogate.
             LedgerError: the ledger cannot be read or written.
@@ -228,9 +229,10 @@ class OrderQueue:
     ) -> Iterator[OrderStatus]:
         """Yield the status of orders.
 
-        Without ``state``, orders that are neither completed nor cancelled are listed. Orders in
-        these states come by priority, then by age, from one query at the first iteration; further
-        entries of failed ones, and completed or cancelled orders, latest first, are read later.
+        Without ``state``, orders that are neither completed nor cancelled are listed. Such orders
+        come by priority, then by age, from one query at the first iteration. The status of a failed
+        one is read when reached. Completed or cancelled orders come latest end first, each read
+        when reached.
 
         Args:
             queue: orders of one queue; all if empty.

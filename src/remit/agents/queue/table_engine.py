@@ -59,10 +59,10 @@ class TableEngine:
     async def hand_out(self, worker: rows.Taker) -> None:
         """Give orders to a worker until the worker drains.
 
-        Claims orders by changing their rows, and starts each by :meth:`Taker.begin`. Logs database
-        errors and tries again after a second. Returns without waiting for the started orders. An
-        idle worker polls every 0.2 s. After an error, orders of a claim whose answer was lost are
-        found and started.
+        Claims orders by changing their rows, and starts each by :meth:`Taker.begin`. Logs errors of
+        the ledger and tries again after a second; raises none. Returns without waiting for the
+        started orders. An idle worker polls every 0.2 s; a full one waits until it has room. After
+        an error, orders of a claim whose answer was lost are found and started.
 
         Args:
             worker: the worker; orders begin in its event loop.

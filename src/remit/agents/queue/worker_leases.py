@@ -53,7 +53,8 @@ class Seats:
 
         Each has ``worker`` (its name), ``queues``, ``host`` (empty if unknown), ``pid`` (0 if
         unknown), ``running`` (number of its orders) and ``draining`` (True if it was asked to end).
-        Workers that ended or died are absent once their lease is over. Ordered by lease name.
+        A worker that ended is absent. A dead one is absent at once if its process has certainly
+        ended, else once its lease has expired. Ordered by lease name.
 
         Raises:
             LedgerError: the ledger cannot be read.

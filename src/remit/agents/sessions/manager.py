@@ -129,10 +129,12 @@ class SessionManager:
     def has_begun(self) -> bool:
         """Return True if the session is recorded; then set :attr:`principal` from the record.
 
-        Reads the ledger at each call and writes nothing.
+        An ended session counts too. An erased person becomes an empty one. Reads the ledger at each
+        call and writes nothing.
 
         Raises:
-            NotFoundError: the session belongs to another agent, or was archived.
+            NotFoundError: the session belongs to another agent, or was archived, with its
+                ``SESSION_START`` still present.
             LedgerError: the ledger cannot be read.
         """
         started = next(
@@ -300,7 +302,8 @@ class SessionManager:
         """Write ``TURN_RECORDED`` durably, and return the entry's id.
 
         The entry and the other writes form one transaction. The turn gets the next number. The
-        cached number of turns, turns and effects include the new turn afterwards.
+        cached number of turns, turns and effects include the new turn afterwards. Owner and archive
+        are not checked again once this object has found or begun the session.
 
         Args:
             user_message: the user's message.
@@ -313,7 +316,7 @@ class SessionManager:
 
         Raises:
             NotFoundError: the session was never started, belongs to another agent, or was archived.
-            LedgerError: the entry cannot be written.
+            LedgerError: the ledger cannot be read, or the transaction cannot be written.
             InvalidInputError: a text cannot be recorded.
         """
         entry = self._ledger.prepare(
@@ -346,8 +349,8 @@ class SessionManager:
     def recent_turns(self, limit: int) -> list[Turn]:
         """Return the latest turns, at most ``limit``, oldest first.
 
-        Turns that were read already are reused until :meth:`refresh`. Erased texts appear as
-        placeholders. Forgets cached turns that are older than these.
+        If at least ``limit`` turns are cached, nothing is read, until :meth:`refresh`. Erased texts
+        appear as placeholders. Forgets cached turns that are older than these.
 
         Args:
             limit: largest number of turns.
@@ -401,8 +404,9 @@ class SessionManager:
         sub-agents are read anew.
 
         Returns:
-            ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and ``cost_usd``,
-            which is 0 without use, and None if the price of an exchange with tokens is unknown.
+            ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and ``cost_usd``.
+            The latter includes prices of tools, is 0 without use, and None if the price of an
+            exchange with tokens is unknown.
 
         Raises:
             LedgerError: the ledger cannot be read.

@@ -68,8 +68,8 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int | None) -> list[Sessio
     """Return overviews of sessions, latest start first, including sessions without an agent.
 
     A session without an agent consists of model calls through the gateway. Such sessions are found
-    among the latest 10,000 calls; their number of turns is 0. Sessions whose latest calls lie
-    further back are missing.
+    among the latest 10,000 calls, and start at their first entry. They have 0 turns and never count
+    as ended or archived. Sessions whose latest calls lie further back are missing.
 
     Args:
         ledger: contains the sessions.

@@ -90,9 +90,10 @@ def choose(
     ``ref``, mostly ``tokens``, and a candidate its ``score``. At most 20 omissions are named;
     ``left_out_more`` counts the others.
 
-    The latest turns that fit are shown. A score is the weighted sum of commitment, closeness of the
-    deadline, and recency. A candidate with a score below 0.2, or with more tokens than remain, is
-    omitted; later ones may still fit.
+    The latest turns that fit are shown, up to the first that does not. A score is the weighted sum
+    of commitment, closeness of the deadline, and recency; a time without a zone is UTC, and an
+    unreadable one counts as now, an unreadable deadline as none. A candidate with a score below
+    0.2, or with more tokens than remain, is omitted; later ones may still fit.
 
     Args:
         turns: latest turns, oldest first.
@@ -222,8 +223,9 @@ def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
 
     Each successful call of :func:`open_thread` gives a ``THREAD_OPENED``, and each of
     :func:`close_thread` a ``THREAD_CLOSED``, unless the session does not know the thread: such a
-    call is skipped. A ``due`` that is not an ISO 8601 date is left out. Threads that an order
-    opened earlier in the same order cannot be closed by it. Nothing is written.
+    call is skipped. A session knows its own open threads and those of the tier above. A ``due``
+    that is not an ISO 8601 date is left out. An order cannot close threads that it opened itself.
+    Nothing is written.
 
     Args:
         services: the collaborators of the session's supervisor.
@@ -293,8 +295,8 @@ def open_threads(
 ) -> list[Candidate]:
     """Return open threads, latest first. Read-only.
 
-    Threads with an erased title are left out. A thread counts as closed whichever session closed
-    it.
+    Threads with an erased title are left out. A thread counts as closed whichever session or agent
+    closed it, and whoever wrote the entry.
 
     Args:
         ledger: contains the threads.
@@ -344,7 +346,8 @@ async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder
     The model reads at most ``[supervisor] context_turns`` turns. Appends ``THREAD_OPENED`` and
     ``THREAD_CLOSED`` entries. A second call for the same number of turns returns the first order if
     it ended, and resumes it otherwise; threads that a killed process did not record are recorded.
-    A failed order, or an erased answer, leaves the threads unchanged.
+    A thread with the title of an open one is not opened again; only open threads of the session,
+    by id or title, are closed. A failed order, or an erased answer, leaves the threads unchanged.
 
     Args:
         services: the collaborators of the session's supervisor.

@@ -51,8 +51,9 @@ def remaining_effects(
     """Return the effects that a turn leaves for the next prompt: carried ones first, then its own.
 
     A person's decisions are read from the ledger. A call that a person allowed to run again is left
-    out if it ran again, or if it is a carried one and the turn used its tool. Only the last 50
-    effects are returned, and all earlier ones with an open outcome. Read-only.
+    out if it began again, or if it is a carried one and the turn used its tool. Effects of
+    sub-agents are included. Only the last 50 effects are returned, and all earlier ones with an
+    open outcome. Read-only.
 
     Args:
         ledger: a handle that may read the orders' entries and the decisions.
@@ -66,6 +67,7 @@ def remaining_effects(
 
     Raises:
         LedgerError: the ledger cannot be read.
+        ToolError: an installed tool of an order cannot be used; an absent one is not repeatable.
     """
     own: list[Effect] = []
     asked_again: dict[str, str] = {}

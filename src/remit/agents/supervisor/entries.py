@@ -109,7 +109,8 @@ class SupervisorJournal(Journal):
     ) -> WorkOrder:
         """Return a plan step as an unwritten work order.
 
-        The step's own input takes precedence over ``context``. The order is in the state planned.
+        The step's own input takes precedence over ``context``. The order is in the state planned,
+        created now by the journal's agent. Nothing is read or written.
 
         Args:
             wo_id: id of the order.
@@ -160,8 +161,9 @@ class SupervisorJournal(Journal):
         """Record the end of a chain of orders and the verdict on its result.
 
         The entries are ``WO_CHAIN_COMPLETE`` and ``WO_QUALITY_GATE``, with the trace hash of the
-        orders. An accepting verdict is held for the caller's next write, such as the record of the
-        turn. A rejecting one is written at once, with everything that is held.
+        orders as of their transaction. An accepting verdict is held for the caller's next write,
+        such as the record of the turn. A rejecting one is written at once, with everything that is
+        held. A second call records a second verdict.
 
         Args:
             last: the last order.
@@ -256,8 +258,8 @@ class RecordedOrder:
     def plan_step(self) -> PlanStep:
         """The step that the order was planned from.
 
-        Its input lacks the fields that the order took from its turn. A token budget that the step
-        left open is the one that the order got.
+        The step's input lacks the fields that the order took from its turn, and is empty if it was
+        erased. A token budget that the step left open is the one that the order got.
 
         Raises:
             InvalidInputError: a recorded limit is not a number in range.
@@ -401,7 +403,8 @@ def unfinished_turn(
     """Return the session's unfinished turn; None if there is none. Read-only.
 
     A turn counts as unfinished if an order was planned for the number after the ended turns.
-    Entries that are not authentic are ignored.
+    Entries that are not authentic are ignored. Its requests include those of sub-agents. An erased
+    input raises nothing: the turn is marked ``erased``, and an erased message is empty.
 
     Args:
         ledger: a handle that may read entries of supervisor and worker.

@@ -125,10 +125,11 @@ class Exclusions:
         """Exclude names that keep failing; hold the ``SIGNAL_OBSERVED`` in the journal for its next
         write.
 
-        A name is excluded after failures in as many consecutive turns as ``max_turns`` returns. The
-        names join :attr:`names` at once. Only the session's latest orders, at most 100, and its
-        latest 50 uses are examined. Names that are excluded already are not recorded again. If the
-        settings cannot be read, a warning is logged and nothing is excluded.
+        A name is excluded if, since its last success, it failed in as many turns as ``max_turns``
+        returns. The names join :attr:`names` at once. Only entries after the session's latest end
+        count: its latest 100 orders, and 50 uses of models and of tools. Names that are excluded
+        already are not recorded again. If the settings cannot be read, a warning is logged and
+        nothing further is excluded.
 
         Args:
             work_order_id: the order that just ended; named in the entry.
@@ -203,16 +204,17 @@ def failing(
     max_turns: int,
     same: Callable[[str, str], bool] = operator.eq,
 ) -> dict[str, list[str]]:
-    """Return the entry ids of the latest consecutive failures, oldest first, keyed by name.
+    """Return the entry ids of each name's failures since its last success, oldest first.
 
-    Failures in the same turn count as one, so that a single message excludes nothing.
+    Keyed by name. Failures in the same turn count as one, so that a single message excludes
+    nothing.
 
     Outcomes that are neither success nor failure (``failed`` is None) are ignored. Names with too
     few such turns are left out.
 
     Args:
         outcomes: outcomes, latest first.
-        max_turns: number of turns with a failure, without a success between, that is needed.
+        max_turns: number of different turns with such a failure that is needed.
         same: returns True if a success of the second name is one of the first.
     """
     runs: dict[str, list[Outcome]] = {}

@@ -232,14 +232,15 @@ def for_another_attempt(
 ) -> tuple[PlanStep, dict[str, Any]]:
     """Return a step and its context for another attempt, with earlier results of tools.
 
-    A tool that has run and may not run twice is not offered again. Without earlier results, step
-    and context are unchanged.
+    A tool of which any call began, even without success, is offered again only if it may run twice.
+    Its approval is dropped with it. If no call began, step and context are unchanged.
 
     Args:
         step: the step.
         context: context of the earlier attempt.
         before: entries of the earlier attempt.
-        repeatable: returns True for a tool that may run twice; its errors are raised.
+        repeatable: returns True for a tool that may run twice; asked only about tools that the
+            attempt began to use. Its errors are raised.
 
     Returns:
         The step, and a new context whose ``prior_results`` end with the results, as ``step``,

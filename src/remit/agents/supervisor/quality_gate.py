@@ -254,7 +254,8 @@ _KINDS: Mapping[str, type] = {
 def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
     """Raise InvalidInputError for an unknown criterion, or one that cannot be met.
 
-    Texts are compared without regard to case and invisible characters.
+    Texts are compared without regard to case, width and invisible characters. Whether items of
+    lists are texts, or the schema contradicts another criterion, is not checked.
 
     Args:
         criteria: the criteria, see the module.
@@ -355,8 +356,8 @@ class QualityGate:
         The result must meet the order's acceptance criteria, and those of ``DEFAULT_CRITERIA`` that
         the order does not change. Sources of values and mentions of failures are checked only in
         texts of models that had tools or results of tools. If the order was not completed, its
-        error is the only reason. If an answer is required and empty, that is the only reason. An
-        answer that the provider filtered is rejected.
+        error is the only reason. If an answer is required and empty, that is the only reason.
+        Otherwise all reasons are listed. An answer that the provider filtered is rejected.
 
         Args:
             order: the ended order.

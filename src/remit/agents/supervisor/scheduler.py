@@ -256,10 +256,12 @@ class Scheduler:
     ) -> Awaitable[WorkOrder]:
         """Plan all steps; return an awaitable that runs all and gives the answering order.
 
-        Independent steps run concurrently; an error of one cancels the others. A step whose
-        dependency failed, or missed its own acceptance criteria, is recorded as failed with
-        ``cancelled``. Steps that wait for a person hold up only the steps that need them. Text of
-        other steps than the answering one is not passed on.
+        Orders that an interrupted process planned are continued, and ended ones returned. The plan
+        of several steps is written before any runs, that of one step with its order's first write.
+        Independent steps run concurrently; an error of one cancels the others. A failed order is
+        returned, not raised. A step whose dependency failed, or missed its own acceptance criteria,
+        is recorded as failed with ``cancelled``. A step that waits for a person holds up only the
+        steps that need it. Only the answering step's text is passed on.
 
         Args:
             plan: the plan.
@@ -269,7 +271,7 @@ class Scheduler:
 
         Raises:
             RemitError: the guard's error, if this process has lost the turn.
-            LedgerError: an entry could not be written.
+            LedgerError: the ledger cannot be read or written.
         """
         entries: list[LedgerEntry] = []
         for step in plan.steps:

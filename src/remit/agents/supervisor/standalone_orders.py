@@ -66,8 +66,9 @@ class StandaloneOrders:
     ) -> WorkOrder:
         """Run an order, and check its answer at the quality gate.
 
-        Holds the order's lease meanwhile, and records plan, steps, end and verdict. Without a key,
-        ``same_input`` and ``retry_failed`` have no effect.
+        Holds the order's lease meanwhile, and records plan, steps, end and verdict. Only completed
+        orders are checked; a recorded verdict is reused. Without a key, ``same_input`` and
+        ``retry_failed`` have no effect.
 
         Args:
             step: contract, tools and limits; handoffs are left out.
@@ -125,7 +126,8 @@ class StandaloneOrders:
         """Yield an order on which an external program works while the block runs.
 
         The order is planned, dispatched and begun in the ledger, and its lease is held. If the
-        block does not end the order, it can be continued under the same key.
+        block does not end the order, nothing more is recorded, and the order can be continued under
+        the same key. An order without a key cannot.
 
         Args:
             step: contract, tools and limits; handoffs are left out.

@@ -77,12 +77,12 @@ class HO2Supervisor:
     ) -> TurnResult:
         """Answer a message and record the turn.
 
-        Holds the session's lease meanwhile. A turn that another process left unfinished is closed
-        first, as interrupted. A turn that waits for a person blocks the session until it is decided
-        or cancelled. ``TURN_RECORDED`` is appended unless the turn waits; a cancelled turn is
-        recorded as such. A failure of a model or of the loop raises nothing: the result is a notice
-        or a degraded answer. If the task is cancelled, the turn is recorded as cancelled and
-        CancelledError is raised again.
+        Holds the session's lease meanwhile. An unfinished turn is closed first, as ``abandoned``,
+        also if its requests were decided but it was not resumed. While one of them is undecided,
+        the message is refused. ``TURN_RECORDED`` is appended unless the turn waits. A failure of a
+        model or of the loop raises nothing: the result is a notice or a degraded answer. If the
+        task is cancelled or a stop requested, the turn is recorded as ``cancelled`` before the
+        error is raised; with a closed ledger it remains unfinished.
 
         Args:
             user_message: the user's message.
@@ -123,7 +123,8 @@ class HO2Supervisor:
         """Continue the turn that was interrupted, or that waited for a person.
 
         Recorded steps are not repeated. Holds the session's lease meanwhile. The turn is recorded
-        unless it waits again; if nobody has decided, nothing is written.
+        unless it waits again; if nobody has decided, nothing is written. Failures and cancellation
+        have the results of :meth:`ahandle_turn`.
 
         Args:
             output: type with which the turn began; by default the agent's own.
@@ -133,7 +134,7 @@ class HO2Supervisor:
             The turn; None if the session has no unfinished turn.
 
         Raises:
-            OrderRecordError: the input of the turn was erased.
+            OrderRecordError: the input of the turn was erased, or its entries do not form orders.
             InvalidInputError: the turn began with another output type.
             TurnCancelledError: somebody requested a stop.
             LeaseBusyError: another process works on the session.

@@ -131,11 +131,11 @@ class TurnRun:
     async def run(self) -> None:
         """Answer the message, or leave the turn waiting for a person.
 
-        Runs the turn's orders and records verdicts. A rejected last attempt appends an
-        ``ESCALATION`` and leaves a notice as response. At most ``max_retries`` further attempts are
-        made, and none if another attempt cannot end differently
-        (:func:`~remit.agents.supervisor.turn_result.can_change`). A failed classification does not
-        fail the turn. An error of the planner is let through.
+        Runs the turn's orders and records verdicts; recorded verdicts are reused. A rejected last
+        attempt appends an ``ESCALATION``, once, and leaves a notice as response. At most
+        ``max_retries`` further attempts are made, and none if another cannot end differently
+        (:func:`~remit.agents.supervisor.turn_result.can_change`) or typed data stayed invalid. A
+        failed classification does not fail the turn. An error of the planner is let through.
 
         Raises:
             TurnFailedError: the machinery around the model failed, the planner took too long, or
@@ -257,11 +257,11 @@ class TurnRun:
     async def degrade(self, error: Exception) -> None:
         """Have the agent answer directly after the loop failed, and record the reason.
 
-        Ends unfinished orders and appends a ``DEGRADATION``. Instructions, contract and acceptance
-        criteria still apply. Tools that may not run twice or cannot be used are excluded. If no
-        answer is possible, the response is a notice. No direct answer is attempted if all tools of
-        the agent are excluded, or if without a planner the contract or prompt pack cannot be used;
-        the turn then ends with the failure.
+        Ends unfinished orders and appends a ``DEGRADATION``, once for a turn. Instructions,
+        contract and acceptance criteria still apply. Tools that need approval, may not run twice or
+        cannot be used are excluded. No direct answer is attempted if this excludes all tools of the
+        agent, or if without a planner its contract, prompt pack or input cannot be used. Without an
+        accepted answer the response is a notice; errors of the attempt are not raised.
 
         Args:
             error: the loop's error.
@@ -328,8 +328,8 @@ class TurnRun:
     def result(self) -> TurnResult:
         """Return the result of a turn that was recorded, or that waits for a person.
 
-        An answer that no longer fits the output type makes the turn a failed one with
-        ``output_schema_invalid`` and without output.
+        An answer that no longer fits the output type makes the result a failed one with
+        ``output_schema_invalid`` and without output; text and recorded turn stay.
 
         Raises:
             LedgerError: results of tools cannot be read.

@@ -28,10 +28,11 @@ def canonical_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of a call as JSON data, with defaults filled in.
 
-    A value without a JSON form is replaced by the given one, or left out if none was given. A
-    function without a readable signature has only the defaults of the schema. Enums, dates,
-    decimals, bytes, models, dataclasses and sets become plain values, so that equal arguments give
-    equal data. Errors are not raised for a signature or a value that cannot be read.
+    Prepared values take precedence over defaults of the signature, and these over defaults of the
+    schema, which also fill nested objects. A value without a JSON form is replaced by the given
+    one, or left out if none was given. Enums, dates, decimals, bytes, models, dataclasses and sets
+    become plain values, whole floats integers and times with a zone UTC, so that equal arguments
+    give equal data. A signature or value that cannot be read raises nothing.
 
     Args:
         prepared: the arguments as the function takes them.

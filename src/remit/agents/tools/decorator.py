@@ -72,7 +72,8 @@ def tool(
     Every parameter needs a type; arguments are converted to it before the call. A parameter
     annotated with :class:`Context` receives the call's context and is not part of the schema. The
     first paragraph of the docstring becomes the description, its ``Args:`` section describes the
-    parameters. A decorated method is bound to its object when it is looked up.
+    parameters; a description in ``Annotated[…, Field(…)]`` takes precedence. A decorated method is
+    bound to its object when it is looked up. ``@tool(…)`` checks only when a function is decorated.
 
     Args:
         function: the function; if omitted, the decorator is returned.
@@ -90,8 +91,9 @@ def tool(
 
     Raises:
         ToolError: the function has no docstring and no description is given, or it is a generator
-            function or a class; a parameter has no type or a type that JSON cannot express, or is
-            variadic; the id, an example or a limit is not valid.
+            function or a class; a parameter has no type or a type that JSON cannot express, is
+            variadic or positional-only, or has a ``Field`` as default; several parameters take the
+            context; the id, ``on_unknown``, an example or a limit is not valid.
         InvalidInputError: the price is not a valid amount.
     """
     names = sys._getframe(1).f_locals  # Types may be local to the caller.

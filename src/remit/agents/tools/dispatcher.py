@@ -190,7 +190,7 @@ class ToolDispatcher:
 
         Raises:
             InvalidInputError: the caller is the background loop itself.
-            RuntimeError: importing an installed tool raised an error that is no ``Exception``.
+            RuntimeError: importing an installed tool raised KeyboardInterrupt.
         """
         return run_blocking(self.aexecute(tool_id, arguments, call=call))
 
@@ -200,11 +200,13 @@ class ToolDispatcher:
         """Run a tool and return its result; its failures become results, not errors.
 
         Nothing is recorded here. Invalid arguments, an unknown tool and exceptions of the tool
-        become results with an error. Output is converted to JSON, cut at the limit, and stripped of
-        known secrets. A tool that exceeds its time limit is abandoned: the thread of a function
-        continues, a coroutine is cancelled, and closed if it ignores that. Either may still take
-        effect. The same happens if the caller is cancelled, and CancelledError is raised; a
-        sub-agent is then waited for, at most 10 s.
+        give the status ``error``; a lost service may give ``unknown``, a sub-agent that needs a
+        person ``waiting``. Output is converted to JSON, cut at the limit, and stripped of known
+        secrets. Importing an installed tool has no time limit. A tool that exceeds its time limit
+        (``timeout``) is abandoned: the thread of a function continues, a coroutine is cancelled,
+        and closed if it ignores that. Either may still take effect. The same happens if the caller
+        is cancelled, and CancelledError is raised. A cancelled sub-agent is waited for, at most
+        10 s.
 
         Args:
             tool_id: the tool.
@@ -212,7 +214,7 @@ class ToolDispatcher:
             call: the context that :func:`current_call` returns to the tool; may be None.
 
         Raises:
-            RuntimeError: importing an installed tool raised an error that is no ``Exception``.
+            RuntimeError: importing an installed tool raised KeyboardInterrupt.
         """
         tool = self._tools.get(tool_id)
         if tool is None:

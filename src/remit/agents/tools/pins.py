@@ -132,10 +132,11 @@ class Pin:
     def lines(self) -> list[str]:
         """Return the definition as lines of text, for people and for a diff.
 
-        The first line names the server. Each further line begins with the name of its part, such as
-        ``description`` or ``parameters``; JSON is indented, with sorted keys, so equal definitions
-        give equal lines. If the definition was erased or not read, the second and last line says
-        that it was erased.
+        The first line names the server's origin. Each further line begins with the name of its
+        part, such as ``description`` or ``parameters``; JSON is indented, with sorted keys. The
+        schema as the server sent it (``inputSchema``) appears only if it differs from the
+        parameters. If the definition was erased or not read, the second and last line says that it
+        was erased.
         """
         if (found := self.read()) is None:
             return [f"server: {self.origin}", "the definition was erased"]
@@ -303,15 +304,16 @@ class Pins:
     def accept(self, changes: Iterable[PinnedTool], *, by: str) -> None:
         """Record that a person accepts changes; these definitions may be called from now on.
 
-        Appends a ``TOOL_PINNED`` entry for each change, in one transaction for each server; those
-        before an error stay. Nothing is written for items without a change.
+        Appends a ``TOOL_PINNED`` entry for each change, in one transaction for each server, in no
+        fixed order; those before an error stay. Nothing is written for items without a change.
 
         Args:
             changes: the changes as :meth:`changed` returned them for the person.
             by: the recorded name of the person.
 
         Raises:
-            ConflictError: the name is missing, or a definition has changed again or was accepted.
+            ConflictError: the name is missing; a definition has changed again or was accepted; or
+                another process wrote about the server at the same time.
             LedgerError: the ledger cannot be read or written.
         """
         if not by.strip():

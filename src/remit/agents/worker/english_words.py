@@ -136,11 +136,11 @@ def content_stems(words: Iterable[str]) -> list[str]:
 def speller(texts: Iterable[str]) -> Callable[[str], str]:
     """Return a function that corrects a lower-case word to one of ``texts``, or returns the word.
 
-    "sesions" and "bugdet" are misspelt, "teh" has exchanged letters; "shw" and "cfg" lack their
-    vowels.
-
-    Words of fewer than three letters are never corrected. Words of everyday requests count as
-    known. A correction keeps the first letter.
+    A word without vowels, such as "cfg", is completed to a known word with these consonants.
+    Otherwise a known word of the same letters is taken ("bugdet"), else for words of five or more
+    letters the most similar one ("sesions"). A correction keeps the first letter. A word with the
+    stem of a known one, or of fewer than three letters, is returned as it is. Words of everyday
+    requests count as known.
 
     Args:
         texts: texts with the known words; letter case does not matter.
@@ -211,10 +211,11 @@ def schemas_for_names(schemas: Mapping[str, Mapping[str, Any]], message: str) ->
 def narrow_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
     """Return an arguments schema that allows only values contained in the message.
 
-    A string becomes one of the message's words, an integer one of its numbers, an enum its
-    mentioned values; a required string that no word fits becomes the whole message. Any other
-    property without such a value is omitted, or unchanged if it is required; so are properties of
-    other types.
+    A string becomes one of the message's ids, paths or settings, an integer one of its numbers
+    within the limits, an enum its mentioned values. A required string that no name fits becomes one
+    of the fitting words, else the whole message. An optional free text gets no name that a stricter
+    property takes. Any other property without such a value is omitted, or unchanged if it is
+    required; so are properties of other types.
 
     Args:
         schema: schema of an object; it is not changed.

@@ -184,9 +184,10 @@ class HO1Executor:
         Recorded model answers and tool results are read back, not produced again. A tool call
         without a recorded end follows the tool's ``on_unknown`` policy. Every step is an entry:
         ``WO_EXECUTING``, ``LLM_CALL``, ``TOOL_INTENT``, ``TOOL_CALL``, ``APPROVAL_REQUESTED``,
-        ``WO_COMPLETED`` or ``WO_FAILED``. Any other error, also of a tool or of ``on_event``, and
-        the order's time limit make the order failed; they are not raised. A cancelled task records
-        the order as failed (``cancelled``), then CancelledError is raised again.
+        ``WO_COMPLETED`` or ``WO_FAILED``. The order's time limit (``timeout``) and any error but
+        those below make the order failed and are not raised; the code is the error's own, for an
+        unforeseen one, also of ``on_event``, ``internal_error``. A cancelled task records the order
+        as failed (``cancelled``), then CancelledError is raised again.
 
         Args:
             work_order: in state ``dispatched``, or ``executing`` if it was interrupted.
@@ -262,8 +263,8 @@ class HO1Executor:
     ) -> tuple[PromptContract, PromptPack]:
         """Return an order's contract and prompt pack; for a resumed order the recorded versions.
 
-        A version that the session excludes is replaced by an older one that allows no more, if
-        there is one.
+        If a new order's version is excluded by the session, it is replaced by an older one that
+        allows no more, if there is one. A resumed order ignores exclusions and ``newest``.
 
         Args:
             order: the order.

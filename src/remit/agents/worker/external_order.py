@@ -80,8 +80,9 @@ class AttachedOrder:
     async def begin(self) -> None:
         """Record that the order is executed, and allocate its limits; write the buffered entries.
 
-        Appends ``WO_EXECUTING``. Limits are allocated only at the first start. Call it once, before
-        :meth:`use`.
+        Appends ``WO_EXECUTING``; a resumption appends it again (``resumed``), with an ``LLM_CALL``
+        for each model call that has none. Limits are allocated only at the first start, and only
+        with a budgeter. Call it once, before :meth:`use`.
 
         Raises:
             InvalidInputError: the order has ended.
@@ -175,9 +176,11 @@ class AttachedOrder:
     async def end(self, result: Any, error: WorkFailedError | None = None) -> WorkOrder:
         """Record the order's end with its cost, and return the order after the quality gate.
 
-        An order whose result the gate rejects is returned as failed with ``answer_rejected``,
-        without the result. Appends an ``LLM_CALL`` for each model call that has none yet. With a
-        budgeter, the order's turns are limited to 0, so that no further model call is possible.
+        Appends an ``LLM_CALL`` for each model call that has none yet. With a budgeter, the order's
+        turns are limited to 0, so that no further model call is possible. A person is asked about
+        tool calls with an unknown outcome and the policy ``ask``. The end is written after these,
+        with the gate's verdict. An order whose result the gate rejects is returned as failed with
+        ``answer_rejected``, without the result; a failed one is not checked. Call it once.
 
         Args:
             result: a text, or any other JSON value; None for no result, which may then be empty.

@@ -45,9 +45,10 @@ _KINDS = {type(None): "null", bool: "true or false", str: "a text", list: "a lis
 def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the arguments of a tool call, and why the tool cannot run with them; empty if it can.
 
-    Blank and absent arguments become ``{}``, and so does ``null`` for a tool without parameters. A
-    text that is nearly JSON is repaired. Unusable arguments are returned as ``{"_unparsed":
-    text}``. The schema itself is not checked here. Nothing is raised.
+    A blank text becomes ``{}``; so do absent and ``null`` arguments, but only for a tool without
+    parameters. A text is read as JSON, with halves of surrogate pairs replaced. Unusable arguments
+    are returned as ``{"_unparsed": text}``, and so is an ``_unparsed`` text that is an object or
+    blank after all. Whether arguments fit the schema is not checked. Nothing is raised.
 
     Args:
         given: the ``input`` of a model's ``tool_use`` block: an object, or ``{"_unparsed": text}``
@@ -135,8 +136,8 @@ def with_distinct_ids(
     Providers refuse a conversation in which two calls have the same id. The result depends only on
     the arguments, so a resumed order sends the same ids.
 
-    A missing id, and one of over 4,096 characters, becomes ``call``. An id that occurs already gets
-    a number: ``call_2``. Other blocks are copied unchanged.
+    A missing or empty id, and one of over 4,096 characters, becomes ``call``. An id that occurs
+    already gets a number: ``call_2``. Other blocks are copied unchanged.
 
     Args:
         blocks: the blocks of the answer.
@@ -236,9 +237,9 @@ class ModelCalls:
     def request(self, contract: PromptContract) -> PromptRequest:
         """Return the request that a contract makes for the order, without messages.
 
-        Provider and model are the contract's if it names either; else the agent's. The limits,
-        the schemas and the agent class are the contract's; the order gives payer, variables and
-        excluded models.
+        Provider and model are the contract's if it names either; else the agent's. Limits and
+        schemas are the contract's, also if the order has an output schema; so is the agent class,
+        if it names one. The order gives variables and excluded models, its principal the payer.
 
         Args:
             contract: the contract of the call.
@@ -287,10 +288,10 @@ class ModelCalls:
     ) -> PromptRequest:
         """Return the request of the order's next call, and count the call.
 
-        ``max_tokens`` is cut to the order's remaining tokens. Structured output is not requested
-        together with tools, unless the order has an output schema of its own. Held entries are
-        written with the call's first entry. Pass the response to :meth:`answer`. The buffer of the
-        order is passed on as ``ahead``.
+        With a budgeter, ``max_tokens`` is cut to the order's remaining tokens, but not below 1; the
+        call's reservation checks the limit. Structured output is not requested together with tools,
+        unless the order has an output schema of its own. The order's held entries are passed on as
+        ``ahead`` and written with the call's first entry. Pass the response to :meth:`answer`.
 
         Args:
             request: the request from :meth:`request`.
@@ -300,7 +301,7 @@ class ModelCalls:
 
         Raises:
             WorkFailedError: the order has used all of its calls.
-            LedgerError: an earlier write of the order failed.
+            LedgerError: an earlier write of the order failed, or the budget cannot be read.
             RemitError: the guard refuses, because the order is no longer this worker's.
         """
         limit = self._order.constraints.turn_limit or self._services.config.turn_limit
@@ -325,16 +326,17 @@ class ModelCalls:
     def answer(self, response: PromptResponse, messages: Sequence[Message]) -> Answer:
         """Note the ``LLM_CALL`` of a call that has ended; return the model's answer.
 
-        A call that failed sets :attr:`met_fault`; so does a fallback after a failure. The entry is
-        held for the next write, before the failure is raised.
+        A call that failed sets :attr:`met_fault`; so does a fallback after a failure, but not one
+        from an excluded model. The entry is held for the next write, before the failure is raised.
+        Whether the answer is usable, :func:`stop_problem` says.
 
         Args:
             response: the gateway's response to a request of :meth:`prepare`.
             messages: the conversation of that request.
 
         Raises:
-            WorkFailedError: the call failed.
-            LedgerError: the ledger cannot be read.
+            WorkFailedError: the call failed; with the code ``timeout``, ``budget_exhausted`` or
+                ``turn_limit_exceeded``, else the gateway's own.
             InvalidInputError: the entry cannot be recorded.
         """
         succeeded = response.outcome is RouteOutcome.SUCCESS

@@ -185,10 +185,10 @@ class OrderRun:
         """Begin the order; return an awaitable of its result, which takes the remaining steps.
 
         The result is data under a contract's output schema, otherwise an object with ``text``,
-        ``finish_reason`` and ``tool_results`` (of a ``tool_call`` the last alone); with an output
-        schema of the order also ``output``, after a handover ``handed_to``, for a text that code
-        wrote ``printed``. Calls models and tools, and notes their entries. The call raises errors
-        of the beginning, the awaitable all others, also those of the gateway and ``on_event``.
+        ``finish_reason`` and ``tool_results``; a ``tool_call`` has the last alone. An order's own
+        schema takes precedence and adds ``output``, a handover ``handed_to``, a text that code
+        wrote ``printed``. A refused tool fails a ``tool_call``, a failed one does not. The call
+        raises errors of the beginning, the awaitable all others, also of gateway and ``on_event``.
 
         Args:
             contract: the newest version of the contract, if the caller has loaded it.
@@ -287,8 +287,8 @@ class OrderRun:
     ) -> WorkOrder:
         """Record the order's end and cost; return the ended order.
 
-        Appends ``WO_COMPLETED`` or ``WO_FAILED``. A person is asked about calls with an unknown
-        outcome whose tool has the policy ``ask``, whether the order failed or not.
+        Appends ``WO_COMPLETED`` or ``WO_FAILED``. Before, a person is asked, durably, about calls
+        with an unknown outcome whose tool has the policy ``ask``, whether the order failed or not.
 
         Args:
             output: the result; ignored if there is an error.

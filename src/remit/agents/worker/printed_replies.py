@@ -39,11 +39,11 @@ def fixed_answer(
 ) -> str:
     """Return the answer to a message: its tools' results, small talk, or suggestions.
 
-    Results of tools come first, each under a heading, cut after 2,000 characters. Without them, a
-    request for help gets :func:`help_text`, and thanks or a farewell a short reply. If the choice
-    is unclear, the nearest tools are suggested, with the unknown words. Otherwise a greeting, or a
-    sentence that there is no answer, is followed by an example question for each tool. No model is
-    asked. Answers are in English.
+    If tools ran, only their results are given, each under a heading and cut after 2,000 characters;
+    a result that failed or lacks a name of the message becomes a sentence. Otherwise a request for
+    help gets :func:`help_text`, and thanks or a farewell a short reply. If the choice is unclear,
+    the nearest tools are suggested, with the unknown words. A greeting, or else a sentence that
+    there is no answer, is followed by an example question for each tool. No model is asked.
 
     Args:
         message: the user's message.

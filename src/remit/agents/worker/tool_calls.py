@@ -161,8 +161,8 @@ class Toolbox:
         """Run the calls of an answer concurrently; return their tool_result blocks, in order.
 
         Each call is recorded, see :meth:`use`. All calls are run to their end, even if another call
-        waits for a person or raises; then the first error is raised, before a wait. The first
-        successful handoff is noted in ``handed_to``.
+        waits for a person or raises; then the first error in their order is raised, before a wait.
+        If there is neither, the first successful handoff is noted in ``handed_to``.
 
         Args:
             blocks: the ``tool_use`` blocks.
@@ -223,10 +223,10 @@ class Toolbox:
         """Run or refuse a tool, and record either; return a recorded result unchanged.
 
         The ``TOOL_INTENT`` is durable before the tool runs, and pays its price. The ``TOOL_CALL``
-        is submitted or held afterwards. A call that repeats an earlier effect gets its recorded
-        result. Arguments that are not usable, tools that are not allowed, limits, budgets and
-        denials give a result with the status ``error`` or ``refused``. Events of the call go to the
-        listener. An unknown outcome makes a request to a person, if the tool's policy is ``ask``.
+        is submitted or held afterwards, for a refused call without intent. A call that repeats an
+        earlier effect gets its recorded result. Unusable arguments give the status ``error``; tools
+        that are not allowed, set aside or changed, limits, budgets and denials ``refused``. Events
+        go to the listener. An unknown outcome asks a person, if the tool's policy is ``ask``.
 
         Args:
             tool_id: the tool.

@@ -53,10 +53,11 @@ class Permissions:
     ) -> tuple[ToolResult | None, Permit | None]:
         """Return a person's decision on a call: a refusal for the model, or a permit.
 
-        One of the two is None. If nobody has decided, the listener gets an ``ApprovalNeeded``, and
-        a request is recorded (``APPROVAL_REQUESTED``) unless there is one. A grant under the same
-        key for another tool, definition or arguments gives a permit, which refuses the action when
-        it begins.
+        One of the two is None. A denial gives the status ``refused``, about an unknown outcome
+        ``error``. If nobody has decided, a request is recorded (``APPROVAL_REQUESTED``) unless
+        there is one, and the listener gets an ``ApprovalNeeded``. A grant under the same key for
+        another tool, definition or arguments gives a permit, which refuses the action when it
+        begins.
 
         Args:
             tool: the tool.
@@ -165,9 +166,9 @@ class Permissions:
         """Write a tool's intent and charge its price, in one transaction; return why not.
 
         An empty text means that the tool may run. Otherwise nothing is written, and the text is the
-        reason of the permit or the budgets. The price is charged once for all attempts of a call.
-        ``price_usd`` is added to the intent's metadata, and to :attr:`paid` once the price is
-        charged.
+        reason of the permit (``approval_invalid: …``) or the budgets. The price is charged once for
+        all attempts of a call; without a budgeter it is only recorded. ``price_usd`` is added to
+        the intent's metadata, and to :attr:`paid` once the intent is written.
 
         Args:
             intent: the ``TOOL_INTENT``.

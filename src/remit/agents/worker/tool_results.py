@@ -24,10 +24,11 @@ _BYTES_PER_TOKEN = 4  # An estimate; the budget counts tokens exactly.
 def shorten(messages: Sequence[Message], max_tokens: int) -> list[Message]:
     """Return the messages; if they are too long, with a note in place of the oldest tool results.
 
-    A call keeps its (replaced) result. The last message, which the model has not seen, is
-    unchanged. A conversation that is too long is reduced to half of the limit, so that it then
-    grows only at its end, as providers' prompt caches require. The result may still be above the
-    limit if there are too few tool results. The given messages are not changed.
+    A call keeps its (replaced) result; all results of one message are replaced together. The last
+    message, which the model has not seen, is unchanged. A conversation that is too long is reduced
+    to half of the limit, so that it then grows only at its end, as providers' prompt caches
+    require. The result may still be above the limit if there are too few tool results. The given
+    messages are not changed.
 
     Args:
         messages: the conversation.

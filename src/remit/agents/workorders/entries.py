@@ -95,7 +95,7 @@ class WriteBuffer:
                 raise error
 
     def clear(self) -> None:
-        """Drop all writes of an earlier piece of work, whose caller has seen their errors."""
+        """Drop all writes of earlier work, whose caller has seen their errors."""
         self.held, self._under_way = [], []
 
 
@@ -151,7 +151,7 @@ class Journal:
         Args:
             event_type: type of the entry, and its decision; nothing is checked.
             work_order_id: order of the entry; by default the journal's, else the session's entry.
-            metadata: further metadata.
+            metadata: further metadata; may replace ``provenance`` and ``scope``.
         """
         work_order_id = work_order_id or self._work_order_id
         subject = work_order_id or self.session_id
@@ -418,7 +418,7 @@ def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
 def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
     """Return the order after the transition of ``entry``, whether written or not.
 
-    A resumption (``WO_EXECUTING`` with ``resumed``) leaves the order unchanged.
+    An end sets result, cost and time; a failure also the error. A resumption leaves all unchanged.
 
     Args:
         order: the order before.

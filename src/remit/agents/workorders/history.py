@@ -248,7 +248,7 @@ class OrderHistory:
     def last_answer(self, contract_id: str) -> Answer | None:
         """Return the latest answer under a contract, with its messages; None if there is none.
 
-        Failed exchanges do not count.
+        Failed exchanges and calls of gateway clients do not count. Exchanges are read once.
 
         Args:
             contract_id: the contract, in any version.
@@ -333,7 +333,7 @@ class OrderHistory:
         }
 
     def tool_results(self) -> list[dict[str, Any]]:
-        """Return the result of each call that began, failures included.
+        """Return the result of each call that began, failures included, refused calls left out.
 
         Returns:
             Objects with ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``, oldest

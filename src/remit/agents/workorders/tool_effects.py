@@ -154,15 +154,17 @@ def effect_of(
 ) -> Effect:
     """Return the effect of a tool call from its entries.
 
-    Arguments and result are shortened; erased ones read ``(erased)``. The effect contains no
-    decision, and is not repeatable. A ``timeout`` counts as unknown.
+    The result is the output if the call succeeded, else its error; empty without an end. Arguments
+    and result are shortened; erased ones read ``(erased)``. The effect contains no decision, and is
+    not repeatable. A ``timeout``, and a call without an end, count as unknown.
 
     Args:
         start: the last ``TOOL_INTENT`` of the call.
         attempt: number of times the call began.
         end: the ``TOOL_CALL``; None if the call has no recorded end.
         request: the request that asks a person about the unknown outcome; None if nobody was asked.
-            If the request is later than ``start``, the outcome counts as unknown.
+            If the request is later than ``start``, the outcome counts as unknown whatever ``end``
+            says, and the result is empty.
     """
     tool_id, given = str(start.metadata["tool_id"]), start.metadata["arguments"]
     status, result = "unknown", ""

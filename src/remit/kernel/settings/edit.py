@@ -22,7 +22,7 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
 
     The file is replaced durably (a link itself), or made; its mode becomes 0600. Missing tables are
     added at the end. Line ends and a byte order mark stay; new lines end as the file's first does.
-    Without values the file is still written.
+    Without values the file is still written. Whether Remit knows a setting is not checked.
 
     Args:
         path: the file, which may be missing.

@@ -36,8 +36,9 @@ class EffectiveSettings:
         """Return the settings of a loaded configuration, secrets redacted.
 
         A secret that is set is ``**********``. A configured secret, and text with the form of one,
-        becomes ``[secret]`` inside other texts. Defaults that this version cannot validate, because
-        they belong to another one, stay as they are.
+        becomes ``[secret]`` inside other texts. The hash covers the values as shown, so another
+        secret leaves it unchanged. Defaults that this version cannot validate, because they belong
+        to another one, are shown as stated.
 
         Args:
             loaded: the loaded settings; the object is not changed.

@@ -97,14 +97,16 @@ def load_settings(
     """Read all layers and return the checked settings, with the source of each value.
 
     The layers by precedence: the place of a tenant's ledger, flags, environment, learned values,
-    ``remit.toml``, installed defaults. Settings that earlier versions had are ignored; a warning is
-    logged once in a process for each setting and source. Nothing is written or cached.
+    ``remit.toml``, installed defaults. Installed defaults of an earlier version get the settings
+    added since. A new provider starts with the shipped one of its kind, without address and key.
+    Settings that earlier versions had are ignored; a warning is logged once in a process for each
+    setting and source. Nothing is written or cached.
 
     Args:
         path: a ``remit.toml``; ``None`` or a missing file adds nothing. A tenant's file next to it
             is read in any case.
-        environment: variables ``REMIT_SECTION__KEY``, and ``REMIT_DATABASE_URL`` for
-            ``ledger.path``; ``None`` for the process's own.
+        environment: variables ``REMIT_SECTION__KEY`` or ``REMIT_SECTION_KEY``, and, below
+            ``REMIT_LEDGER__PATH``, ``REMIT_DATABASE_URL``; ``None`` for the process's own.
         flags: values of a command line by dotted key.
         installed: True to use the defaults and learned values that packages installed next to
             ``path``; else, or if there are none, the defaults that come with Remit.

@@ -37,7 +37,8 @@ def learned_layers(
     """Yield the settings layers of installed learned packages, each after its source.
 
     Layers come in the order of their file paths; later ones take precedence. The source names the
-    package, or ``proposed``, and the path.
+    package, or ``proposed``, and the path. Types of values are not checked. Errors are raised when
+    a layer is reached.
 
     Args:
         files: the root's installed files.

@@ -14,9 +14,9 @@ _RETRY_S = 0.05
 def compact(writer: Writer, timeout_s: float) -> str:
     """Rewrite the tables with content, and release old segments of the write-ahead log.
 
-    Waits until no older transaction or replication slot can see the deleted rows, and no prepared
-    transaction exists. If one is left after the time limit, nothing is rewritten. While a table is
-    rewritten, it is locked.
+    The tables are ``contents``, ``content_search`` and ``content_subjects``. Waits until no older
+    transaction or replication slot can see the deleted rows, and no prepared transaction exists. If
+    one is left after the time limit, nothing is rewritten. A table is locked while it is rewritten.
 
     Args:
         writer: connected, outside a transaction.

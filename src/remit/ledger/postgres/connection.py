@@ -89,8 +89,8 @@ def reason(error: BaseException) -> str:
 def masked(url: str) -> str:
     """Return a database URL for people: without passwords, and without the fragment.
 
-    Query parameters with ``pass`` in their name are left out. If the URL is ambiguous, as with a
-    ``?`` in a password, ``…`` replaces all text after the scheme; ``…`` replaces any other text.
+    Query parameters with ``pass`` in their name are left out, all others stay. If the URL is
+    ambiguous (``?`` in a password), ``…`` replaces all after the scheme, and any other text.
 
     Args:
         url: the URL, or any other text.
@@ -252,11 +252,11 @@ class Writer:
         """Connect unless there is a connection that is not known to be closed; return True if this
         call connected.
 
-        A new connection drops queued statements and gets the settings. Connecting ends after 10
-        seconds.
+        A new connection drops queued and prepared statements and gets the settings; behind a
+        pooler, each transaction gets them instead. Connecting ends after 10 s for each host.
 
         Raises:
-            psycopg.Error, OSError: the server cannot be reached, or refused the user.
+            psycopg.Error, OSError: the server cannot be reached, or refused the user or a setting.
         """
         if self._connection is not None and not self._connection.closed:
             return False
@@ -335,7 +335,7 @@ class Writer:
     def flush(self) -> None:
         """Send the queued statements in a single round trip and read their answers.
 
-        The queue is empty afterwards, also after an error.
+        The queue is empty afterwards, also after an error; its answers then have no rows.
 
         Raises:
             psycopg.Error: a statement failed, and the server skipped the statements after it; or

@@ -154,7 +154,7 @@ def prepare(
     """Make or migrate the tables in a transaction, and check the server's durability.
 
     Processes that do so at the same time wait for each other. Tables of the present layout are not
-    changed.
+    changed. The owner is checked before a migration, and not for a new ledger.
 
     Args:
         writer: connected to the schema; dropped if a migration fails.

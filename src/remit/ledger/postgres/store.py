@@ -137,8 +137,8 @@ class PostgresStore(Store):
     def run(self, units: Sequence[Unit]) -> list[Any]:
         """Do all units in a single durable transaction, which locks out other writers.
 
-        A lost connection is retried, with sleeps of 50 ms to 1 s, until the lock timeout has
-        passed. After a commit without an answer, the store asks the server whether it took place,
+        A lost connection or a deadlock is retried, with sleeps of 50 ms to 1 s, until the lock
+        timeout has passed. After a commit without an answer, the store asks whether it took place,
         so nothing is lost or doubled. A refused transaction of several units is repeated, each unit
         in a transaction of its own. Units may therefore be called more than once; only the last
         call counts. The outcome is noted in :attr:`outage`.
@@ -301,7 +301,7 @@ class PostgresStore(Store):
         Raises:
             LedgerClosedError: the store is closed, or was opened before a fork.
             LedgerConnectionError: the server cannot be reached.
-            LedgerFormatError: the statement failed.
+            LedgerFormatError: the statement failed for another reason, or is not valid.
         """
         if self._closed:
             raise LedgerClosedError

@@ -55,7 +55,8 @@ def convert(ledger: LedgerClient, directory: Path) -> int:
 
     Only archives of the ledger's archived ranges are converted. A segment is verified and compared
     with the ledger's record, and erased values are deleted from it, before its archive is deleted.
-    After an interruption the same call continues.
+    After an interruption the same call continues: a segment that is there is not written again.
+    A range without an archive in the directory is skipped.
 
     Args:
         ledger: the ledger that was archived.

@@ -182,9 +182,9 @@ def finish(
         finish (empty if it finished).
 
     Raises:
-        LedgerError: the segment of entries in the database was not given, or does not match them
-            (these entries stay); a directory cannot be read; or the ledger cannot be written or
-            compacted.
+        LedgerError: the segment of entries in the database was not given, cannot be written, or
+            does not match them (these entries stay); a directory cannot be read; ``guard`` refused;
+            or the ledger cannot be written or, after the removal, compacted.
     """
     removed = 0
     for one, here in _unfinished(ledger._store):

@@ -37,7 +37,7 @@ def remove(
     ``places`` are deleted in a single transaction. Transactions before an error stay. Each row
     is compared with the segment in the transaction that deletes the row. Messages that a remaining
     entry's list needs stay, and become that entry's. The words of the deleted content are removed
-    from the text index at the end.
+    from the text index at the end. A repeated call continues with the entries that are left.
 
     Args:
         ledger: the ledger.

@@ -68,7 +68,7 @@ def segments_in(directories: Iterable[Path]) -> list[tuple[int, int, Path]]:
     """Return range and path of each segment in some directories, in order.
 
     A range is the first sequence number that the run archived, and the one after the last. Names
-    alone decide; other files are ignored, and nothing is opened.
+    alone decide; other files are ignored, and nothing is opened. Equal ranges are all listed.
 
     Args:
         directories: directories that ``remit ledger segment --out`` was given.
@@ -281,7 +281,8 @@ def write_segment(
         ledger: the ledger, which is only read.
         places: the entries; their end is that of the segment.
         checkpoint: a checkpoint of the tree at that end, which is not verified.
-        pages: the rows of the entries, in ledger order; ``None`` copies them from the ledger.
+        pages: the rows of the entries, in ledger order, which are not compared with ``places``;
+            ``None`` copies them from the ledger.
         progress: called with the number of copied entries and their total; ``None`` for nothing.
 
     Raises:
@@ -405,7 +406,7 @@ def check_segments(
 
     Nothing is changed. Problems are of the kind ``archive`` and name the segment. A check that
     cannot be finished, and an archived range without a segment, are problems; a foreign segment and
-    an interrupted copy are notes.
+    an interrupted copy are notes. If two segments have the same end, only the last is verified.
 
     Args:
         ledger: the ledger.

@@ -22,7 +22,8 @@ def connect(
     """Open a connection to a ledger's file; an older layout is migrated first.
 
     A closed ledger on a read-only medium is opened read-only. Commits are durable, and deleted
-    content is overwritten with zeros. Any thread may use the connection, but only one at a time.
+    content is overwritten with zeros. The owner is checked before a migration. Any thread may use
+    the connection, but only one at a time.
 
     Args:
         path: the file, which must exist: SQLite would make an empty one.

@@ -195,8 +195,9 @@ def _size(base64: str) -> int:
 def mcp_schema(schema: Any) -> Any:
     """Return a server's schema in JSON Schema draft 2020-12, without regular expressions.
 
-    Servers may use older drafts with boolean ``exclusiveMinimum`` and ``required``, and lists in
-    ``items``. A schema without such parts is unchanged, so that its pin stays the same. Regular
+    Servers may use older drafts with boolean ``exclusiveMinimum``, and lists in ``items``; both are
+    converted. A boolean ``required``, and an exclusive limit that is false or has no limit, are
+    removed. A schema without such parts is unchanged, so that its pin stays the same. Regular
     expressions are removed because a hostile one could block this process; the server checks
     arguments itself. Values under ``enum``, ``const``, ``default`` and ``examples`` are not
     converted.

@@ -96,17 +96,18 @@ class ServerProcess:
     async def streams(self, ended: Callable[[str], None]) -> AsyncIterator[Any]:
         """Start the server and yield its streams (received, to send); stop the server at the end.
 
-        To stop it, its stdin is closed, then its process group gets SIGTERM and at last SIGKILL,
-        each after ``stop_timeout_s``. Call it once. The server runs in a process group of its own.
-        Text on stdout that is no message is dropped. A message longer than ``max_message_bytes``
-        ends the streams.
+        To stop the server, its stdin is closed; if it still runs after ``stop_timeout_s``, its
+        process group gets SIGTERM. At last the group gets SIGKILL in any case, for children. A
+        cancellation does not interrupt this. Call it once. Text on stdout that is no message is
+        dropped; an answer that cannot be read becomes an error of its request. A message longer
+        than ``max_message_bytes`` ends the streams.
 
         Args:
             ended: called once when no more messages will come, with the reason; empty if the server
                 closed its stdout, or the context ended.
 
         Raises:
-            ToolError: the program cannot be started.
+            ToolError: the program cannot be started. Later ends of the server are not raised.
         """
         child = self.child = await self._started()
         assert child.stdin is not None

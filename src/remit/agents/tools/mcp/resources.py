@@ -93,9 +93,10 @@ async def call_context_tool(
     """Return the result of a tool of :func:`context_tools`, as JSON or as text.
 
     A list is ``{"resources": […], "templates": […]}`` or ``{"prompts": […]}``, without icons and
-    annotations; a resource or prompt is a text. Calls the server. The server's lists and the
-    prompt's text are compared with their pins; new ones are pinned. Images come as an
-    :class:`Illustrated`. A list shows changed items as pinned.
+    annotations; a resource or prompt is a text. Reads the server's lists first, at most 1,000 items
+    each. The lists and the prompt's text are compared with their pins; new ones are pinned. A list
+    shows changed items as pinned. A resource or prompt that no list names is requested all the
+    same. Images come as an :class:`Illustrated`.
 
     Args:
         client: the connected client.

@@ -54,8 +54,8 @@ class PinnedTexts:
         """Return the items of a list in the form to show: a changed item as pinned.
 
         An item without a pin is pinned, and a change is recorded (``TOOL_PINNED``). An item that is
-        refused and was never pinned keeps its name and says why. If several items have one key,
-        only the last is shown.
+        refused and was never pinned, or whose pin was erased, keeps its name and says why. If
+        several items have one key, only the last is shown. Without pins nothing is compared.
 
         Args:
             request: a key of :data:`MCP_LISTS`.
@@ -101,9 +101,10 @@ class PinnedTexts:
     def initialized(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to ``initialize`` or ``server/discover`` with accepted texts only.
 
-        Instructions and the server's title and description are pinned at first use. Differing ones
-        are replaced by the pinned texts, and recorded as a change. Nothing is pinned if the server
-        states none of these.
+        Instructions and the server's title and description are pinned together at first use, unless
+        something of the server is pinned already. Differing ones are recorded as a change and
+        replaced by the pinned texts, or by the reason if none was pinned. Nothing is pinned if the
+        server states none of these.
 
         Args:
             result: the server's answer; not modified.

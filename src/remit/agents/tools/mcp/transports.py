@@ -113,10 +113,10 @@ _MAX_CHARS = 2000
 def mcp_origin(settings: McpServerSettings, redacted: Callable[[str], str]) -> str:
     """Return a server's command line or URL without secrets, for the ledger.
 
-    Values of arguments and query fields whose names look secret become ``[secret]``. A text over
-    2,000 characters is cut, and ends with its SHA-256. User name, password and fragment of a URL
-    are removed. A command line is quoted as for a shell, with `` in CWD`` at its end if a folder is
-    set.
+    Values of arguments and query fields whose names look secret become ``[secret]``. User name,
+    password and fragment of a URL are removed; environment and headers do not appear. A command
+    line is quoted as for a shell, with `` in CWD`` at its end if a folder is set. The redacted text
+    is cut after 2,000 characters, and then ends with its SHA-256.
 
     Args:
         settings: the server's settings.
