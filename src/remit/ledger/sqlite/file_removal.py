@@ -31,7 +31,8 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
 
     Raises:
         LedgerError: others still read after the last attempt, a writer exceeds the time limit, or
-            there is no file, or it cannot be renamed. If only syncing the directory failed, it is renamed.
+            the file is missing or cannot be renamed. If only syncing the directory failed, it is
+            renamed.
         OSError: the ``-wal`` or ``-shm`` file cannot be removed; the ledger is renamed.
     """
     try:
