@@ -236,6 +236,7 @@ def _declare_decision(name: str, method: str, summary: str, doc: str) -> None:
         root: RootPort, caller: Caller, *, reason: str = _reason(), by: str | None = by(),
         proposal_id: str = _proposal_id(),
     ) -> dict[str, Any]:  # fmt: skip
+        """The decision of a person on a proposal."""
         _, one = _found(root, proposal_id)
         decided: Proposal = getattr(root.governance(caller), method)(one.proposal_id, reason=reason)
         return decided.to_dict()
