@@ -203,10 +203,10 @@ def test_a_flood_counts_once_for_each_exchange_and_at_most_its_share(ledger: Led
     samples = list(read_samples(ledger))
     assert samples[0].reward == 0.5  # two parties, each once
     shares = rater_shares(samples)
-    assert (shares[0].rater, shares[0].graded) == ("KEY-F", 40)
-    assert shares[0].share == pytest.approx(0.25)
-    assert shares[0].weight == pytest.approx(0.1)
-    assert [one.weight for one in shares[1:]] == [1, 1, 1, 1]
+    assert (shares[0]["rater"], shares[0]["graded"]) == ("KEY-F", 40)
+    assert shares[0]["share"] == pytest.approx(0.25)
+    assert shares[0]["weight"] == pytest.approx(0.1)
+    assert [one["weight"] for one in shares[1:]] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

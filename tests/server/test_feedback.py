@@ -127,9 +127,9 @@ def test_many_keys_of_one_user_are_one_party(anywhere: Served) -> None:
     samples = [one for one in read_samples(anywhere.ledger) if one.exchange_id in exchanges]
     # On what all graded, five keys of one user weigh as much as one of another's.
     assert [one.reward for one in samples[:3]] == [0.75] * 3
-    shares = {one.rater: one for one in rater_shares(samples)}
-    assert shares["mallory"].graded == 12
-    assert shares["mallory"].share <= 0.25 + 1e-9
+    shares = {one["rater"]: one for one in rater_shares(samples)}
+    assert shares["mallory"]["graded"] == 12
+    assert shares["mallory"]["share"] <= 0.25 + 1e-9
 
 
 @on_sqlite

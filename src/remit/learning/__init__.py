@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from remit.kernel.errors import ConflictError
 from remit.learning.evidence.feedback import Feedback, Source, feedback_on, give_feedback
-from remit.learning.evidence.party_shares import RaterShare, rater_shares, rater_weights
+from remit.learning.evidence.party_shares import rater_shares, rater_weights
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.exchanges import (
     held_out_sides,
@@ -49,7 +49,7 @@ from remit.learning.statistics import (
 )
 
 __all__ = [
-    "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback", "RaterShare", "Replay",
+    "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback", "Replay",
     "ReplayResult", "Sample", "Signal", "SignalPolicy", "Source", "current_signals", "difference",
     "doubly_robust", "feedback_on", "give_feedback", "gradable_exchanges", "grade_by_reference",
     "grade_by_schema", "grade_by_test", "grader", "held_out_sides", "is_evidence", "is_held_out",

@@ -92,10 +92,8 @@ _HELD_OUT = 77  # Three in ten of the 256 values of the hash's first byte.
 def prompt_key(prompt: Any) -> str:
     """Return the key that equal prompts share: SHA-256 (64 hex digits) of the canonical JSON.
 
-    A single user message with text counts as that text, because a call may give either form.
-
-    Args:
-        prompt: a text, or a list of messages.
+    A prompt is a text or a list of messages. A single user message with text counts as that text,
+    because a call may give either form.
     """
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], dict):
         (message,) = prompt

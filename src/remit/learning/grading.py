@@ -33,10 +33,9 @@ def grade_by_reference(
         reason: as for :func:`give_feedback`, like ``idempotency_key``.
 
     Raises:
-        InvalidInputError: the reference answer is empty, or a name, reason or key cannot be used.
-        EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, the idempotency key was used
-            for other feedback, or the grader gave feedback on it 100 times.
+        InvalidInputError: the reference answer is empty.
+        ConflictError: there is no answer.
+        RemitError: any other error of :func:`give_feedback`.
     """
     score = float(is_reference(answer_of(ledger, target), reference))
     return give_feedback(ledger, target, score=score, source="reference", by=by, reason=reason,
@@ -63,10 +62,9 @@ def grade_by_schema(
     The answer may be in a code fence; an answer that is no JSON scores 0.
 
     Raises:
-        InvalidInputError: the schema is not valid, or a name, reason or key cannot be used.
-        EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, the idempotency key was used
-            for other feedback, or the grader gave feedback on it 100 times.
+        InvalidInputError: the schema is not valid.
+        ConflictError: there is no answer.
+        RemitError: any other error of :func:`give_feedback`.
     """
     check_schema(schema)
     score = float(matches_schema(answer_of(ledger, target), schema))
@@ -100,10 +98,8 @@ def grade_by_test(
             and nothing is written.
 
     Raises:
-        InvalidInputError: the score is not from 0 to 1, or ``by`` is blank or too long.
-        EntryNotFoundError: there is no such target.
-        ConflictError: there is no answer, its content was erased, the idempotency key was used
-            for other feedback, or the grader gave feedback on it 100 times.
+        ConflictError: there is no answer.
+        RemitError: any other error of :func:`give_feedback`.
     """
     found = test(answer_of(ledger, target))
     score = float(found) if isinstance(found, bool) else found
@@ -257,13 +253,9 @@ def recorded_grader(
 
 
 def graded_by(recorded: Mapping[str, Any], entry: LedgerEntry) -> float | None:
-    """Return the grade of an exchange by a proposal's grader, 0 or 1.
+    """Return the grade of an exchange by a proposal's :func:`recorded_grader`, 0 or 1.
 
     None if its answer is no text, its content was erased, or the grader has no reference for it.
-
-    Args:
-        recorded: the grader, as :func:`recorded_grader` returns it.
-        entry: the ``EXCHANGE``, with content.
     """
     answer = entry.metadata.get("response")
     if not (isinstance(answer, str) and is_whole(entry.metadata.get("prompt"))):

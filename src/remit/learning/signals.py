@@ -98,11 +98,6 @@ def is_below(strata: Iterable[tuple[Window, Window]], margin: float, alpha: floa
     one keeps false crossings below ``alpha`` at every look; the balanced one prevents that a single
     party causes a crossing. A stratum without live or baseline values is ignored; if none remains,
     the result is False.
-
-    Args:
-        strata: live and baseline values of each stratum.
-        margin: difference that does not matter, in the unit of the values.
-        alpha: probability of a false answer.
     """
     both = [
         zip(live.sequences(), base.sequences(), strict=False)
@@ -156,7 +151,7 @@ class SignalPolicy(BaseModel):
         """Return the policy in ``HOT/documents/signals.json``.
 
         Raises:
-            ConfigError: the file is not a policy, or does not state a margin for each metric.
+            ConfigError: the file is not a policy, or lacks a margin from 0 to 999 for a metric.
             NotInstalledError: no package installed one.
             ChangedFileError: the file differs from the installed one.
         """
@@ -164,12 +159,7 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def from_json(cls, data: bytes) -> SignalPolicy:
-        """Return the policy in the bytes of a JSON file.
-
-        Raises:
-            ConfigError: the file is not a policy, or does not state a margin from 0 to 999 for each
-                metric.
-        """
+        """Return the policy in the bytes of a JSON file; raise ConfigError if it is not valid."""
         try:
             policy = cls.model_validate_json(data)
             if set(policy.margin_permille) != set(_METRICS):

@@ -115,7 +115,7 @@ def _shares(root: RootPort, limit: int | None) -> Answer:
     """Return the share of feedback of each author."""
     from remit.learning import rater_shares, read_samples
 
-    raters = [asdict(one) for one in rater_shares(read_samples(root.ledger))[:limit]]
+    raters = rater_shares(read_samples(root.ledger))[:limit]
     rows = [(one["rater"], str(one["graded"]), f"{one['weight']:.3f}",
              f"{100 * one['share']:.1f} %") for one in raters]  # fmt: skip
     table = Table(("who", "exchanges", "weight of each", "of a signal"), rows, limit or 50)

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.message_text import count, cut
-from remit.operations.operation import (
-    Document,
-    Feed,
-    feed_of,
-    field,
-    limit,
-    verb,
-)
+from remit.operations.operation import Document, Feed, feed_of, field, limit, verb
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
 from remit.operations.text import Note, Table, shown
@@ -26,6 +19,7 @@ if TYPE_CHECKING:
 
 _REASON_CHARS = 60
 _LISTED = 50
+_NAMED = 3  # missing requirements in the report of a contract
 _STATE = "{proposal_id} {state} {decision}"
 _DECIDED = (
     "`remit learn show {proposal_id}` shows the state. Restart programs that have this root open "
@@ -42,11 +36,7 @@ def _proposal_id() -> Any:
 
 
 def _found(root: RootPort, proposal_id: str) -> tuple[Proposals, Proposal]:
-    """Return the proposals of the root, and the wanted one.
-
-    Raises:
-        NotFoundError: no such proposal exists, or several begin with the given prefix.
-    """
+    """Return the root's proposals, and the wanted one; raise NotFoundError without exactly one."""
     from remit.learning.proposals import ProposalError, Proposals
 
     known = Proposals(root.place, root.ledger)
@@ -136,16 +126,13 @@ def _canary_lines(found: dict[str, Any]) -> Iterator[str]:
     if not (calls := found.get("calls")):
         return
     yield "           calls: " + ", ".join(f"{number} {arm}" for arm, number in calls.items())
-    gap = found["difference"]
     for arm, number in found["graded"].items():
         reward, usd = (found[name].get(arm) for name in ("rewards", "usd_per_call"))
         shown = "-" if reward is None else f"{reward:.4f}"
         cost = "-" if usd is None else f"{usd:.6f} USD a call"
         yield f"           {arm}: reward {shown} of {number}, {cost}"
-    yield (
-        f"           difference {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}], "
-        f"spent {found['spent_usd']:.6f} of {found['usd']:g} USD"
-    )
+    spent = f"spent {found['spent_usd']:.6f} of {found['usd']:g} USD"
+    yield f"           difference {_estimate(found['difference'])}, {spent}"
     yield f"           {found['verdict'] or 'undecided'}: {found['reason']}"
 
 
@@ -250,12 +237,7 @@ def _declare_decision(name: str, method: str, summary: str, doc: str) -> None:
         root: RootPort, caller: Caller, *, reason: str = _reason(), by: str | None = by(),
         proposal_id: str = _proposal_id(),
     ) -> dict[str, Any]:  # fmt: skip
-        """The decision of a person on a proposal.
-
-        Raises:
-            NotFoundError: no such proposal exists.
-            ProposalError: the state of the proposal, or a gate, does not permit the decision.
-        """
+        """The decision of a person on a proposal."""
         _, one = _found(root, proposal_id)
         decided: Proposal = getattr(root.governance(caller), method)(one.proposal_id, reason=reason)
         return decided.to_dict()
@@ -287,9 +269,6 @@ def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     found = root.governance(caller).settle_canary()
     nothing = {"verdict": "", "reason": "No canary is in force."}
     return nothing if found is None else asdict(found)
-
-
-_NAMED = 3  # missing requirements in the report of a contract
 
 
 def _share(found: dict[str, Any]) -> str:
@@ -355,11 +334,8 @@ def _report_lines(found: dict[str, Any]) -> Iterator[str]:
         for side in ("question", "model"):
             yield f"    another {side} gains {_estimate(one[side])}"
     for one in found["uncalibrated"]:
-        yield from (
-            "", f"UNCALIBRATED {one['judge']}",
-            f"  under {one['contract_id']}: people graded {one['labelled']} of its "
-            f"{count(one['judged'], 'answer')}",
-        )  # fmt: skip
+        graded = f"people graded {one['labelled']} of its {count(one['judged'], 'answer')}"
+        yield from ("", f"UNCALIBRATED {one['judge']}", f"  under {one['contract_id']}: {graded}")
     for one in found.get("proposed", ()):
         yield from ("", f"{one['proposal_id']} proposed: {one['reason']}")
     yield from found.get("refused", ())

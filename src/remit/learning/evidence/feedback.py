@@ -296,14 +296,13 @@ def rater_of(metadata: dict[str, Any]) -> str:
 def reward_of(
     said: Mapping[tuple[str, str], float | None], *, judges: bool = False
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return the mean of the feedback on a target, each party counting once, and the parties.
+    """Return the mean of the scores of a target, each party counting once, and the parties, sorted.
+
+    The mean is ``None`` without a score.
 
     Args:
         said: latest score by source and party; None for a label alone.
         judges: True for the feedback of judges only, False for all other feedback.
-
-    Returns:
-        The mean, ``None`` without a score; and the parties that gave scores, sorted.
     """
     by_party: dict[str, list[float]] = defaultdict(list)
     for (source, party), score in said.items():
@@ -367,12 +366,7 @@ def _score(score: object) -> float:
 
 
 def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
-    """Return the commitments (64 hex digits) of these metadata whose content was erased.
-
-    Args:
-        select: executes a statement, and returns the rows.
-        metadatas: metadata as stored, in which content is a commitment (``$content``).
-    """
+    """Return the commitments (64 hex digits) in metadata, as stored, whose content was erased."""
     items = (item for metadata in metadatas for item in metadata.values())
     macs = {
         item["$content"][12:] for item in items if isinstance(item, dict) and "$content" in item

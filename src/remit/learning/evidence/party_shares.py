@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from remit.learning.evidence.samples import Sample
 
@@ -13,47 +13,30 @@ MAX_SHARE = 0.25
 """Largest share of one party's feedback in a signal; an equal share if there are fewer than 4."""
 
 
-@dataclass(frozen=True, slots=True)
-class RaterShare:
-    """A party's share of the feedback.
+def rater_shares(samples: Iterable[Sample]) -> list[dict[str, Any]]:
+    """Return the parties' shares in the rewards of samples as JSON, most graded exchanges first.
 
-    Attributes:
-        rater: id of a user or key, or a name.
-        graded: number of exchanges whose reward the party contributed to.
-        weight: factor of the party's rewards in a signal, 0 to 1.
-        share: the party's share of the signal after weighting, 0 to 1.
-    """
-
-    rater: str
-    graded: int
-    weight: float
-    share: float
-
-
-def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
-    """Return the parties' shares in the rewards of samples, most graded exchanges first.
-
-    A sample counts once for each of its parties. Empty if no sample has a party.
+    ``rater`` is the id of a user or key, or a name; ``graded`` the number of exchanges with a
+    reward to which the party contributed; ``weight`` the factor of the party's rewards in a signal,
+    and ``share`` the party's share of the signal after weighting, both 0 to 1.
     """
     counts = Counter(rater for sample in samples for rater in sample.raters)
     weights = rater_weights(counts)
     total = sum(weights[rater] * graded for rater, graded in counts.items())
     return [
-        RaterShare(rater, graded, weights[rater], weights[rater] * graded / total)
+        {"rater": rater, "graded": graded, "weight": weights[rater],
+         "share": weights[rater] * graded / total}
         for rater, graded in counts.most_common()
-    ]
+    ]  # fmt: skip
 
 
 def rater_weights(counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the weight of each party's feedback, above 0 and at most 1.
+    """Return the weight of each party, above 0 and at most 1, by its number of graded exchanges.
 
     With the weights no party makes up more than :data:`MAX_SHARE` of the whole. The parties above
     that limit are lowered to it together: with a limit s, k lowered parties and r feedback of all
     others, each lowered party makes up s * r / (1 - k * s). A party without feedback weighs 1 and
     does not change the limit of the others.
-
-    Args:
-        counts: number of graded exchanges, keyed by party.
     """
     weights = dict.fromkeys(counts, 1.0)
     ordered = sorted(filter(counts.get, counts), key=lambda rater: (-counts[rater], rater))

@@ -397,15 +397,12 @@ _CORRECTION = re.compile(
 
 
 def corrects(message: str, asked: str) -> bool:
-    """Return True if a message corrects the answer before it, or repeats the question.
+    """Return True if a message corrects the answer to ``asked``, or repeats that question.
 
     A message corrects if it begins with words of correction (``no, …``, ``that's wrong``, ``I
     meant``, ``nein, …``, ``das stimmt nicht``, ``ich meinte``) and not with small talk such as ``no
     thanks``. A message repeats the question if it contains each word of it with three letters or
     more, and the question has at least three such words.
-
-    Args:
-        asked: the user's previous message.
     """
     text = " ".join(message.split()).replace("\u2019", "'")
     if _SMALL_TALK.match(text):

@@ -82,16 +82,14 @@ def calibrate_judge(
 ) -> JudgeReport:  # fmt: skip
     """Return the agreement of a judge's grades with people's, without names and ``label_next``.
 
+    ``grades``, ``judged`` and ``judged_only`` are those of :func:`prediction_powered`.
+
     Args:
-        grades: people's grades, 0 to 1.
-        judged: the judge's grades of the same answers, in the same order.
-        judged_only: the judge's grades of answers without a person's grade.
         lengths: characters of the answers graded by people, in the same order.
-        width: wanted width of the interval of the mean, for the number of missing labels.
+        width: as for :func:`read_judges`.
 
     Raises:
-        InvalidInputError: the lengths of the first two and ``lengths`` differ, there is no grade,
-            or the width is not above 0.
+        InvalidInputError: the numbers of items differ, there is none, or the width is not above 0.
     """
     if not len(grades) == len(judged) == len(lengths) or not (judged or judged_only):
         raise InvalidInputError(

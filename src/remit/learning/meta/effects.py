@@ -120,9 +120,6 @@ class EffectReader:
     samples count that the change concerns: those of its contract, those whose model a route chose,
     or all. A proposal's own grader, if it carries one, grades them. Calls of a canary's route are
     left out. Other changes between the epochs are included, because this is not an experiment.
-
-    Raises:
-        LedgerError: the proposals and their adoptions cannot be read.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -193,11 +190,8 @@ def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
     """Return True if a realised effect agrees with its prediction within both errors.
 
     Two independent estimates of one effect differ by at most z √(e² + r²) in 95 % of cases, with
-    standard errors e of the prediction and r of the realised effect. None if r is larger than e,
-    which depends on the number of samples and not on their values.
-
-    Args:
-        error: standard error of the realised effect.
+    standard errors e of the prediction and r (``error``) of the realised effect. None if r is
+    larger than e, which depends on the number of samples and not on their values.
     """
     z = NormalDist().inv_cdf(0.5 + predicted.confidence / 2)
     expected = (predicted.high - predicted.low) / (2 * z)
@@ -359,20 +353,14 @@ def replay_both(
     """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
 
     If the budget ends, the two differ by at most ten exchanges. Calls are made, recorded and
-    repeated as in :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
+    repeated as in :meth:`Replay.run`, which names the errors. Only held-out exchanges are asked
+    (:func:`is_held_out`). The results have the order of the arguments.
 
     Args:
         question: the replay with the question changed and the model kept.
         model: the replay with the question kept and the model changed.
         budget_nano: limit of the cost of all runs of both, in nano-dollars.
         progress: called with the number of exchanges before each ten, and in all.
-
-    Returns:
-        The results of both, in the order of the arguments.
-
-    Raises:
-        ConflictError: the prices or the model that answers changed since an earlier run.
-        InvalidInputError: a call has no upper bound, or the change does not fit a prompt.
     """
     wanted = question.part(exchange_ids)
     first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.
@@ -427,9 +415,6 @@ def record_attribution(
 def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
     """Return the latest attribution of each contract, sorted by contract: the metadata of its
     ``SIGNAL_OBSERVED`` entry. Entries of writers without permission are ignored.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
     """
     found: dict[str, dict[str, Any]] = {}
     for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):

@@ -106,7 +106,6 @@ def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]
     8 levels deep add none.
 
     Args:
-        schema: schema of the answer.
         of: name of the schema's owner, with which the requirements state their origin.
     """
     return list(dict.fromkeys(_of_schema(schema, of, names=True)))

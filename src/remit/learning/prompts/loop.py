@@ -75,7 +75,7 @@ class PromptLoop:
         self, exchange_ids: Sequence[str], purse: Purse, *, schema: Any = None,
         reflect: tuple[str, str] | None = None, findings: Sequence[Requirement] = (),
     ) -> Found:  # fmt: skip
-        """Search for additions to the prompt, on exchanges that are not held out.
+        """Return the best additions to the prompt, found on exchanges that are not held out.
 
         The first additions state what the schema and the findings require and the prompt omits;
         the model that reflects sees the findings. The calls are recorded as ``EXCHANGE`` entries,
@@ -87,9 +87,6 @@ class PromptLoop:
             schema: the schema by which answers are graded; ``None`` without one.
             reflect: provider and model that propose further additions; ``None`` for none.
             findings: requirements that the contract's prompts leave unstated (Q3).
-
-        Returns:
-            The best additions, with grades and costs; ``ended`` is ``budget`` if the budget ended.
 
         Raises:
             InvalidInputError: there are fewer than four exchanges, one is held out, the prompt pack
@@ -143,19 +140,17 @@ class PromptLoop:
         self, additions: Sequence[str], exchange_ids: Sequence[str], *, budget_nano: int,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Measured:  # fmt: skip
-        """Measure additions by a replay of the held-out exchanges.
+        """Return the effect of additions, measured by a replay of the held-out exchanges.
 
         Each measured set of additions is one more look at the same exchanges. With k sets, the
         error of the gate is 0.05 / (k (k + 1)), so that the errors of all looks together stay below
-        0.05. A call without an answer counts as the worst difference in the gate. The calls are
-        recorded as ``EXCHANGE`` entries, and their progress is stored in ``kept``.
+        0.05. A call without an answer counts as the worst difference in the gate, and not in the
+        predicted effect. The calls are recorded as ``EXCHANGE`` entries, and their progress is
+        stored in ``kept``.
 
         Args:
             exchange_ids: ids of exchanges; those that are not held out are skipped.
             budget_nano: limit of the cost over all runs, in nano-dollars.
-
-        Returns:
-            The replay, the predicted effect on the answered exchanges, and the gate.
 
         Raises:
             ConflictError: the prices or the model that answers changed during the replay.
@@ -187,10 +182,7 @@ class PromptLoop:
             grader: the grader as recorded (:func:`recorded_grader`).
 
         Raises:
-            ProposalError: ``not_enough``: there are too few pairs, or the effect may be zero.
-                ``stale``: evidence was erased.
-            InvalidInputError: there are no additions, or the change cannot be made.
-            RemitError: any other error of :meth:`Learner.propose`.
+            RemitError: as :meth:`Learner.propose`, such as InvalidInputError without additions.
         """
         replay, predicted, gate = measured
         pairs = replay.pairs

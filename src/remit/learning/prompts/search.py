@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeVar
+from unicodedata import normalize
 
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.learning.exchanges import is_whole
@@ -87,7 +87,7 @@ class Quotes:
 
     def add(self, text: str) -> None:
         """Add the pieces of a text that must not be quoted, without those of known texts."""
-        size = min(_RUN, max(_SHORTEST, len(words(_normal(text)))))
+        size = min(_RUN, max(_SHORTEST, len(words(normalize("NFKC", text)))))
         self._said.update(set(_pieces(text, size)) - self._known)
 
     def found_in(self, addition: str) -> bool:
@@ -96,7 +96,7 @@ class Quotes:
 
 
 def _pieces(text: str, shortest: int = _SHORTEST) -> Iterator[str | tuple[str, ...]]:
-    text = _normal(text)
+    text = normalize("NFKC", text)
     for size in range(shortest, _RUN + 1):
         yield from _windows(words(text), size)
     for token in _TOKEN.findall(text):
@@ -106,10 +106,6 @@ def _pieces(text: str, shortest: int = _SHORTEST) -> Iterator[str | tuple[str, .
         yield from _windows("".join(filter(str.isdigit, number)), _DIGITS)
     for stretch in _UNSPACED.findall(text):
         yield from _windows(stretch, _CHARACTERS)
-
-
-def _normal(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
 
 
 def _windows(items: _Items, size: int) -> Iterator[_Items]:
@@ -195,12 +191,8 @@ class PromptSearch:
         self, ledger: LedgerClient, replay: Callable[[Sequence[str]], Replay], grade: Grade,
         propose: Propose, quotes: Quotes, purse: Purse,
     ) -> None:  # fmt: skip
-        self._ledger = ledger
-        self._replay = replay
-        self._grade = grade
-        self._propose = propose
-        self._quotes = quotes
-        self._purse = purse
+        self._ledger, self._replay, self._grade = ledger, replay, grade
+        self._propose, self._quotes, self._purse = propose, quotes, purse
         self._validation: list[str] = []
         self._scores: dict[tuple[str, ...], float] = {}  # Means of the validation part.
         self._tried: set[tuple[str, ...]] = set()
@@ -209,19 +201,10 @@ class PromptSearch:
         self._error: RemitError | None = None
 
     def run(self, exchange_ids: Sequence[str]) -> Found:
-        """Search for the best additions; every second exchange is for validation.
+        """Search for the best additions; :meth:`PromptLoop.search` names the errors.
 
-        Candidates are scored by calls through the gateway, which the purse pays. If the budget
-        ends, ``ended`` of the result is ``budget``.
-
-        Args:
-            exchange_ids: at least four exchanges, none of which is held out.
-
-        Raises:
-            ConfigError: the extra ``learn`` is not installed.
-            InvalidInputError: there are fewer than four exchanges.
-            ConflictError: the prices or the model that answers changed during the search.
-            RemitError: an error of ``propose`` other than a spent budget.
+        Candidates are scored by calls through the gateway, which the purse pays. Any other error
+        of ``propose`` than a spent budget is raised.
         """
         try:
             from gepa.api import optimize

@@ -46,10 +46,12 @@ class Governance:
     Each decision is one transaction of the installed or removed package and the entry with person
     and reason. A killed process leaves both or neither; the next command completes the files.
 
-    Each decision raises ProposalError (``no_role``: the role does not allow ``adopt``;
-    ``no_reason``: the reason is empty; ``not_found``: no proposal has the id; ``ambiguous``:
-    several ids begin so; ``decided``: the proposal is not in the state that the decision changes)
-    and InvalidInputError (the reason contains NUL or a lone surrogate). Nothing is changed then.
+    Each decision takes the id of a proposal, the beginning of one, or ``last``, and the person's
+    reason, which is recorded permanently. It raises ProposalError (``no_role``: the role does not
+    allow ``adopt``; ``no_reason``: the reason is empty; ``not_found``: no proposal has the id;
+    ``ambiguous``: several ids begin so; ``decided``: the proposal is not in the state that the
+    decision changes) and InvalidInputError (the reason contains NUL or a lone surrogate). Nothing
+    is changed then.
 
     Args:
         context: returns the context of the gates under other settings.
@@ -83,8 +85,6 @@ class Governance:
         sign learned packages, which changes ``trust.json``.
 
         Args:
-            proposal_id: an id, the beginning of one, or ``last``.
-            reason: the person's reason, recorded permanently.
             also: returns entries to write before, in the same transaction.
             back: the version that a later rollback installs; ``None`` for the present one.
             compared: the comparison of the canary that ends with the adoption; None without one.
@@ -93,8 +93,7 @@ class Governance:
         Raises:
             ProposalError: ``stale``: evidence or installed version changed; ``edited``: the archive
                 was changed; ``lost``: the archive cannot be read; ``not_in_force``: the version
-                that a rollback would replace is not installed; ``decided``: the proposal is not
-                open; ``no_role``, ``no_reason``, ``not_found`` or ``ambiguous``.
+                that a rollback would replace is not installed; or as for each decision.
             PackageError: a gate fails, or the package cannot be installed.
         """
         proposal = self._open(proposal_id, reason)
@@ -138,8 +137,6 @@ class Governance:
         :meth:`stop_canary`, or a decision on the proposal.
 
         Args:
-            proposal_id: an id, the beginning of one, or ``last``.
-            reason: the person's reason, recorded permanently.
             share: share of the calls, at least 0 and below 1. With 0 the proposed route chooses,
                 and the current one answers (shadow).
             usd: most that the canary may cost in US dollars; 0 for a shadow.
@@ -148,8 +145,7 @@ class Governance:
 
         Raises:
             ProposalError: ``canary_in_force``: another canary is in force; ``stale``, ``edited`` or
-                ``lost``: the proposal cannot be adopted now; ``decided``: it is not open;
-                ``no_role``, ``no_reason``, ``not_found`` or ``ambiguous``.
+                ``lost``: the proposal cannot be adopted now; or as for each decision.
             PackageError: gate G3 refuses the resulting settings.
             InvalidInputError: the proposal is of another kind than ``head``, or the share or the
                 budget has a wrong value.
@@ -195,13 +191,9 @@ class Governance:
 
         The call appends a ``SIGNAL_CANARY`` entry with the comparison so far.
 
-        Args:
-            proposal_id: an id, the beginning of one, or ``last``.
-            reason: the person's reason, recorded permanently.
-
         Raises:
-            ProposalError: ``no_canary``: no canary of the proposal is in force; ``no_role``,
-                ``no_reason``, ``not_found`` or ``ambiguous``.
+            ProposalError: ``no_canary``: no canary of the proposal is in force; or as for each
+                decision.
         """
         proposal = self._known(proposal_id, reason)
         terms = self._require_canary(self._ledger, proposal.proposal_id)
@@ -257,12 +249,8 @@ class Governance:
 
         The call appends a ``SIGNAL_REJECTED`` entry.
 
-        Args:
-            proposal_id: an id, the beginning of one, or ``last``.
-            reason: the person's reason, recorded permanently.
-
         Raises:
-            ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``ambiguous``, or ``decided``.
+            ProposalError: as for each decision.
             LedgerError: the entry cannot be written; the archive stays.
         """
         proposal = self._open(proposal_id, reason)
@@ -280,14 +268,9 @@ class Governance:
         The version in force before the adoption is installed. If there was none, the package is
         removed. The call appends ``SIGNAL_ROLLED_BACK`` together with the entry of the package.
 
-        Args:
-            proposal_id: an id, the beginning of one, or ``last``.
-            reason: the person's reason, recorded permanently.
-
         Raises:
             ProposalError: ``not_in_force``: the package is at another version, or not installed;
-                ``decided``: the proposal is not adopted or is a rollback; ``no_role``,
-                ``no_reason``, ``not_found`` or ``ambiguous``.
+                ``decided``: the proposal is not adopted or is a rollback; or as for each decision.
             PackageError: the earlier version is no longer stored, the package cannot be removed, or
                 a gate fails.
         """
@@ -391,7 +374,6 @@ class Governance:
         Args:
             tx: the transaction that will append the entry; earlier decisions are read in it.
             decision: ``ADOPTED``, ``REJECTED``, ``ROLLED_BACK`` or ``CANARY``.
-            reason: recorded permanently.
             version: the version that the decision installs; None if it changes nothing.
 
         Raises:

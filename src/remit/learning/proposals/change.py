@@ -25,11 +25,7 @@ _LONGEST = 500  # characters of one bullet
 
 
 def additions_of(pack: str) -> dict[str, str]:
-    """Return the learned bullets of a prompt pack's text, keyed by id.
-
-    The dictionary follows the text, and is empty without bullets. An id has 8 hex digits. Lines of
-    the block that are no bullets are skipped.
-    """
+    """Return the learned bullets of a prompt pack's text in order, keyed by id (8 hex digits)."""
     found = _BLOCK.search(pack)
     lines = found[0].splitlines() if found else ()
     return {bullet[1]: bullet[2] for line in lines if (bullet := _BULLET.match(line))}
@@ -203,16 +199,13 @@ class Change:
         if self.contract_id:
             made = self._contract_files(installed, contracts, number)
         else:
-            made = self._settings_files(before)
+            path = _settings_path(self.target)
+            state = json.loads(before.get(path, b"{}"))
+            _merge(state, self.settings)
+            made = {**before, **self.files, path: canonical_json(state) + b"\n"}
         if made == before:
             raise InvalidInputError("The proposal changes nothing.")
         return made
-
-    def _settings_files(self, before: Mapping[str, bytes]) -> dict[str, bytes]:
-        path = _settings_path(self.target)
-        state = json.loads(before.get(path, b"{}"))
-        _merge(state, self.settings)
-        return {**before, **self.files, path: canonical_json(state) + b"\n"}
 
     def _contract_files(
         self, installed: InstalledFiles, contracts: ContractLoader, number: int
@@ -245,12 +238,7 @@ class Change:
         nothing differs.
 
         Args:
-            made: the files, as :meth:`made` returns them.
-
-        Raises:
-            InvalidInputError: the contract or its pack belongs to no package.
-            ContractError: the contract is not valid.
-            ChangedFileError: an installed file differs from its package.
+            made: the files, as :meth:`made` returns them; it raises the same errors.
         """
         lines: list[str] = []
         for path, data in sorted(made.items()):

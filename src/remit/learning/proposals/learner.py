@@ -135,21 +135,14 @@ class Learner:
         The call appends a ``SIGNAL_PROPOSED`` entry; there is no archive. Nothing is rolled back.
 
         Args:
-            adopted: the proposal, which is read again.
-            evidence: ids of the entries behind the proposal.
-            predicted: the predicted effect of the rollback; above 0 is better.
-            gate: the always-valid estimate of the same effect, which decides.
-            replay: figures to record, as JSON.
-            reason: recorded with the proposal.
+            adopted: the proposal, which is read again. The other arguments are those of
+                :meth:`propose`.
 
         Raises:
             ProposalError: ``decided``: the proposal is not adopted, is a rollback, or has an open
                 rollback; ``not_in_force``: a later proposal was adopted; ``not_found``: the
-                proposal does not exist; ``not_enough``: the evidence does not suffice; ``stale``:
-                evidence was erased.
-            EntryNotFoundError: an entry of the evidence does not exist.
-            LedgerError: the ledger cannot be read or written.
-            PackageError: ``busy``: another process holds the packages' lock.
+                proposal does not exist.
+            RemitError: any other error of :meth:`propose`.
         """
         name = adopted.proposal_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):

@@ -78,8 +78,8 @@ class GradedPrompt:
 def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
     """Return a routing head that predicts reward and cost of each model from a prompt.
 
-    A model without graded answers is not part of the head. Prompts with equal text are all used.
-    The evidence of the head has the words' hashes, grades and exchange ids, but no text.
+    Prompts with equal text are all used. The evidence of the head has the words' hashes, grades and
+    exchange ids, but no text.
     """
     return fit_evidence([
         Neighbour(

@@ -75,7 +75,6 @@ def cross_fitted(
     Args:
         prompts: graded prompts, oldest first; a fit takes the latest :data:`MAX_PROMPTS`.
         models: models that every head must know; a fold whose head knows fewer is left out.
-        progress: called with the number of fitted heads and the number in all, one more than folds.
     """
     folds = [fold_of(one) for one in prompts]
     found = []
@@ -97,12 +96,9 @@ def unseen_by(head: LearnedHead, prompts: Sequence[GradedPrompt]) -> list[Unseen
 
 
 def price_weight_for(unseen: Sequence[Unseen], usd_per_call: float) -> int:
-    """Return the smallest price weight, in millionths, with which a call costs at most a cap.
+    """Return the smallest price weight, in millionths, that keeps the mean cost of a call to a cap.
 
     If no price weight keeps to the cap, the largest one is returned.
-
-    Args:
-        usd_per_call: the cap of the mean cost of a call, in US dollars.
     """
     weights = [one.graded.traffic for one in unseen]
     limit = usd_per_call * sum(weights)

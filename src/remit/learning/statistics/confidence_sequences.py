@@ -158,11 +158,8 @@ class ConfidenceSequence:
     def capital(self, mean: float, *, up: bool) -> float:
         """Return the logarithm of the capital after bets of one unit against a mean.
 
-        If the true mean is ``mean`` or below it (with ``up``; above it otherwise), the capital ever
-        reaches log(1/alpha) with probability at most alpha.
-
-        Args:
-            up: True to bet that the true mean is higher, False that it is lower.
+        With ``up``, the bets are that the true mean is higher, else that it is lower. If they are
+        wrong, the capital ever reaches log(1/alpha) with probability at most alpha.
         """
         scaled = (mean - self.low) / (self.high - self.low)
         return self._capital_scaled(scaled + (self._slack if up else -self._slack), up=up)

@@ -17,11 +17,9 @@ from remit.learning.statistics.confidence_sequences import ConfidenceSequence, E
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t (Cornish-Fisher expansion; freedom > 4).
+    """Return the two-sided quantile of Student's t (Cornish-Fisher expansion).
 
-    Args:
-        confidence: probability between both quantiles.
-        freedom: degrees of freedom; less than 4 count as 4.
+    Less than 4 degrees of ``freedom`` count as 4.
     """
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     v = max(freedom, 4.0)
