@@ -94,6 +94,7 @@ class Interrupting(Reflecting):
         return super().__call__(body)
 
 
+@pytest.mark.timeout(1200)  # Some 1,000 calls: more than 300 s on a busy machine.
 def test_between_measuring_and_adoption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Interrupting()
     with world(tmp_path, monkeypatch, model) as root:

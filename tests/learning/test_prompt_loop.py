@@ -113,7 +113,7 @@ def test_a_planted_gain_is_adopted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         # What the adopted rule does is no gain of the next one.
         references.write_text(json.dumps(dict.fromkeys(known_ids, RIGHT)))
         model._rule = "Think {} times."
-        again = learn(root, references, "--propose", "--reason", "Once more.")
+        again = learn(root, references)
         assert (again["search"]["additions"], again["proposal_id"]) == ([], "")
 
 
