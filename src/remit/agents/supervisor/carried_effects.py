@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.services import Responder, Services
-from remit.agents.tools import UnknownToolError
 from remit.agents.workorders import (
     Effect,
     OrderHistory,
@@ -67,7 +66,6 @@ def remaining_effects(
 
     Raises:
         LedgerError: the ledger cannot be read.
-        ToolError: an installed tool of an order cannot be used; an absent one is not repeatable.
     """
     own: list[Effect] = []
     asked_again: dict[str, str] = {}
@@ -174,9 +172,5 @@ def _of_order(
             found += session_effects(ledger, sub_session_id(key))
             if effect.status != "ok":
                 continue
-        try:
-            repeatable = is_repeatable(effect.tool_id)
-        except UnknownToolError:  # The program no longer has the tool.
-            repeatable = False
-        found.append(replace(effect, repeatable=repeatable))
+        found.append(replace(effect, repeatable=is_repeatable(effect.tool_id)))
     return found
