@@ -15,7 +15,7 @@ from remit.agents.workorders import (
     sub_session_id,
     with_decision,
 )
-from remit.ledger import Erased, LedgerPort
+from remit.ledger import Erased, LedgerEntry, LedgerPort
 
 
 def carried_effects(services: Services) -> tuple[Effect, ...]:
@@ -138,6 +138,27 @@ def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
     if turn is None:
         return found
     return [*(effect for effect in found if not effect.is_unknown), *recorded]
+
+
+def unused_grants(ledger: LedgerPort, wo_id: str, session_id: str) -> list[LedgerEntry]:
+    """Return the grants whose calls did not run, of an order and its unfinished sub-agents.
+
+    Read-only.
+
+    Args:
+        ledger: a handle that may read the entries of the order and of its sub-agents.
+        wo_id: the order.
+        session_id: its session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    history = OrderHistory(ledger, wo_id, session_id)
+    found = history.unused_grants
+    for inner in map(sub_session_id, history.open_sub_agents):
+        for plan in ledger.query(session_id=inner, event_type="WO_PLANNED", with_content=False):
+            found += unused_grants(ledger, plan.submission_id, inner)
+    return found
 
 
 def _of_caller(ledger: LedgerPort, wo_id: str, session_id: str) -> list[Effect]:
