@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import logging
 import socket
 import threading
@@ -92,6 +93,37 @@ def test_the_turn_waits_and_goes_on_when_granted(scripted: Scripted) -> None:
     assert turn.metadata["response"] == "Done."
     assert gate.metadata["verdict"] == "accept"
     assert verified.verified
+
+
+@pytest.mark.parametrize("within", ["turn", "sub-agent"])
+@pytest.mark.parametrize("how", ["message", "cancel"])
+def test_a_grant_that_a_new_message_leaves_unused_is_named(
+    scripted: Scripted, how: str, within: str
+) -> None:
+    till = _Till()
+    calls = [tool_use("pay", {"text": "bill"}, "t1"), tool_use("pay", {"text": "fine"}, "t2")]
+    script = [message("I will.", *calls), message("Shall I pay the bill again?")]
+    if within == "sub-agent":
+        script.insert(0, message("A moment.", tool_use("till", {"task": "pay"})))
+    with scripted(*script) as (runtime, server):
+        agent = till.agent(runtime)
+        if within == "sub-agent":
+            agent = runtime.agent("boss", tools=[agent.as_tool()])
+        session = agent.session()
+        first, second = session.turn("pay the bill").waiting_for
+        runtime.approvals.decide(first.request_id, granted=True, by="Ann")
+        runtime.approvals.decide(second.request_id, granted=False, by="Bob")
+        if how == "cancel":
+            assert session.cancel()
+        session.turn("and the weather?")
+        sent = json.dumps(server.calls[-1].body["messages"])
+        turns = [*runtime.ledger.query(event_type="TURN_RECORDED", session_id=session.session_id)]
+    unused = f"(Ann approved pay, but it did not run: {first.request_id}.)"
+    closed = next(one for one in turns if one.metadata["turn_number"] == 1)
+    assert closed.metadata["response"].endswith(f"before there was an answer.) {unused}")
+    assert "Bob" not in closed.metadata["response"]
+    assert unused in sent
+    assert till.paid == []
 
 
 def test_a_denial_is_told_to_the_model_with_the_name(scripted: Scripted) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -263,6 +264,36 @@ def test_a_person_is_asked_about_a_sub_agents_call_that_was_cancelled(tmp_path: 
     with _runtime(tmp_path, ask, HANG, shop.look(ask), HANG) as runtime:
         asyncio.run(play(runtime))
     assert shop.done == ["13"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "message"])
+def test_a_tool_that_can_no_longer_be_imported_blocks_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    shop = Shop()
+    module = tmp_path / "receipts_module.py"
+    module.write_text(
+        "def stamp(text: str) -> str:\n    'Stamp a receipt.'\n    return 'stamped ' + text\n"
+    )
+    info = tmp_path / "receipts-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: receipts\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[remit.tools]\nstamp = receipts_module:stamp\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with _runtime(tmp_path, ToolUse("stamp", {"text": "12"}), REFUND) as runtime:
+        agent = runtime.agent("clerk", tools=["stamp", *shop.tools], approve=["refund"])
+        session_id = agent.session().session_id
+        (request,) = agent.session(session_id).turn("Stamp and refund 12").waiting_for
+        runtime.approvals.decide(request.request_id, granted=False, by="Ada")
+    module.write_text("raise ImportError('libstamp.so is missing')\n")
+    monkeypatch.delitem(sys.modules, "receipts_module")
+    with _runtime(tmp_path, shop.look("Hello.")) as runtime:
+        session = runtime.agent("clerk", tools=shop.tools).session(session_id)
+        if how == "cancel":
+            assert session.cancel()
+        assert session.turn("Hello").response == "Hello."
+    assert "stamped 12" in shop.prompts[0]
+    assert shop.done == []
 
 
 def test_an_erased_turn_hands_nothing_on(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,24 @@ def test_the_lists_by_state_and_page(desk: Desk) -> None:
     assert listed(limit=1, state="void") == []
     assert desk.api.ask("GET /api/approvals", state="open").status == 400
     assert desk.api.ask("GET /api/approvals", cursor="x").status == 400
+
+
+def test_a_malformed_request_does_not_hide_the_others(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, first = desk.waiting()
+    ledger: LedgerClient = desk.api.runtime.ledger
+    request = ledger.read(first)
+    damaged = ledger.write(
+        replace(request, id="", metadata={**request.metadata, "idempotency_key": ""})
+    )
+    _, last = desk.waiting()
+    for state, listed in (("pending", [first, last]), ("all", [last, first])):
+        answer = desk.api.ask("GET /api/approvals", state=state)
+        assert answer.status == 200
+        assert [one["request_id"] for one in answer.json["approvals"]] == listed
+    assert damaged in caplog.text
+    assert desk.api.ask(f"GET /api/approvals/{damaged}").status == 404
 
 
 def test_what_was_erased_stays_erased(desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,8 @@ from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.agents.tools import PinnedTool
+
+_log = logging.getLogger("remit.approvals")
 
 _MAX_REASON = 2000
 
@@ -38,22 +41,28 @@ def list_approvals(
 ) -> Feed:  # fmt: skip
     """Return tool calls that wait for a person, oldest first; others with `state`.
 
+    A malformed request is left out, and a warning in the log names its entry.
+
     Returns:
         A list, page by page; requests that are not pending come newest first.
 
     Raises:
         InvalidInputError: the cursor is no entry id. This and all below are raised when the list is
             read.
-        ApprovalError: the entry of a request is malformed.
         LedgerError: the ledger cannot be read.
     """
+    from remit.agents import ApprovalError
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
         order: Literal["asc", "desc"] = "asc" if state == "pending" else "desc"
         for entry in root.ledger.query(
             event_type="APPROVAL_REQUESTED", order=order, after=cursor, with_content=False
         ):
-            found = root.approvals.get(entry.id)
+            try:
+                found = root.approvals.get(entry.id)
+            except ApprovalError:
+                _log.warning("%s is malformed and not among the listed approvals", entry.id)
+                continue
             if state in ("all", found.state):
                 yield entry.id, found.to_dict()
 

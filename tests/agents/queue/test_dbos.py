@@ -132,6 +132,46 @@ def test_a_database_that_does_not_answer_at_the_start_is_tried_again(
         assert bench.end(worker.begun[0])
 
 
+def test_an_error_of_the_database_while_dbos_runs_does_not_end_the_worker(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from dbos import DBOS, error
+    from sqlalchemy.exc import OperationalError
+
+    from remit.agents.queue import dbos_engine
+
+    monkeypatch.setattr(dbos_engine, "_LOSS_CHECK_S", 0.2)
+    listed = DBOS.list_workflows
+    errors: list[Exception] = [
+        OperationalError("SELECT secret", {}, TimeoutError("statement timeout")),
+        error.DBOSQueryTimeoutError(30.0),
+    ]
+
+    def list_workflows(**asked: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return listed(**asked)
+
+    monkeypatch.setattr(DBOS, "list_workflows", list_workflows)
+    with LedgerClient(url) as ledger:
+        bench = Bench(ledger)
+        engine = dbos_engine.DbosEngine(ledger, settings(), url)
+        worker = _Taker(bench.worker())
+        running = start_background(engine.hand_out(worker))
+        until(lambda: not errors or running.done())
+        assert not running.done()
+        OrderQueue(ledger, settings(), engine).submit(
+            Submission(agent_id="clerk", task="x"), by="t"
+        )
+        until(lambda: bool(worker.begun))
+        worker.draining = True
+        worker.may_end._loop.call_soon_threadsafe(worker.may_end.set)  # type: ignore[attr-defined]
+        running.result(60)
+        assert bench.end(worker.begun[0])
+    assert "orders cannot be announced: OperationalError" in caplog.text
+    assert "secret" not in caplog.text
+
+
 def _breaking(ledger: LedgerClient, engine: Any, proxy: CuttingProxy) -> list[str]:
     """Break the connection at the commit of the next beginnings, before it is sent or after it
     took place, for longer than the ledger tries; the list says where."""

@@ -114,9 +114,9 @@ class DbosEngine:
 
         Starts DBOS, which creates its tables on first use. Starts each claimed order by
         :meth:`Taker.begin`. Announces due orders and orders that a limit releases. Puts back
-        workflows of dead workers, and lost ones of its own. A failed start of DBOS and errors of
-        the ledger are logged and tried again; later errors of DBOS are raised. At the end waits
-        for running orders, at most ``drain_s`` seconds, and stops DBOS.
+        workflows of dead workers, and lost ones of its own. A failed start of DBOS, and errors of
+        the ledger, of DBOS and of its database, are logged and tried again. At the end waits for
+        running orders, at most ``drain_s`` seconds, and stops DBOS.
 
         Args:
             worker: the worker; orders begin in its event loop.
@@ -155,6 +155,9 @@ class DbosEngine:
                 await worker.nudged(_RETRY_S)
                 if worker.draining:
                     return
+        from dbos import error as dbos_errors
+        from sqlalchemy.exc import SQLAlchemyError
+
         missing: set[str] = set()  # Workflows of this worker that did not run at the last check.
         next_check = loop.time() + _LOSS_CHECK_S
         try:
@@ -169,8 +172,9 @@ class DbosEngine:
                             self._put_back, {name: taken[name] for name in missing & before}
                         )
                         next_check = loop.time() + _LOSS_CHECK_S
-                except RemitError as error:
-                    _log.warning("orders cannot be announced: %s", error.message)
+                except (RemitError, dbos_errors.DBOSException, SQLAlchemyError) as error:
+                    said = error.message if isinstance(error, RemitError) else type(error).__name__
+                    _log.warning("orders cannot be announced: %s", said)
                 await worker.nudged(_SWEEP_S)
         finally:
             drain_s = int(self._settings.orders.drain_s)

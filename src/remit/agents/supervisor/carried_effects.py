@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.services import Responder, Services
-from remit.agents.tools import UnknownToolError
 from remit.agents.workorders import (
     Effect,
     OrderHistory,
@@ -16,7 +15,7 @@ from remit.agents.workorders import (
     sub_session_id,
     with_decision,
 )
-from remit.ledger import Erased, LedgerPort
+from remit.ledger import Erased, LedgerEntry, LedgerPort
 
 
 def carried_effects(services: Services) -> tuple[Effect, ...]:
@@ -67,7 +66,6 @@ def remaining_effects(
 
     Raises:
         LedgerError: the ledger cannot be read.
-        ToolError: an installed tool of an order cannot be used; an absent one is not repeatable.
     """
     own: list[Effect] = []
     asked_again: dict[str, str] = {}
@@ -142,6 +140,27 @@ def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
     return [*(effect for effect in found if not effect.is_unknown), *recorded]
 
 
+def unused_grants(ledger: LedgerPort, wo_id: str, session_id: str) -> list[LedgerEntry]:
+    """Return the grants whose calls did not run, of an order and its unfinished sub-agents.
+
+    Read-only.
+
+    Args:
+        ledger: a handle that may read the entries of the order and of its sub-agents.
+        wo_id: the order.
+        session_id: its session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    history = OrderHistory(ledger, wo_id, session_id)
+    found = history.unused_grants
+    for inner in map(sub_session_id, history.open_sub_agents):
+        for plan in ledger.query(session_id=inner, event_type="WO_PLANNED", with_content=False):
+            found += unused_grants(ledger, plan.submission_id, inner)
+    return found
+
+
 def _of_caller(ledger: LedgerPort, wo_id: str, session_id: str) -> list[Effect]:
     """Return the effects given to the calling order, and the effects of its unanswered calls."""
     found: list[Effect] = []
@@ -174,9 +193,5 @@ def _of_order(
             found += session_effects(ledger, sub_session_id(key))
             if effect.status != "ok":
                 continue
-        try:
-            repeatable = is_repeatable(effect.tool_id)
-        except UnknownToolError:  # The program no longer has the tool.
-            repeatable = False
-        found.append(replace(effect, repeatable=repeatable))
+        found.append(replace(effect, repeatable=is_repeatable(effect.tool_id)))
     return found

@@ -240,7 +240,7 @@ def for_another_attempt(
         context: context of the earlier attempt.
         before: entries of the earlier attempt.
         repeatable: returns True for a tool that may run twice; asked only about tools that the
-            attempt began to use. Its errors are raised.
+            attempt began to use.
 
     Returns:
         The step, and a new context whose ``prior_results`` end with the results, as ``step``,

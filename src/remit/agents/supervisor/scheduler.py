@@ -239,8 +239,6 @@ class Scheduler:
         Raises:
             LedgerError: the ledger cannot be read.
             RemitError: raised by the awaitable, as :meth:`run` does.
-            UnknownToolError: the program no longer has a tool that the earlier attempt used.
-            ToolError: such a tool cannot be used.
         """
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
         worker = self.agent.worker

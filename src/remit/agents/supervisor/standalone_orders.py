@@ -93,9 +93,6 @@ class StandaloneOrders:
             InvalidInputError: the key is invalid or belongs to other work.
             OrderRecordError: the recorded input of the order was erased, or its entries form no
                 order.
-            UnknownToolError: ``retry_failed`` is True, and a tool that the earlier attempt used no
-                longer exists.
-            ToolError: ``retry_failed`` is True, and such a tool cannot be used.
             LeaseBusyError: another process works on the order.
             LedgerError: the ledger cannot be read or written.
             LeaseLostError: another process took the order over in the meantime.

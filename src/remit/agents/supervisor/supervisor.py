@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.output_type import OutputType
 from remit.agents.sessions import latest_of
 from remit.agents.supervisor.attention import Candidate, consolidate, known_threads
+from remit.agents.supervisor.carried_effects import unused_grants
 from remit.agents.supervisor.entries import (
     UnfinishedTurn,
     handed_to,
@@ -78,8 +79,9 @@ class HO2Supervisor:
         """Answer a message and record the turn.
 
         Holds the session's lease meanwhile. An unfinished turn is closed first, as ``abandoned``,
-        also if its requests were decided but it was not resumed. While one of them is undecided,
-        the message is refused. ``TURN_RECORDED`` is appended unless the turn waits. A failure of a
+        also if its requests were decided but it was not resumed; its recorded response then names
+        each granted call that did not run. While one of them is undecided, the message is refused.
+        ``TURN_RECORDED`` is appended unless the turn waits. A failure of a
         model or of the loop raises nothing: the result is a notice or a degraded answer. If the
         task is cancelled or a stop requested, the turn is recorded as ``cancelled`` before the
         error is raised; with a closed ledger it remains unfinished.
@@ -164,7 +166,8 @@ class HO2Supervisor:
     async def acancel(self) -> bool:
         """End the session's unfinished turn without an answer; return False if there is none.
 
-        Ends its orders and appends ``TURN_RECORDED`` with the outcome ``cancelled``.
+        Ends its orders and appends ``TURN_RECORDED`` with the outcome ``cancelled``, and with a
+        response that names each granted call that did not run.
 
         Raises:
             LeaseBusyError: another process works on the session; request a stop there.
@@ -265,6 +268,11 @@ class HO2Supervisor:
         self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str
     ) -> None:
         scheduler = self._scheduler(before, lease)
+        for recorded in before.orders:
+            order = recorded.order
+            for grant in unused_grants(self._services.ledger, order.wo_id, order.session_id):
+                who, tool = grant.metadata["decided_by"], grant.metadata["tool_id"]
+                response += f" ({who} approved {tool}, but it did not run: {grant.submission_id}.)"
         scheduler.restore()
         await scheduler.end_all()
         lease.check()

@@ -37,7 +37,6 @@ from remit.agents.supervisor.turn_result import (
     no_answer,
     summary_of,
 )
-from remit.agents.tools import ToolError, UnknownToolError
 from remit.agents.workorders import (
     AnswerRejected,
     ApprovalNeeded,
@@ -248,12 +247,6 @@ class TurnRun:
     def _fail(self, code: str, detail: str) -> None:
         self.response, self._error = no_answer(code), (code, detail)
 
-    def _repeats(self, tool_id: str) -> bool:
-        try:
-            return self.scheduler.agent.worker.is_repeatable(tool_id)
-        except (UnknownToolError, ToolError):
-            return False
-
     async def degrade(self, error: Exception) -> None:
         """Have the agent answer directly after the loop failed, and record the reason.
 
@@ -284,7 +277,8 @@ class TurnRun:
         self.listen(Degraded(f"{code}: {message}"))
         self._fail(code, message)
         agent = self.scheduler.agent.answer
-        tools = tuple(id_ for id_ in agent.tools if id_ not in agent.approve and self._repeats(id_))
+        repeats = self.scheduler.agent.worker.is_repeatable
+        tools = tuple(id_ for id_ in agent.tools if id_ not in agent.approve and repeats(id_))
         lost = code in LOOP_FAILURES and self._services.planner is None
         if lost or (agent.tools and not tools):
             return

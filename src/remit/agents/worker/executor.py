@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
-from remit.agents.tools import ToolDispatcher
+from remit.agents.tools import ToolDispatcher, ToolError, UnknownToolError
 from remit.agents.worker.external_order import AttachedOrder
 from remit.agents.worker.failures import WorkFailedError, WorkParkedError, failure_of
 from remit.agents.worker.order_run import OrderRun
@@ -251,11 +251,15 @@ class HO1Executor:
     def is_repeatable(self, tool_id: str) -> bool:
         """Return True if a tool may run twice without harm.
 
-        Raises:
-            UnknownToolError: there is no such tool.
-            ToolError: an installed distribution offers the tool, but it cannot be used.
+        False if the program no longer has the tool, or an installed one cannot be used.
+
+        Args:
+            tool_id: the tool; a recorded call may name one that is gone.
         """
-        (tool,) = self.tools.tools([tool_id])
+        try:
+            (tool,) = self.tools.tools([tool_id])
+        except (UnknownToolError, ToolError):
+            return False
         return tool.is_repeatable
 
     def contract_of(

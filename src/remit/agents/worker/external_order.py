@@ -40,7 +40,7 @@ class AttachedOrder:
         gate: records whether the ended order's answer may be delivered.
 
     Attributes:
-        order: the order.
+        order: the order; as ended once :meth:`end` has recorded the end.
 
     Raises:
         LedgerError: the order's entries cannot be read.
@@ -90,10 +90,7 @@ class AttachedOrder:
         """
         run = self._run
         if run.history.ended is not None:
-            raise InvalidInputError(
-                f"The order {self.order.wo_id} has ended.",
-                next_step="Start a run with another key.",
-            )
+            raise self._ended_error()
         is_new = run.history.began is None
         if not is_new:
             self._load_arguments()
@@ -126,7 +123,7 @@ class AttachedOrder:
                 because some models count from 0 in each answer.
 
         Raises:
-            InvalidInputError: the call id is empty or contains a slash.
+            InvalidInputError: the order has ended, or the call id is empty or contains a slash.
             WorkParkedError: a person must decide first; then call again.
             WorkFailedError: the call began before, must not be repeated, and its outcome is
                 unknown.
@@ -145,6 +142,8 @@ class AttachedOrder:
         return self._results[key]
 
     async def _use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
+        if self.order.ended:
+            raise self._ended_error()
         self._interrupted_keys.discard(key)
         if self._is_waiting:  # Decisions of people are only in the ledger.
             self._is_waiting = bool(self._reload().history.undecided)
@@ -180,7 +179,7 @@ class AttachedOrder:
         turns are limited to 0, so that no further model call is possible. A person is asked about
         tool calls with an unknown outcome and the policy ``ask``. The end is written after these,
         with the gate's verdict. An order whose result the gate rejects is returned as failed with
-        ``answer_rejected``, without the result; a failed one is not checked. Call it once.
+        ``answer_rejected``, without the result; a failed one is not checked. An order ends once.
 
         Args:
             result: a text, or any other JSON value; None for no result, which may then be empty.
@@ -188,9 +187,11 @@ class AttachedOrder:
 
         Raises:
             RemitError: the error of the guard, if the order is no longer this process's.
-            InvalidInputError: the result cannot be recorded.
+            InvalidInputError: the order has ended, or the result cannot be recorded.
             LedgerError: an entry could not be written.
         """
+        if self.order.ended:
+            raise self._ended_error()
         await self._run.journal.flush()
         run = self._reload()
         run.check()
@@ -207,11 +208,17 @@ class AttachedOrder:
             }
             if is_data:
                 output["output"] = result
-        ended = await self._reload().end(output, error, hold=True)
+        self.order = ended = await self._reload().end(output, error, hold=True)
         if result is None:  # Without a text, only the order's own criteria apply.
             criteria = {**_NO_TEXT_CRITERIA, **ended.acceptance_criteria}
             ended = replace(ended, acceptance_criteria=criteria)
-        return await self._gate(ended)
+        self.order = await self._gate(ended)
+        return self.order
+
+    def _ended_error(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"The order {self.order.wo_id} has ended.", next_step="Start a run with another key."
+        )
 
     def _record_calls(self, run: OrderRun) -> None:
         """Note each model call that was made in the order's name and is not noted yet."""

@@ -205,6 +205,16 @@ class OrderHistory:
         ]
 
     @property
+    def unused_grants(self) -> list[LedgerEntry]:
+        """The ``APPROVAL_GRANTED`` entries of calls that neither began nor were refused."""
+        return [
+            self.decisions[entry.id]
+            for entry in self.requests
+            if self.is_granted(entry.id)
+            and entry.metadata["idempotency_key"] not in {*self.intents, *self.tool_calls}
+        ]
+
+    @property
     def untouched(self) -> bool:
         """True if nobody has decided a request since a worker last took up the order.
 
