@@ -171,6 +171,21 @@ def test_litellms_list_is_imported(remit: Run, root: Path, work: Path) -> None:
     assert _gates(remit) == []
 
 
+def test_a_known_model_takes_its_sizes_of_the_list(remit: Run, root: Path, work: Path) -> None:
+    head = "version = 2026-11-30\n[models.gpt-97]\nprovider = 'openai'\ndate = 2026-11-30\n"
+    (root / "prices.toml").write_text(f"{head}input = '2'\noutput = '8'\n")
+    listed = work / "list.json"
+    listed.write_text(json.dumps({"gpt-97": {
+        "max_input_tokens": 1000, "max_output_tokens": 100, "litellm_provider": "openai",
+        "input_cost_per_token": 1.25e-06, "output_cost_per_token": 1e-05}}))  # fmt: skip
+    done = parsed(remit("price", "import", listed, "--json"))
+    assert [change["model"] for change in done["changes"]] == ["gpt-97"]
+    shown = parsed(remit("price", "show", "gpt-97", "--json"))["price"]
+    assert (shown["input"], shown["context_window"], shown["max_output_tokens"]) == (
+        "1.25", 1100, 100,
+    )  # fmt: skip
+
+
 def test_a_price_that_a_package_brought_is_not_changed(remit: Run, root: Path) -> None:
     with (root / "remit.toml").open("a") as file:
         file.write('[budget]\nprices = "HOT/prices/prices.toml"\n')

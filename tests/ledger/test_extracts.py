@@ -348,6 +348,29 @@ def test_a_run_on_both_stores(target: str) -> None:
         assert list(check_indexes(client, False)) == []
 
 
+@pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"seq": "x", "metadata": {}}', ""])
+@pytest.mark.parametrize("event", ["INDEXED", "TOOL_CALL"])
+def test_a_damaged_record_does_not_hide_a_lying_index(
+    ledger: LedgerClient, tmp_path: Path, event: str, damage: str
+) -> None:
+    write_run(ledger, 3)
+    write_run(ledger, 4)
+    for session in (SESSION, "SES-0004"):
+        make_extract(ledger, {"session_id": session})
+    whole = read_extract(json.dumps(make_extract(ledger, {"session_id": SESSION})), KEY)
+    lie = {"of": {"session_id": SESSION}, "entries": sorted(whole.records)[:-1], "actions": [],
+           "part": 1, "parts": 1}  # fmt: skip
+    ledger.write(LedgerEntry("INDEXED", SESSION, "INDEXED", "r", metadata=lie))
+    place = str(tmp_path / "ledger.db")
+    ((damaged,),) = outside(place, f"SELECT max(seq) FROM entries WHERE event_type = '{event}' "
+                                   "AND seq < (SELECT max(seq) FROM entries)")  # fmt: skip
+    outside(place, f"UPDATE entries SET record = '{damage}' WHERE seq = {damaged}")
+    found = [*check_indexes(ledger, False)]
+    said = "malformed" if event == "INDEXED" else "record cannot be read"
+    assert any(said in text for _, text in found), found
+    assert any("does not name" in text for _, text in found), found
+
+
 def test_an_altered_row_does_not_get_an_extract(ledger: LedgerClient, tmp_path: Path) -> None:
     write_run(ledger, 3)
     ledger.checkpoint()

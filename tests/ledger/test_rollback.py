@@ -235,6 +235,11 @@ def test_a_fork_that_was_broken_off_is_refused_and_forked_again(
                 LedgerWriteError, match=r"The head cannot be kept in .*power failed"
             ):
                 fork(client, place.kept, reason="x", by="ann")
+            broken.undo()
+            with pytest.raises(LedgerRollbackError):
+                client.write(_entry())
+            with pytest.raises(LedgerRollbackError):
+                client.checkpoint()
         with place.open() as client, pytest.raises(LedgerRollbackError):
             client.write(_entry())
     with place.open() as client:

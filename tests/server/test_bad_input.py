@@ -296,6 +296,19 @@ def test_a_body_that_comes_slowly(served: Served, dialect: str) -> None:
     assert statuses(served.raw(head)) == [408]
 
 
+def test_a_body_has_one_time_limit_for_all_its_parts(served: Served) -> None:
+    """Each wait is below the limit of 1 s, and both together are above it."""
+    assert served.ask("POST", "/api/feedback", {})[0] == 400  # builds the API
+    for path in (*PATHS.values(), "/api/feedback"):
+        head = served.head("content-length: 9", "connection: close", path=path)
+        with served.connected(head) as connection:
+            for part in (b"{", b"       }"):
+                time.sleep(0.7)
+                with suppress(OSError):
+                    connection.send(part)
+            assert statuses(received(connection)) in ([408], []), path
+
+
 def test_methods_that_there_are_not(served: Served) -> None:
     """GET of chat completions lists the stored ones; messages take nothing but POST."""
     for path, taken in (("/v1/messages", "POST"), ("/v1/chat/completions", "GET, POST")):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.postgres.connection import without_settings
+from remit.ledger.store import Transaction
 from tests.server.running import new_session, serving
 from tests.support.commands import run_remit
 from tests.support.pgbouncer import PROGRAM, PgBouncer
@@ -85,6 +88,26 @@ def test_every_transaction_has_its_settings(postgres: PostgresServer, settings: 
                 assert client.select("SELECT current_setting('transaction_read_only')") == [("on",)]
                 assert client.verify().verified
                 assert client.compact() == ""
+    postgres.drop(direct)
+
+
+def test_rows_of_an_undone_transaction_cannot_be_read(postgres: PostgresServer) -> None:
+    direct = postgres.database()
+    asked: list[Iterable[object]] = []
+
+    def undone(tx: Transaction) -> None:
+        asked.append(tx.ask("SELECT seq FROM entries"))
+        raise ValueError
+
+    with PgBouncer(direct, sessions=2) as bouncer:
+        for url in (direct, bouncer.url):
+            with LedgerClient(url) as ledger:
+                ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
+                with pytest.raises(ValueError):
+                    ledger.transact(undone)
+                with pytest.raises(psycopg.InterfaceError):
+                    iter(asked.pop())
+                ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
     postgres.drop(direct)
 
 

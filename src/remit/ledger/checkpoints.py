@@ -261,8 +261,9 @@ class Checkpoints:
 
         The entry is appended and the ledger's key replaced in one transaction. Then the key's
         public file is rewritten, a first checkpoint is signed, and the note of missing entries is
-        deleted. The object uses ``signer`` from the start, even after an error; the store compares
-        the database with the head again only at the end. Only a ledger of a root can be forked.
+        deleted. The object uses ``signer`` once the key's file has the new name. Afterwards, also
+        after an error, the store compares the database with the head before the next write. Only a
+        ledger of a root can be forked.
 
         Args:
             signer: the key under its new name.
@@ -277,25 +278,31 @@ class Checkpoints:
             LedgerError: the first checkpoint is refused, as by :meth:`sign`.
         """
         assert self._kept is not None
-        self._store.guard = None
-        self.key, self.signer = signer.verifier_key, signer
+        key = str(signer.verifier_key)
 
         def begin(tx: Transaction) -> str:
-            tx.execute(f"{_BIND} UPDATE SET value = excluded.value", (str(self.key),))
+            tx.execute(f"{_BIND} UPDATE SET value = excluded.value", (key,))
             return tx.append(entry)
 
-        # A crash on the way leaves a ledger that is refused as before: it is forked again.
-        name = self._transact(begin)
-        with self._kept.locked():
-            self._kept.files.rename(signer)
-        note = self.sign_in(self._transact, is_forked=True)
-        with self._kept.locked():
-            self._kept.forget_seen()
-        self._store.guard = self.hold
+        self._store.guard = None
+        try:
+            # A crash on the way leaves a ledger that is refused as before: it is forked again.
+            name = self._transact(begin)
+            with self._kept.locked():
+                self._kept.files.rename(signer)
+            self.key, self.signer = signer.verifier_key, signer
+            note = self.sign_in(self._transact, is_forked=True)
+            with self._kept.locked():
+                self._kept.forget_seen()
+        finally:
+            self._store.guard = self.hold
+            self._store.doubt()
         return str(name), note
 
     def add_cosignatures(self, signed: SignedCheckpoint) -> None:
         """Add signature lines to the stored checkpoint with the same text, each key's once.
+
+        A new line replaces the stored line of its key.
 
         Args:
             signed: the checkpoint with cosignatures, which are not verified here.
@@ -311,7 +318,7 @@ class Checkpoints:
             stored = SignedCheckpoint.parse(rows[0][0]) if rows else None
             if stored is None or stored.note.text != signed.note.text:
                 raise LedgerError(f"This ledger has no such checkpoint of {size} entries.")
-            note = str(stored.with_signatures(signed.note.signatures))
+            note = str(signed.with_signatures(stored.note.signatures))
             tx.execute("UPDATE checkpoints SET note = ? WHERE size = ?", (note, size))
 
         self._transact(add)

@@ -40,6 +40,7 @@ _PART = 500
 """The largest number of entries that one index names, so that its record stays below the limit."""
 
 _MEMBERS = {"of": dict, "entries": list, "actions": list, "part": int, "parts": int}
+_NO_RECORD = (ValueError, KeyError, TypeError, AttributeError)
 
 
 def actions_of(records: Mapping[int, Mapping[str, Any]]) -> list[list[int]]:
@@ -274,28 +275,28 @@ def check_indexes(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 def index_faults(select: Select, away: Places) -> Iterator[Finding]:
     """Yield the findings of :func:`check_indexes`, for any database with the entries.
 
-    Indexes of the kernel alone are read. A malformed index, and one of which parts are missing, is
-    a finding. A record that is not JSON raises ValueError.
+    Indexes of the kernel alone are read. A malformed index, one that is no record, and one of which
+    parts are missing, is a finding.
 
     Args:
         select: runs a query; its errors are raised.
         away: the entries that were archived, which an index may name.
     """
     pending: dict[int, list[dict[str, Any]]] = {}  # the parts so far, by the first part's number
-    sql = f"SELECT record FROM entries WHERE event_type = ? AND {KERNEL_ROWS} ORDER BY seq"
-    for (data,) in select(sql, (INDEXED,)):
-        record = orjson.loads(as_bytes(data))
+    sql = f"SELECT seq, record FROM entries WHERE event_type = ? AND {KERNEL_ROWS} ORDER BY seq"
+    for seq, data in select(sql, (INDEXED,)):
         try:
-            found = read_index(record)
-        except ValueError as error:
-            yield record["seq"], f"the index is malformed: {error}"
+            found = read_index(orjson.loads(as_bytes(data)))
+            require(found is not None, "index-members", "the record is of another event")
+        except _NO_RECORD as error:
+            yield seq, f"the index is malformed: {error}"
             continue
         assert found is not None
         parts = pending.setdefault(found["first"], [])
         parts.append(found)
         if found["part"] == found["parts"] == len(parts):
             del pending[found["first"]]
-            yield from ((record["seq"], said) for said in _faults(select, parts, away))
+            yield from ((seq, said) for said in _faults(select, parts, away))
     for first in pending:
         yield first, "parts of the index are missing"
 
@@ -312,6 +313,10 @@ def _faults(select: Select, parts: Sequence[dict[str, Any]], away: Places) -> It
         if seq not in away:
             yield f"the index of {value} names {entry_id(seq)}, which is no entry of it"
     if names == there.keys():
-        parsed = {seq: orjson.loads(as_bytes(one)) for seq, one in there.items()}
-        if [row for part in parts for row in part["actions"]] != actions_of(parsed):
+        try:
+            actions = actions_of({seq: orjson.loads(as_bytes(one)) for seq, one in there.items()})
+        except _NO_RECORD:
+            yield f"the index of {value} names an entry whose record cannot be read"
+            return
+        if [row for part in parts for row in part["actions"]] != actions:
             yield f"the index of {value} names other actions than its entries"

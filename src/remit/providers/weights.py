@@ -213,7 +213,8 @@ class WeightStore:
     ) -> None:
         """Copy to a temporary file, verify, and rename; store nothing if the hash differs.
 
-        Without ``sha256`` the hash is recorded next to the file.
+        Without ``sha256`` the hash is recorded next to the file, and last, so that no hash stands
+        next to other weights.
         """
         digest = hashlib.sha256()
         done = 0
@@ -233,11 +234,16 @@ class WeightStore:
                         f"The weights for {target.stem} do not match the pinned hash (SHA-256 "
                         f"{digest.hexdigest()}, expected {sha256}). Nothing was installed."
                     )
+                hash_file, draft = self._hash_file(target.stem), temporary.with_suffix(".hash")
                 if sha256 is None:
-                    self._hash_file(target.stem).write_text(f"{digest.hexdigest()}\n", "ascii")
+                    draft.write_text(f"{digest.hexdigest()}\n", "ascii")
+                    hash_file.unlink(missing_ok=True)
                 temporary.replace(target)
+                if sha256 is None:
+                    draft.replace(hash_file)
             finally:
                 temporary.unlink(missing_ok=True)
+                temporary.with_suffix(".hash").unlink(missing_ok=True)
 
 
 def file_sha256(path: Path) -> str:

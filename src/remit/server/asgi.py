@@ -65,7 +65,7 @@ async def read_body(
         receive: ASGI's function.
         length: value of the ``content-length`` header; ``None`` without it.
         most: longest body, in bytes.
-        timeout_s: longest wait for the first part, and then for all others together, in seconds.
+        timeout_s: longest wait for the whole body, in seconds.
         share: counts the bytes of the body until the caller ends it; ``None`` to count none.
 
     Raises:
@@ -75,6 +75,7 @@ async def read_body(
     known = check_length(length, most)
     if share is not None:
         share.take(known or 0)
+    end = asyncio.get_running_loop().time() + timeout_s
     message = await next_message(receive, timeout_s)
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
@@ -82,7 +83,6 @@ async def read_body(
             raise too_long(most)
         return body
     parts, size = [body], len(body)
-    end = asyncio.get_running_loop().time() + timeout_s
     while message.get("more_body"):
         if size > most:
             raise too_long(most)

@@ -317,6 +317,24 @@ def test_a_segment_of_another_ledger_is_not_read(tmp_path: Path) -> None:
         assert any(_FILE in str(problem) for problem in client.verify().problems)
 
 
+def test_each_copy_of_a_segment_is_verified(client: LedgerClient, tmp_path: Path) -> None:
+    """Whichever directory is named first."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    cut_off(client, one)
+    shutil.copytree(one, two)
+    assert problems(client, one, two) == []
+    for damaged in (one, two):
+        sound = (damaged / _FILE).read_bytes()
+        outside(str(damaged / _FILE), "UPDATE entries SET record = '{}' WHERE seq = 100")
+        found = problems(client, one, two)
+        assert found
+        assert all(str(damaged / _FILE) in one for one in found)
+        for suffix in ("", "-wal", "-shm"):
+            (damaged / f"{_FILE}{suffix}").unlink(missing_ok=True)
+        (damaged / _FILE).write_bytes(sound)
+    assert problems(client, one, two) == []
+
+
 def test_an_erasure_that_was_stopped_is_finished(client: LedgerClient, tmp_path: Path) -> None:
     """The entry is recorded, and the bytes are in the segment still: it does not verify."""
     directory, kept = tmp_path / "segments", tmp_path / "kept"

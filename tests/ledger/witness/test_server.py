@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.tlog import COSIGNATURE, SignedCheckpoint, Signer
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger.tlog import COSIGNATURE, NoteSignature, SignedCheckpoint, Signer
 from remit.ledger.witness import (
     Witness,
     WitnessError,
@@ -129,6 +131,29 @@ async def test_two_witnesses_together(witness: Witness, log: Log, state: Witness
         signed = await request_cosignature(other, signed, second.verifier_key, log.prove)
     keys = [witness.verifier_key, second.verifier_key]
     assert [own for own, _ in signed.cosignatures(keys)] == keys
+
+
+async def test_a_fresh_cosignature_replaces_the_line_of_its_key(
+    witness: Witness, signer: Signer, log: Log, tmp_path: Path
+) -> None:
+    """A damaged line would else stay for good, in the answer and in the ledger."""
+    key = witness.verifier_key
+    with LedgerClient(tmp_path / "l.db", signer=log.signer) as ledger:
+        ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
+        signed = SignedCheckpoint.parse(ledger.checkpoint())
+        line = signed.cosign(signer, 5)
+        damaged = NoteSignature(line.name, line.key_id, line.signature[:-1] + b"\0")
+        for old in (damaged, line):
+            before = signed.with_signatures([old])
+            ledger.checkpoints.add_cosignatures(before)
+            async with _running(witness) as url:
+                fresh = await request_cosignature(url, before, key, log.prove)
+            ((_, time),) = fresh.cosignatures([key])
+            assert time > 5
+            ledger.checkpoints.add_cosignatures(fresh)
+            stored = ledger.checkpoints.latest()
+            assert stored is not None
+            assert stored.cosignatures([key]) == [(key, time)]
 
 
 async def test_a_cut_or_rewritten_log(witness: Witness, log: Log, state: WitnessState) -> None:

@@ -335,7 +335,8 @@ class Writer:
     def flush(self) -> None:
         """Send the queued statements in a single round trip and read their answers.
 
-        The queue is empty afterwards, also after an error; its answers then have no rows.
+        The queue is empty afterwards, also after an error; its answers then have no rows. Nothing
+        is sent for an empty queue.
 
         Raises:
             psycopg.Error: a statement failed, and the server skipped the statements after it; or
@@ -344,6 +345,8 @@ class Writer:
         """
         queue, self._queue = self._queue, []
         connection = self._open()
+        if not queue:
+            return
         pgconn = connection.pgconn
         is_idle = pgconn.transaction_status == TransactionStatus.IDLE
         if self._is_pooled and is_idle:

@@ -406,7 +406,7 @@ def check_segments(
 
     Nothing is changed. Problems are of the kind ``archive`` and name the segment. A check that
     cannot be finished, and an archived range without a segment, are problems; a foreign segment and
-    an interrupted copy are notes. If two segments have the same end, only the last is verified.
+    an interrupted copy are notes. Segments with the same end are all verified.
 
     Args:
         ledger: the ledger.
@@ -418,22 +418,26 @@ def check_segments(
         LedgerError: the ledger's archived ranges cannot be read.
     """
     report = VerificationReport()
-    there = {store.segment.end: store for store in segments if store.segment is not None}
+    there: dict[int, list[Store]] = {}
+    for store in segments:
+        if store.segment is not None:
+            there.setdefault(store.segment.end, []).append(store)
     for one in ledger.archived_ranges():
-        store = there.pop(one.end, None)
-        if store is None:
+        same = there.pop(one.end, [])
+        if not same:
             said = f"the entries {one.first} to {one.end - 1} are not in the given segments"
             report.add(one.first, "archive", said)
-            continue
-        path = Path(store.location)
-        if path.name != segment_name(one.first, one.end):
-            report.add(one.first, "archive", f"{path.name}: its name says another range")
-        found = _check(ledger, store, one.left, one.root, jobs, progress)
-        for problem in found.problems:
-            report.add(one.first, "archive", f"{path.name}: {problem}")
-        report.entries += found.entries
-        report.contents += found.contents
-    for store in there.values():
+        for store in same:
+            path = Path(store.location)
+            name = path.name if len(same) == 1 else store.location
+            if path.name != segment_name(one.first, one.end):
+                report.add(one.first, "archive", f"{name}: its name says another range")
+            found = _check(ledger, store, one.left, one.root, jobs, progress)
+            for problem in found.problems:
+                report.add(one.first, "archive", f"{name}: {problem}")
+            report.entries += found.entries
+            report.contents += found.contents
+    for store in itertools.chain.from_iterable(there.values()):
         report.notes.append(f"no entry of this ledger names the segment {store.location}")
     for directory in sorted({Path(store.location).parent for store in segments}):
         report.notes += (

@@ -42,8 +42,8 @@ async def request_cosignature(
 
     The first request assumes a witness that has seen nothing. If the witness answers with the size
     it has seen, a second request proves the extension from that size. Nothing is stored here.
-    Other lines of the answer are dropped. A line of this key that ``signed`` has already stays, and
-    the new one is dropped. Redirects are not followed; a proxy of the environment is used.
+    Other lines of the answer are dropped. The new line replaces a line of this key that ``signed``
+    has already. Redirects are not followed; a proxy of the environment is used.
 
     Args:
         url: the witness's submission prefix, http or https; ``/add-checkpoint`` is appended.
@@ -179,7 +179,9 @@ class _Exchange:
                 "does not answer with a cosignature of its key",
                 "Check the witness's verifier key (`remit witness key`) and its URL.",
             )
-        return self.signed.with_signatures(own)
+        known = {(item.name, item.key_id) for item in own}
+        others = (one for one in self.signed.note.signatures if (one.name, one.key_id) not in known)
+        return SignedCheckpoint(self.signed.checkpoint, Note(note.text, (*others, *own)))
 
     def refusal(self, answer: Answer, old: int) -> WitnessError:
         """Return the error for a refused request that named the size ``old``."""

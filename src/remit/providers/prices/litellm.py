@@ -67,10 +67,10 @@ def read_litellm(
 ) -> tuple[Overlay, dict[str, Any]]:
     """Return the prices of a LiteLLM file that differ from the prices in force; nothing is written.
 
-    A known model keeps its sizes, and the rates in force that the file does not state. Skipped are
-    other providers and models, modes other than text and embeddings, models without a price per
-    token or at 0, fine-tuned and regional names, unknown models without sizes in the file, and
-    known ones without a context window in force.
+    A known model keeps its sizes, and the rates in force that the file does not state. The file's
+    sizes apply to a model without a context window in force. Skipped are other providers and
+    models, modes other than text and embeddings, models without a price per token or at 0,
+    fine-tuned and regional names, and models without a context window in force or in the file.
 
     Args:
         data: the file's bytes.
@@ -108,8 +108,10 @@ def read_litellm(
             current = rate_data(price) if price else {}
             rates = _rates(value, current, f'{name}: "{model}".')
             sizes = _sizes(value, rates)
-            if price:
+            if price and price.context_window:
                 sizes = {} if base.entry_name(provider, bare) else Overlay.sizes_of(price)
+            elif price:
+                sizes |= Overlay.sizes_of(price)
             if price and rates == current:
                 same += 1
             elif not (price and price.context_window) and "context_window" not in sizes:
