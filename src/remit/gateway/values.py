@@ -202,7 +202,7 @@ class Choice:
             by_budget: True if a budget refused the call.
             is_first: True if no model was passed over before.
         """
-        # No other provider may answer for a model that was named with its provider.
+        # No other provider may answer for a model that its name or prefix assigns to one provider.
         return by_budget or (is_first and code == "PROVIDER_NOT_FOUND")
 
     def falls_back(self, code: str) -> bool:
