@@ -73,10 +73,8 @@ class Checkpoints:
         """Return the greatest stored checkpoint with its cosignatures; ``None`` if there is none.
 
         Checkpoints that are damaged, not signed by the key, or of more entries than there are, are
-        skipped. At most the 100 greatest are tried.
-
-        Raises:
-            LedgerError: the ledger cannot be read.
+        skipped. At most the 100 greatest are tried. LedgerError is raised if the ledger cannot be
+        read.
         """
         return self._first("size >= ? ORDER BY size DESC", 0)
 
@@ -96,7 +94,7 @@ class Checkpoints:
         """Return how the ledger contradicts the head stored with the key; empty if it does not.
 
         Missing entries that an earlier process noted, and another owner of the database, are
-        contradictions too. Without a stored head the result is empty.
+        contradictions too. Without a stored head there are none.
 
         Raises:
             LedgerKeyError: the head cannot be read.
@@ -261,16 +259,14 @@ class Checkpoints:
 
         The entry is appended and the ledger's key replaced in one transaction. Then the key's
         public file is rewritten, a first checkpoint is signed, and the note of missing entries is
-        deleted. The object uses ``signer`` once the key's file has the new name. Afterwards, also
-        after an error, the store compares the database with the head before the next write. Only a
-        ledger of a root can be forked.
+        deleted. The object uses ``signer`` once the key's file has the new name. Also after an
+        error, the next write compares the database with the head. The ledger belongs to a root.
 
         Args:
             signer: the key under its new name.
             entry: the entry that names the old history.
 
-        Returns:
-            The id of ``entry``, and the first checkpoint as text.
+        Returns the id of ``entry``, and the first checkpoint as text.
 
         Raises:
             LedgerWriteError: the ledger or the key files cannot be written. The fork can be
@@ -300,12 +296,9 @@ class Checkpoints:
         return str(name), note
 
     def add_cosignatures(self, signed: SignedCheckpoint) -> None:
-        """Add signature lines to the stored checkpoint with the same text, each key's once.
+        """Add signature lines to the stored checkpoint with the same text, each key's latest.
 
-        A new line replaces the stored line of its key.
-
-        Args:
-            signed: the checkpoint with cosignatures, which are not verified here.
+        The cosignatures of ``signed`` are not verified here.
 
         Raises:
             LedgerError: this ledger has no such checkpoint, or cannot be written.

@@ -295,12 +295,8 @@ class RouteChoice(_Routed):
         self.release(self.id)
 
     def _is_decided(self, response: PromptResponse) -> bool:
-        """Return True if there is a decision to record.
-
-        Of calls that were all replayed there is none. If nothing was sent, there is one only if
-        every model was passed over: a refusal by a budget, right or request has its own
-        ``PROMPT_REJECTED``.
-        """
+        """Return True if there is a decision to record: not if all calls were replayed, nor if
+        nothing was sent and a budget, right or request was refused by ``PROMPT_REJECTED``."""
         if self.made:
             return not all(call.get("replayed") for call in self.made)
         refused = response.error_code in _FINAL or any(

@@ -249,8 +249,7 @@ class Writer:
         self._types = Transformer(_ADAPTERS)
 
     def connect(self) -> bool:
-        """Connect unless there is a connection that is not known to be closed; return True if this
-        call connected.
+        """Connect unless a connection is believed open; return True if this call connected.
 
         A new connection drops queued and prepared statements and gets the settings; behind a
         pooler, each transaction gets them instead. Connecting ends after 10 s for each host.
@@ -333,14 +332,13 @@ class Writer:
         return list(self.ask(sql, parameters))
 
     def flush(self) -> None:
-        """Send the queued statements in a single round trip and read their answers.
+        """Send the queued statements, if any, in a single round trip and read their answers.
 
-        The queue is empty afterwards, also after an error; its answers then have no rows. Nothing
-        is sent for an empty queue.
+        The queue is empty afterwards, also after an error; its answers then have no rows.
 
         Raises:
-            psycopg.Error: a statement failed, and the server skipped the statements after it; or
-                there is no connection, it was lost, or did not answer in time and was closed.
+            psycopg.Error: a statement failed, and the server skipped those after it; or there is no
+                connection, or it was lost, or closed after it did not answer in time.
             OSError: the connection broke.
         """
         queue, self._queue = self._queue, []
@@ -351,9 +349,8 @@ class Writer:
         is_idle = pgconn.transaction_status == TransactionStatus.IDLE
         if self._is_pooled and is_idle:
             # The settings follow "BEGIN", whose isolation level must come before any query.
-            begins = queue[0].sql.startswith("BEGIN")
             settings, texts = self._set("true")
-            queue.insert(int(begins), self._queued(settings, (texts,)))
+            queue.insert(int(queue[0].sql.startswith("BEGIN")), self._queued(settings, (texts,)))
         if len(self._prepared) >= _MAX_STATEMENTS and is_idle:
             self.script("DEALLOCATE ALL")
             self._prepared.clear()

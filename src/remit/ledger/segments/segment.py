@@ -404,9 +404,8 @@ def check_segments(
 ) -> VerificationReport:
     """Return the result of verifying segments, each alone and against the record of its ledger.
 
-    Nothing is changed. Problems are of the kind ``archive`` and name the segment. A check that
-    cannot be finished, and an archived range without a segment, are problems; a foreign segment and
-    an interrupted copy are notes. Segments with the same end are all verified.
+    Nothing is changed. Problems are of the kind ``archive`` and name the segment; an unfinished
+    check and a missing segment are problems. A foreign segment and an interrupted copy are notes.
 
     Args:
         ledger: the ledger.
@@ -440,11 +439,10 @@ def check_segments(
     for store in itertools.chain.from_iterable(there.values()):
         report.notes.append(f"no entry of this ledger names the segment {store.location}")
     for directory in sorted({Path(store.location).parent for store in segments}):
-        report.notes += (
-            f"{path} is the copy of an interrupted run, and erasures do not reach it; remove it if "
-            "no run is writing it"
-            for path in interrupted_copies(directory)
+        said = (
+            "is the copy of an interrupted run, and erasures do not reach it; remove it if no run"
         )
+        report.notes += (f"{path} {said} is writing it" for path in interrupted_copies(directory))
     return report
 
 
