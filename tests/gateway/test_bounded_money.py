@@ -278,7 +278,7 @@ COVERED = {
     ("all that send text", "output tokens"): ["chat, no limit", "chat, many answers"],
     ("all", "a more expensive service"):
         [*SERVED, "chat, the default service", "chat, an unknown service"],
-    ("chat, messages, responses", "images, as data, URL or id"):
+    ("chat, messages, responses", "images, given as data, URL or id"):
         ["chat, an image", "messages, an image", "responses, an image"],
     ("chat, messages, responses",
      "documents, files, audio, earlier responses, and items referenced by id"):
@@ -298,14 +298,14 @@ COVERED = {
     ("chat", "tools that the provider runs, web_search_options"):
         ["chat, search", "chat, search options"],
     ("completions, embeddings, rerank", "tokens"): ["completions", "embeddings", "rerank"],
-    ("images, images/edits, images/variations", "tokens of pictures"):
+    ("images, images/edits, images/variations", "image tokens"):
         ["images", "images/edits", "images/variations"],
     ("audio/speech", "characters, or audio tokens"): ["speech", "speech, tokens"],
-    ("audio/transcriptions, audio/translations", "seconds of sound"): [
+    ("audio/transcriptions, audio/translations", "seconds of audio"): [
         "transcriptions, FLAC", "transcriptions, WAV", "transcriptions, WebM",
         "transcriptions, two files", "transcriptions, no known format", "translations, FLAC",
     ],
-    ("audio/transcriptions, audio/translations", "tokens of sound"):
+    ("audio/transcriptions, audio/translations", "audio tokens"):
         ["transcriptions, tokens", "transcriptions, tokens in pieces"],
     ("moderations, count_tokens, files, stored responses", "nothing"):
         ["moderations", "count_tokens"],
@@ -313,7 +313,7 @@ COVERED = {
 """Rows of the table in docs/budgets.md, and the rows here that cover each."""
 
 ELSEWHERE = {
-    ("batches", "each of its requests"),  # tests/server/test_batches.py
+    ("batches", "each request of the batch"),  # tests/server/test_batches.py
     ("generateContent", "Google Search, Google Maps, with Gemini 2.5"),  # test_call_bound.py
     ("generateContent", "cachedContent"),  # test_call_bound.py
     ("generateContent", "other tools of Google; any with later models"),
