@@ -26,7 +26,7 @@ validation and description. [The HTTP API](api.md) lists each route's
 permission; the command line acts as the operator.
 
 A verb with the effect `changes` can write to the ledger; the others read. The ADMIN agent and MCP
-clients use the tools. [The console](console.md) has the named page for the verb.
+clients use the tools. [The console](console.md) has the named page.
 
 | Command | Route | Effect | Console | Tools |
 |---|---|---|---|---|
