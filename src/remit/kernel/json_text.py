@@ -59,8 +59,9 @@ def load(text: bytes) -> Any:
 def has_more_values(text: bytes, most: int) -> bool:
     """Return True if a text contains more than ``most`` values, without parsing the text.
 
-    Commas and opening brackets outside of strings are counted; the text need not be JSON. More than
-    two texts for each of ``most`` values give True too.
+    Each comma and opening bracket outside of strings counts as a value: ``[1]`` has 1, ``[1,2]`` 2,
+    a scalar 0. More than two strings for each of ``most`` values give True too, but only if the
+    text, strings included, has more than ``most`` commas and brackets. The text need not be JSON.
 
     Args:
         text: any bytes.

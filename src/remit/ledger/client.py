@@ -148,14 +148,16 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         """Read, search, verify, export and erase the segments in some directories too.
 
         The segments stay attached until :meth:`detach`, or until the client is closed. All threads
-        see them. Attaching a segment twice opens it twice. After an error none is attached.
+        see them. Attaching a segment twice opens it twice. A segment of an earlier layout is
+        migrated on disk. After an error only segments of earlier calls are attached. Until every
+        archived range has its segment, queries, erasures and exports raise LedgerError.
 
         Args:
             directories: directories that ``remit ledger segment --out`` was given.
 
         Raises:
-            LedgerError: a directory or segment cannot be read, there is no segment, or an archive
-                of an earlier version has to be converted first.
+            LedgerError: a directory or segment cannot be read, no directory has a segment, or an
+                archive of an earlier version has to be converted first.
         """
         from remit.ledger.segments import open_segments  # imports this module
 

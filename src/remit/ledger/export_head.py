@@ -95,11 +95,12 @@ def statement_of(members: Mapping[str, Any], subjects: Collection[tuple[str, lis
     """Return the SHA-256 digest (32 bytes) that the checkpoint of an export signs.
 
     The digest covers the members of the first line except the checkpoint, and the subjects that no
-    record confirms, sorted by commitment.
+    record confirms. The order of the pairs does not matter; the order of the subjects in a pair
+    changes the digest.
 
     Args:
         members: members of the first line.
-        subjects: commitments of values, each with its unconfirmed subjects.
+        subjects: commitments of values, each with its unconfirmed subjects, which an export sorts.
     """
     stated = {name: item for name, item in members.items() if name != "checkpoint"}
     stated["subjects"] = sorted([commitment, *names] for commitment, names in subjects)

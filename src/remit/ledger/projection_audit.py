@@ -143,7 +143,7 @@ class Folded(State):
                 yield row[ENTRY_SEQ], Uncheckable(said)
 
     def to_mark(self) -> dict[str, Any]:
-        """Write pending changes to the own database; return all rows, tuples keyed by table."""
+        """Return each folded table's rows: tuples of key, columns, memory and entry number."""
         self.write()
         return {
             one.table: self._scratch.execute(f"SELECT * FROM {one.table}").fetchall()
@@ -151,7 +151,7 @@ class Folded(State):
         }
 
     def load(self, mark: Mapping[str, Any]) -> None:
-        """Insert the rows that :meth:`to_mark` returned, into tables that are still empty.
+        """Insert the rows of :meth:`to_mark` into empty tables, so that an audit continues.
 
         Args:
             mark: rows by table, all of them.

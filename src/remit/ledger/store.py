@@ -422,7 +422,8 @@ class Store(Reader):
         The expression is in the engine's own syntax; nothing is run.
 
         Args:
-            terms: phrases; each is a list of words that must follow one another.
+            terms: phrases; each is a list of words that must follow one another. Words must be
+                case-folded, of letters and digits alone: they are not escaped.
         """
 
     @abstractmethod

@@ -103,7 +103,8 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
 
     Returns:
         Names, certainty, and counts, as the columns of ``usage`` without the quarter; costs are in
-        nano-dollars and never negative. A name of over 200 bytes is cut and gets a hash.
+        nano-dollars and never negative. A name of over 200 bytes is cut and gets a hash; a NUL
+        becomes U+FFFD.
     """
     if event_type not in USAGE_EVENTS or (event_type == "BUDGET_DEBIT" and not _is_own(metadata)):
         return None
@@ -167,7 +168,8 @@ def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
     """Return the row of ``usage_keys`` that an entry adds; ``None`` if it adds none.
 
     Only a ``KEY_CREATED`` that no worker wrote adds a row. A name that is missing or no text
-    becomes empty.
+    becomes empty. As in :func:`usage_of`, a name of over 200 bytes is cut and gets a hash, and a
+    NUL becomes U+FFFD.
 
     Args:
         event_type: event type of the entry.
@@ -197,7 +199,7 @@ def _number(value: Any, name: str, given: Mapping[str, Any]) -> float | None:
 def _names(*found: Any) -> tuple[str, ...]:
     """Return names in a form that every database stores and indexes.
 
-    A very long name becomes its beginning and a hash.
+    A name of over 200 bytes becomes its beginning and a hash, and a NUL becomes U+FFFD.
     """
     names = []
     for name in found:

@@ -305,13 +305,15 @@ def check_budgets(
 ) -> dict[str, Any]:  # fmt: skip
     """Compare the stored balances with the ledger; exit 1 if they differ.
 
-    In a large ledger ([gates] full_entries) the check continues from the last one.
+    In a large ledger ([gates] full_entries) the check continues from the last one. A problem
+    counts as a difference; a repair exits with 0, even if problems remain.
 
     Returns:
-        ``equal``, the ``differences`` of budgets, those of ``usage``, ``problems`` as sentences,
-        ``repaired`` (a repair was requested, and not all was equal), and the numbers ``scopes``,
-        ``held_tokens`` and ``held_calls``. Problems are never repaired. At the command line, an
-        unreadable ledger is a problem, unless a repair is requested. ``repair`` implies ``full``.
+        ``equal`` (no difference and no problem), the ``differences`` of budgets, those of
+        ``usage``, all three before a repair; ``problems`` as sentences; ``repaired`` (a repair was
+        requested, and not all was equal); and the numbers ``scopes``, ``held_tokens`` and
+        ``held_calls``. Problems are never repaired. At the command line, an unreadable ledger is a
+        problem, unless a repair is requested. ``repair`` implies ``full``.
 
     Raises:
         LedgerError: the ledger cannot be read, and the caller is not at the command line or

@@ -124,16 +124,18 @@ def verify_ledger(
     """Verify the whole ledger; exit 1 on a problem.
 
     The command checks records, hash chain, tree, content, erasures and checkpoints. With --file, it
-    checks the file alone, without a root.
+    checks the file alone, without a root; without --key, it believes the key that the file states.
 
     Returns:
         The report; a ledger that cannot be opened does not verify. Its ``witnesses`` are the given
-        ones that cosigned; a missing cosignature is no problem. With ``file``, its proven range,
-        log and receipts, or ``verified`` False and the problem; a registration needs the witnesses.
+        ones that cosigned; a missing cosignature is no problem. With ``file`` (extract, export by
+        cursor, registration), its proven range, log and receipts, or ``verified`` False and the
+        problem: its log must continue ``source``; each witness must have cosigned a registration.
 
     Raises:
-        InvalidInputError: an option has no effect with or without --file, or for this kind of file;
-            ``first`` or ``before`` cannot be read; or the checkpoint's URL is not of HTTP.
+        InvalidInputError: an option has no effect with or without --file; a file that is no
+            registration has witnesses or ``before``, or a registration ``before`` alone; ``first``
+            or ``before`` cannot be read; or the checkpoint's URL is not of HTTP.
         RemitError: a file or the checkpoint cannot be read.
         TlogError: a key cannot be parsed; with --file also a malformed checkpoint, which otherwise
             is a problem of the report.

@@ -295,7 +295,8 @@ def text_of(value: Any) -> str:
 def messages_of(prompt: Any) -> list[tuple[str, Any]]:
     """Return a prompt as pairs of role and content; empty for an empty prompt.
 
-    A plain text is the user's. Other keys join the content; the default role is ``message``.
+    A plain text is the user's. An item without a role gives ``message`` and itself. Other keys
+    make the content a list of the message's blocks and, last, an object of these keys.
 
     Args:
         prompt: a text, a list of messages, or ``None``.
@@ -489,9 +490,7 @@ def set_aside(details: Any) -> str:
 
 
 def failures(details: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the entries that made a session set something aside.
-
-    The list is empty if ``details`` names none.
+    """Return the ids of the entries that made a session set something aside; empty if none.
 
     Args:
         details: metadata of a ``SIGNAL_OBSERVED``.

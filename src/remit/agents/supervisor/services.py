@@ -55,6 +55,8 @@ class ContextPort(Protocol):
     def required(self, contract: PromptContract, session_id: str) -> Mapping[str, Any]:
         """Return the context that a contract's ``required_context`` asks for; empty if none.
 
+        The keys are ``ledger`` (rows), ``frameworks`` (text by id) and ``files`` (text by path).
+
         Args:
             contract: the contract.
             session_id: the session of the turn.

@@ -92,11 +92,12 @@ def cut_at(ledger: LedgerClient, before: str) -> int:
 
     Args:
         ledger: the ledger.
-        before: a sequence number in decimal digits, an entry id, or a time (ISO 8601). A time
-            stands for the first entry that is not older, or for the end if there is none.
+        before: a sequence number in decimal digits, an entry id, or a time (ISO 8601, UTC without a
+            zone). An id counts by its number; the entry need not exist. A time stands for the first
+            entry that is not older, or for the end if there is none.
 
     Raises:
-        InvalidInputError: ``before`` is none of these.
+        InvalidInputError: ``before`` is a malformed id or time.
         LedgerError: the ledger cannot be read.
     """
     size = ledger.count()

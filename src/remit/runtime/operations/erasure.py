@@ -64,8 +64,9 @@ def erase(
 ) -> Answer:  # fmt: skip
     """Erase content permanently. Records, hash chain and old proofs stay valid.
 
-    An erasure of one entry also erases copies of its content in other entries of the session, and
-    texts there that quote a longer part of it. Proposals and learned packages lose the content too.
+    An erasure of an entry also erases copies of its content in other entries of the session. An
+    erasure of an entry or a person also erases values of the same sessions that quote an erased
+    text of 16 or more characters. Proposals and learned packages lose the content too.
 
     Returns:
         ``erased`` (True if it was done), ``erasure_id`` (None without --yes), the numbers of
@@ -74,8 +75,9 @@ def erase(
 
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.
-        LedgerError: there is nothing to erase, the entry is unknown or cannot be erased, or the
-            ledger cannot be read or written.
+        LedgerError: there is nothing to erase, the entry is unknown or cannot be erased, content
+            may be in a segment outside ``archives``, or the ledger cannot be read or written. If a
+            segment cannot be written or files compacted, the erasure is recorded already.
         LeaseBusyError: another process changes the segments.
         PackageError: the content is erased, but a learned package that holds it cannot be
             changed now; the next opening of the root tries again.

@@ -105,8 +105,10 @@ def fit_route(
 ) -> Answer:  # fmt: skip
     """Fit a route to graded answers, and estimate its effect by cross-fitting.
 
-    The route in use does not change. --propose creates a proposal; `remit learn adopt` adopts it.
-    If no proposal can be created, --propose makes the command exit with 1.
+    With --quality-floor 0, reward is weighed against cost to keep --usd-per-call. Above 0, the
+    route takes the cheapest model with that reward, and ``missing`` states if that costs more. The
+    route in use does not change. --propose creates a proposal; `remit learn adopt` adopts it. If no
+    proposal can be created, --propose makes the command exit with 1.
 
     Returns:
         ``missing`` (sentences; empty if a proposal can be created) and ``proposal_id`` (empty

@@ -80,12 +80,14 @@ def check_installation(
 ) -> dict[str, Any] | Answer:  # fmt: skip
     """Run gates, and record the results.
 
-    The command exits with 0 even if a gate fails, unless --enforce is given.
+    The command exits with 0 even if a gate fails, unless --enforce is given. The command first
+    finishes or undoes an interrupted change of packages or prices, and records changed settings.
 
     Returns:
-        ``passed``, True if every gate passed, and ``gates``, the result of each in the order of the
-        checks: ``gate``, ``passed``, ``message``, ``errors``, ``error_count``, ``next_steps`` and
-        ``entry_id``.
+        An Answer for a command, else a dict: ``passed``, True if every gate passed, and ``gates``,
+        the result of each in the order of the checks: ``gate``, ``passed``, ``message``,
+        ``errors``, ``error_count``, ``next_steps`` and ``entry_id``, empty if the results could not
+        be recorded.
 
     Raises:
         InvalidInputError: a command gives both --all and --gate, or neither.

@@ -155,13 +155,15 @@ def import_ledger(
     the entries stay.
 
     Returns:
-        The numbers of ``entries``, ``contents`` and ``erased`` values; ``checkpoint``, which is
-        ``unsigned`` if no signature was checked; ``unsigned_subjects``; and ``verified``, None
-        without --verify.
+        The numbers of ``entries``, ``contents`` and ``erased`` values; ``checkpoint``: ``held``, or
+        ``unsigned`` if no signature was checked; ``unsigned_subjects``, the number of values whose
+        persons no record and no checked signature confirms; and ``verified``, None without
+        --verify.
 
     Raises:
-        LedgerError: the ledger is not empty, a line does not verify, or, with --key, the export has
-            no checkpoint or another key.
+        LedgerError: the file cannot be read, or the ledger cannot be read or written; the ledger is
+            not empty, a line does not verify, or, with --key, the export has no checkpoint or
+            another key.
         TlogError: the key cannot be parsed, or the checkpoint is another log's.
     """
     from remit.ledger.tlog import VerifierKey

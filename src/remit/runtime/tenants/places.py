@@ -86,20 +86,21 @@ class Place:
     def open(
         self, settings: LedgerSettings, *, signing: bool = False, owner: VerifierKey | None = None
     ) -> LedgerClient:
-        """Open the ledger, also while the tenant is being moved or removed.
+        """Open the ledger, also during a move or removal of the tenant; migrate an earlier layout.
 
         Args:
             settings: ``[ledger]`` of the tenant.
-            signing: True to sign checkpoints with the log's private key. Entries can be appended in
-                either case.
-            owner: key of the log that the ledger must belong to; the key in the tenant's root if
-                left out.
+            signing: True to sign checkpoints with the private key in the tenant's root. Entries can
+                be appended in either case.
+            owner: key of the log that the ledger must belong to, without effect if ``signing``. If
+                left out, the key in the tenant's root; without that, the owner is not compared.
 
         Returns:
             The client, which the caller closes.
 
         Raises:
-            LedgerKeyError: the ledger belongs to another log.
+            LedgerKeyError: the ledger belongs to another log; or a needed key of the root is
+                unreadable, made for another origin or, with ``signing``, missing.
             LedgerError: there is no ledger, or it cannot be opened.
             RemitError: as for :attr:`location`.
         """
