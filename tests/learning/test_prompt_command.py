@@ -18,6 +18,8 @@ from tests.learning.conftest import CONTRACT, MODEL, killed_at, record
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
 
+pytestmark = pytest.mark.timeout(1200)  # Hundreds of calls: slow on a busy machine.
+
 
 def answer(body: dict[str, Any]) -> str:
     return '{"tea": 1}' if "one JSON object" in json.dumps(body["messages"]) else "tea"

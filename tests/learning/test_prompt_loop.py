@@ -35,6 +35,8 @@ from tests.learning.test_wrong_question import (
 from tests.support.commands import run_remit
 from tests.support.wire import message
 
+pytestmark = pytest.mark.timeout(1200)  # Hundreds of calls: slow on a busy machine.
+
 RIGHT = "It weighs 12 kilograms."
 
 

@@ -295,8 +295,7 @@ class RouteChoice(_Routed):
         self.release(self.id)
 
     def _is_decided(self, response: PromptResponse) -> bool:
-        """Return True if there is a decision: not of replayed calls alone, nor of a refusal alone
-        by a budget, right or request, which has its ``PROMPT_REJECTED``."""
+        """Return False for replayed calls, and for a request refused by ``PROMPT_REJECTED``."""
         if self.made:
             return not all(call.get("replayed") for call in self.made)
         refused = response.error_code in _FINAL or any(

@@ -40,6 +40,7 @@ from tests.server.running import serving
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
 from tests.support.scripted import Scripted, scripted
+from tests.support.soak import soak_only
 from tests.support.waiting import until
 
 ROUTES = "[routing.guard]\ntolerance = 0.05\n" + two_models("openai", "gpt-4o-mini", "gpt-4o")
@@ -463,6 +464,7 @@ def test_failed_calls_have_the_grade_0() -> None:
     assert "worse" not in found.reason
 
 
+@soak_only
 @pytest.mark.timeout(7200)  # A minute of computing, on a machine that others may use.
 @pytest.mark.soak
 @pytest.mark.parametrize(
