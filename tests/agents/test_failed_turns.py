@@ -32,6 +32,7 @@ def test_a_model_without_a_price_under_a_limit_in_dollars_is_named(scripted: Scr
     assert result.error_code == "UNPRICED"
     assert "my model has no price" in result.response
     assert "remit price set own-model --provider anthropic" in result.error_detail
+    assert "--context-window … --max-output-tokens …" in result.error_detail
 
 
 @pytest.mark.parametrize(

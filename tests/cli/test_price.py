@@ -11,6 +11,8 @@ import pytest
 
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
+from remit.runtime import Runtime
+from remit.testing import ScriptedModel
 from tests.cli.conftest import Run, parsed
 from tests.support.commands import require_said
 from tests.support.roots import new_root
@@ -70,6 +72,22 @@ def test_a_price_is_set_on_record_and_every_gate_passes(remit: Run, root: Path) 
 @pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "openai:gpt-4o-mini", "OpenAI:gpt-4o-mini"])
 def test_a_price_is_found_by_every_form_of_a_name(remit: Run, root: Path, name: str) -> None:
     assert parsed(remit("price", "show", name, "--json"))["price"]["input"] == "0.15"
+
+
+def test_a_model_of_a_provider_in_code_takes_a_price_with_both_sizes(
+    remit: Run, root: Path
+) -> None:
+    rates = ("scripted", "--provider", "scripted", "--input", "1", "--output", "2")
+    sizes = ("--context-window", "100000", "--max-output-tokens", "1000")
+    require_said(remit("price", "set", *rates, *sizes[:2]), "Unknown provider scripted", code=2)
+    assert not (root / "prices.toml").exists()
+    done = remit("price", "set", *rates, *sizes)
+    assert done.returncode == 0, done.stderr
+    assert remit("price", "show", "scripted", "--provider", "scripted").returncode == 0
+    with Runtime.open(root, providers={"scripted": ScriptedModel("Three minutes.")}) as runtime:
+        result = runtime.agent("guide", model="scripted/scripted", order_usd=1.0).run("How long?")
+        assert (result.response, result.error_code) == ("Three minutes.", "")
+        assert result.cost_summary["cost_usd"] is not None
 
 
 def test_a_change_by_hand_is_found_and_can_be_put_on_record(remit: Run, root: Path) -> None:

@@ -139,9 +139,10 @@ def test_gateway_calls_are_in_the_list_of_sessions_and_are_the_latest_trace(
 ) -> None:
     (listed,) = json.loads(remit("session", "list", "--json").stdout)["sessions"]
     assert (listed["session_id"], listed["turns"]) == ("SES-1", 0)
-    assert (listed["calls"], listed["tokens"], listed["cost_usd"]) == (3, 3_015, 0.251)
+    # One of the calls has no price, so the sum is unknown.
+    assert (listed["calls"], listed["tokens"], listed["cost_usd"]) == (3, 3_015, None)
     line = remit("session", "list").stdout.split()
-    assert line[-4:] == ["3", "3,015", "$0.25", "0"]
+    assert line[-4:] == ["3", "3,015", "unknown", "0"]
     shown = remit("trace", "--last")
     assert shown.returncode == 0, shown.stderr
     assert "gateway call" in shown.stdout

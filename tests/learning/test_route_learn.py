@@ -176,7 +176,7 @@ def test_a_grader_that_fails_gives_no_grade(pair: Pair, tmp_path: Path) -> None:
 
 def test_each_refusal_names_the_next_command(pair: Pair, tmp_path: Path) -> None:
     root = pair.root(tmp_path / "root", priced=False)
-    assert "remit price set dear-1 --provider dearco" in refusal(root)
+    assert "--output USD --context-window TOKENS --max-output-tokens TOKENS" in refusal(root)
     priced = pair.root(tmp_path / "priced")
     assert "--prompts FILE" in refusal(priced)
     with (priced / "remit.toml").open("a") as file:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 100
 _ID_LENGTH = len("LED-00000000")
+_NOTHING_WAITS = "No tool call is waiting for approval."
 
 
 @click.command()
@@ -139,7 +140,7 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
     Print a sentence instead if no request is given.
     """
     if not waiting:
-        say("No tool call is waiting for approval.")
+        say(_NOTHING_WAITS)
         return
     for request in waiting:
         mark = "this session" if request.session_id == session_id else request.session_id
@@ -244,7 +245,9 @@ def named_request(queue: ApprovalQueue, name: str) -> Approval:
     if name.startswith("LED-") and len(name) >= _ID_LENGTH:
         return queue.get(name)
     waiting = queue.pending()
-    if name.lower() == "last" and waiting:
+    if name.lower() == "last":
+        if not waiting:
+            raise ApprovalError(_NOTHING_WAITS)
         return waiting[-1]
     short = name.lower().removeprefix("led-").lstrip("0")
     found = [one for one in waiting if short and _short(one).startswith(short)]

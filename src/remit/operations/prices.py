@@ -216,7 +216,8 @@ def set_price(
     """Set a price of your own, with these rates only.
 
     Sizes and names of a known model are kept. An unknown model needs --provider, --context-window
-    and --max-output-tokens; without them its calls have no upper bound.
+    and --max-output-tokens; without them its calls have no upper bound. With both sizes, the
+    provider may be one that only a program passes to Remit.
 
     Returns:
         The version of the prices, the changes, and ``entry``, which is None if nothing changed. A
@@ -224,7 +225,7 @@ def set_price(
 
     Raises:
         InvalidInputError: no provider has the model, several have and none is named, or the named
-            one is unknown.
+            one is unknown and a size is missing.
         RemitError: a price cannot be used, the sizes of an unknown model are missing, or a package
             installed the file.
         PackageError: another operation is running, or the disk refuses the file.
@@ -241,7 +242,7 @@ def set_price(
                  for rate, value in stated.items() if value is not None}  # fmt: skip
         given = {"context_window": context_window, "max_output_tokens": max_output_tokens}
         sizes = {size: value for size, value in given.items() if value}
-        who, bare = _named_model(model, provider, found, root)
+        who, bare = _named_model(model, provider, found, root, is_new=len(sizes) == 2)
         known = found.table.find(who, bare)
         key = found.own.key_of(who, bare, found.base)
         if known is None and (len(sizes) < 2 and not (sizes and rates["output"] == "0")):
@@ -376,19 +377,28 @@ def _today() -> date:
 
 
 def _named_model(
-    model: str, provider: str | None, found: RootPrices, root: RootPort
+    model: str, provider: str | None, found: RootPrices, root: RootPort, *, is_new: bool = False
 ) -> tuple[str, str]:
     """Return the provider and the model that a person means.
 
+    Args:
+        model: a name of the model.
+        provider: the named provider, or None.
+        found: the prices in force.
+        root: the root.
+        is_new: True if the named provider may be unknown, such as one that a program passes.
+
     Raises:
-        InvalidInputError: no provider has the model, or several have and none is named.
+        InvalidInputError: no provider has the model, several have and none is named, or the named
+            one is unknown.
     """
     from remit.gateway import owner_by_prefix, split_name
 
     known = _known_providers(found, root)
     first, rest = split_name(model, known)
     if provider is not None:
-        _check_provider(provider, known)
+        if not is_new:
+            _check_provider(provider, known)
         return provider, rest if first == provider and rest else model
     if rest and first in known:
         return first, rest

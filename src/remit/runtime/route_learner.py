@@ -186,7 +186,8 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
             raise InvalidInputError(
                 f"The price of {one.model_id} is unknown, so no budget can be kept.",
                 next_step=f"Run `remit price set {one.provider_model} --provider "
-                f"{one.provider_id} --input USD --output USD`.",
+                f"{one.provider_id} --input USD --output USD --context-window TOKENS "
+                "--max-output-tokens TOKENS`.",
             )
     context = gate_context(runtime.root, runtime.ledger, runtime.loaded)
     for gate in check_gates(context, ("G0B", "G1"), record=False, by="route learn").gates:

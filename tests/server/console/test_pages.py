@@ -53,6 +53,21 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
         assert codes <= set(re.findall(r'title="([A-Z_]+)"', page))
 
 
+def test_a_session_whose_calls_have_no_price_has_an_unknown_cost(inside: Inside) -> None:
+    call: dict[str, Any] = {
+        "session_id": "SES-FREE", "agent_id": "a", "model_id": "m", "outcome": "success",
+        "input_tokens": 7, "output_tokens": 3,
+    }  # fmt: skip
+    inside.ledger.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "x", metadata=call))
+    for path in ("sessions", "sessions/SES-FREE"):
+        text = re.sub(r"<[^>]*>", "", inside.get(f"/console/{path}").text)
+        assert "unknown: 1 call without a price" in text, path
+    call["cost_usd"] = 0.25
+    inside.ledger.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "x", metadata=call))
+    text = re.sub(r"<[^>]*>", "", inside.get("/console/sessions").text)
+    assert "$0.25 and 1 call without a price" in text
+
+
 def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
     told = dict.fromkeys(("kind", "target", "package_id", "version", "base_version", "digest",
                           "evidence_sha256", "by"), "x")  # fmt: skip

@@ -410,7 +410,8 @@ class Account:
                     return busy
                 message = f"has a limit in US dollars, and {name} has no price"
                 how = f"{model} --provider {provider}" if provider else "MODEL"
-                command = f"remit price set {how} --input … --output …"
+                command = f"remit price set {how} --input … --output … "
+                command += "--context-window … --max-output-tokens …"
                 return refused("UNPRICED", f"{message}; {amount.unbounded or f'run `{command}`'}")
             nano_left = self.nano_limit - self.spent_nano - self.reserved_nano
             if amount.nano > nano_left:

@@ -31,7 +31,7 @@ _DEFAULT_TURNS = 20
 def _cost(one: dict[str, Any]) -> str:
     from remit.views.wording import cents
 
-    return cents(one["cost_usd"])
+    return "unknown" if one["cost_usd"] is None else cents(one["cost_usd"])
 
 
 _LIST_TOOL = AgentTool(
@@ -68,7 +68,8 @@ def list_conversations(
     agent are listed only if one of their calls is among the latest 10,000.
 
     Returns:
-        The overview of each session with ``calls``, ``tokens`` and ``cost_usd``.
+        The overview of each session with ``calls``, ``tokens`` and ``cost_usd``, which is None if
+        the price of a call is unknown.
     """
     from remit.agents.sessions import sessions_with_calls
     from remit.views import UsageRow, instant_of, read_usage
@@ -82,8 +83,9 @@ def list_conversations(
         for item in found:
             row = rows.get(item.session_id, UsageRow())
             tokens = row.input_tokens + row.output_tokens
+            cost = None if row.unpriced_calls else row.nano / 1e9
             yield item.session_id, {**item.to_dict(), "calls": row.calls, "tokens": tokens,
-                                    "cost_usd": row.nano / 1e9}  # fmt: skip
+                                    "cost_usd": cost}  # fmt: skip
 
     return Feed(read)
 
