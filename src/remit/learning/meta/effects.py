@@ -40,7 +40,8 @@ class Effect:
         predicted: the proposal's prediction.
         before: mean of the epoch before; None without samples.
         after: mean of the proposal's own epoch; None without samples.
-        realised: after minus before (for cost, before minus after).
+        realised: after minus before (for cost, before minus after); None while a side has fewer
+            than 30 samples.
         held: True if the realised and the predicted value agree within both errors
             (:func:`agrees`); None without a prediction, while a side has fewer than 30 samples, or
             while the realised error is the larger one.

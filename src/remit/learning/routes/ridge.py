@@ -182,7 +182,8 @@ def abilities_case(
 
     The abilities are those of the prompts that are not held out. The predicted effect is the mean
     reward of the models that the router takes with them for held-out prompts, less that of the
-    models that it takes now. The case has arguments of :meth:`Learner.propose`.
+    models that it takes now. The settings are ``{"routing": {"models": …}}``; the case has the
+    arguments ``evidence``, ``predicted``, ``gate`` and ``replay`` of :meth:`Learner.propose`.
 
     Raises:
         InvalidInputError: no held-out prompt has graded answers of all candidates.
