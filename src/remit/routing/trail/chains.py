@@ -93,6 +93,7 @@ class ChainHeads:
         """Return the head of a task whose chain can be continued.
 
         Raises:
+            KeyError: the task was not read by :meth:`look_up`.
             TrailError: the head's row cannot be read, or later thoughts of the task have no rows.
         """
         head = self.of(task_id)
