@@ -21,9 +21,9 @@ class LedgerWrites:
     used alone.
 
     Any thread may call them, but none inside a transaction. :meth:`submit`, :meth:`step` and
-    :meth:`probe` need a running event loop; the others block, and :meth:`prepare` writes nothing. A
-    write that fails while a commit is under way at a database server raises LedgerConnectionError,
-    which says that the outcome is unknown.
+    :meth:`probe` need a running event loop; the other writes block. A write that fails while a
+    commit is under way at a database server raises LedgerConnectionError, which says that the
+    outcome is unknown.
     """
 
     _store: Store

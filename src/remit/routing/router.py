@@ -95,8 +95,9 @@ class Router:
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
         """Return the capabilities that any model of the route has; ``prose`` only if all have it.
 
-        Models of unregistered providers, or that the session set aside, do not count; without any,
-        the defaults are returned. A model without a needed capability is skipped in the call.
+        Models of unregistered providers do not count, nor those set aside by the session, if others
+        remain. Without a model the defaults are returned. A model without a needed capability is
+        skipped in the call.
 
         Raises:
             NotFoundError: the route does not exist.
