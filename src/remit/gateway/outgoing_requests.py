@@ -258,7 +258,7 @@ def lowered(to: Candidate, output: int) -> Candidate:
 def neutral_order(
     request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
 ) -> ProviderRequest:
-    """Return a request in neutral form for a provider object.
+    """Return a request in neutral form for a provider object, without body, headers and query.
 
     Args:
         request: the call's request.

@@ -379,8 +379,8 @@ def replay_both(
 def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
     """Attribute failures to the question or the model, by two replays of one set of exchanges.
 
-    The three intervals hold together with probability 95 %, however often one looks. Without common
-    exchanges, all intervals are as wide as possible.
+    Only exchanges that both graded count. The three intervals hold together with probability 95 %,
+    however often one looks. Without common exchanges, all intervals are as wide as possible.
     """
     asked = {pair.exchange_id: pair for pair in question.pairs}
     other = {pair.exchange_id: pair for pair in model.pairs}

@@ -139,7 +139,7 @@ class ConfidenceSequence:
 
     @property
     def estimate(self) -> Estimate:
-        """The present interval; without samples the whole range."""
+        """The mean with the present interval; without samples the middle and the whole range."""
         low, high = 0.0, 1.0
         if self.samples:
             goal = math.log(2 / self.alpha)  # Each side starts with half of the capital.

@@ -180,6 +180,8 @@ def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
 def row_behind(entry: LedgerEntry, task_id: str, head: Head) -> Row | None:
     """Return the row of a task's entry that follows ``head``; ``None`` if it does not follow.
 
+    Task, position and hash must fit, so an entry with erased content never follows.
+
     Args:
         entry: the entry of a thought.
         task_id: the task.
