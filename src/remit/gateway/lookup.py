@@ -53,7 +53,10 @@ def hidden_name(salt: str, name: str) -> str:
 def select_in(
     tx: Transaction, sql: str, keys: Collection[str] | Collection[Sequence[str]]
 ) -> Iterable[tuple[Any, ...]]:
-    """Return the rows of all keys. Queries are sent at once; results are read when iterated.
+    """Return the rows of all keys; queries of up to 256 keys are issued before the return.
+
+    Rows may be read, and errors raised, only when they are iterated. With ``{rows}``, the rows of
+    the last key may come several times.
 
     Args:
         tx: the transaction.

@@ -29,10 +29,10 @@ from remit.providers.wire import member_at
 
 
 class Candidates:
-    """Makes candidates of models.
+    """The maker of candidates: a model with the request it would be sent and its upper bound.
 
     :meth:`make` makes a candidate, :meth:`read` too, if the database must be read for it. Nothing
-    is written or sent.
+    is written, reserved or sent.
 
     Args:
         names: resolves the names of models and knows who may use them.
@@ -83,8 +83,9 @@ class Candidates:
             model: the model.
 
         Raises:
-            RefusedError: the model cannot be asked, the conversation that the call continues is
-                gone, or a file belongs to another caller.
+            RefusedError: the model cannot be asked, as for :meth:`make`; the conversation cannot be
+                continued with it, or is gone; or a named object belongs to another caller
+                (``FILE_NOT_FOUND``).
             LedgerError: the ledger cannot be read.
         """
         request, body = call.request, call.request.body
@@ -257,7 +258,7 @@ def lowered(to: Candidate, output: int) -> Candidate:
 def neutral_order(
     request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
 ) -> ProviderRequest:
-    """Return a request in neutral form for a provider object.
+    """Return a request in neutral form for a provider object, without body, headers and query.
 
     Args:
         request: the call's request.

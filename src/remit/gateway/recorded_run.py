@@ -114,7 +114,7 @@ class Recording:
 
     Attributes:
         sessions: the session and the sessions of its sub-agents; empty for a work order.
-        calls: the calls, in the order of their first dispatch.
+        calls: the calls, in the order of their first dispatch, without results of batches.
         rejections: the refusals of the run (``PROMPT_REJECTED``) that were not replayed yet, in
             order.
         replayed: the calls that were replayed, in the order of the replay.
@@ -359,7 +359,8 @@ def _without(text: bytes, names: Collection[str]) -> bytes:
 def first_difference(expected: bytes, found: bytes) -> tuple[str, str, str]:
     """Return the place of the first difference of two JSON texts, and both values as excerpts.
 
-    The place is a JSON pointer; ``byte N`` if only the spelling differs; empty if nothing does.
+    The place is a JSON pointer, ``/`` for the whole text. It is ``byte N`` if only the spelling
+    differs, or a text is not JSON. All three are empty if nothing differs.
 
     Args:
         expected: the recorded text.

@@ -64,7 +64,12 @@ def dispatch_entry(
 def bill_of(
     call: Call, attempt: Attempt, result: ProviderResponse | Failure, config: RouterConfig
 ) -> Bill:
-    """Return the bill of an attempt: as reported, estimated, or at the upper bound.
+    """Return the bill of an attempt: nothing, as reported, estimated, or at the upper bound.
+
+    A cached answer, and a failure that the provider did not bill, cost nothing, as does a free
+    endpoint, unless its answer names no batch. An unusable report counts as the upper bound. A
+    stream that broke off is billed as reported, else estimated from what arrived, or at the bound
+    if other usage is possible.
 
     Args:
         call: the call.
@@ -408,6 +413,8 @@ def prepare_warning(
     ledger: LedgerClient, request: PromptRequest, code: str, message: str
 ) -> Prepared:
     """Return the encoded ``BUDGET_WARNING`` of a call over its limit, in the mode ``warn``.
+
+    Writes nothing.
 
     Args:
         ledger: encodes the entry.

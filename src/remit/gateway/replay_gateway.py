@@ -92,11 +92,11 @@ class ReplayGateway(LLMGateway):
         identity: Identity | None = None,
         choice: Choice | None = None,
     ) -> PromptResponse:
-        """Return the recorded response to an equal request; a stream is sent to the sink.
+        """Return the recorded response to a request that equals one, or differs in labels alone.
 
         Nothing is written. A request that equals no recorded call gets a recorded refusal, if one
-        is due, or the refusal ``REPLAY_DIFFERS``, which ends the replay. A failed stream is played
-        to its break.
+        is due, or the refusal ``REPLAY_DIFFERS``, which ends the replay. A recorded stream is
+        played to the listeners, a failed one to its break.
 
         Args:
             request: the request.

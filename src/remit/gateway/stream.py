@@ -114,10 +114,10 @@ class StreamTap:
         self.wire: list[bytes] | None = None
 
     def start(self) -> None:
-        """Begin an attempt: forget everything of an earlier one, and start the clock.
+        """Begin an attempt: forget the stream of an earlier one, and start the clock.
 
-        The bytes of an earlier attempt leave the memory account. The time of a first piece that was
-        passed on before is kept.
+        The bytes of an earlier attempt leave the memory account. ``first_after_ms`` stays if a
+        piece was passed on before, and a listener that raised stays silent.
         """
         self._started = time.perf_counter()
         self._parts.clear()
@@ -162,9 +162,10 @@ class StreamTap:
     def pass_on(self, raw: bytes) -> bool:
         """Pass on whole events unparsed; return False if they must be parsed first.
 
-        False is also returned if the listener is not ready for more. The events are kept until
-        :meth:`catch_up` parses them, at the latest after 64 groups or 256 KiB. An error of the sink
-        is logged, and the sink is not called again.
+        False is also returned if the listener is not ready for more, or :meth:`may_pass_on` has not
+        allowed it. The events are kept until :meth:`catch_up` parses them, at the latest after 64
+        groups or 256 KiB. An empty ``usage`` that only Remit asked for is cut out. An error of the
+        sink is logged, and the sink is not called again.
 
         Args:
             raw: complete events, as they came.
@@ -354,9 +355,9 @@ class StreamTap:
     async def chunk(self, chunk: WireChunk, *, begins: bool) -> None:
         """Pass one event of a stream to the listener.
 
-        The first event that the listener does not hold back sets ``first_after_ms``. Errors of the
-        listener are logged, and the listener is not called again. A text that cannot be read ends
-        the text listener only.
+        The first event with ``begins`` that the sink does not hold back (by returning False) sets
+        ``first_after_ms``. The sum is not changed. Errors of the listener are logged, and the
+        listener is not called again. A text that cannot be read ends the text listener only.
 
         Args:
             chunk: the event.
@@ -390,7 +391,8 @@ class StreamTap:
     async def event(self, event: Any) -> None:
         """Count one event of a stream in neutral form and pass it to the listener.
 
-        An empty text is ignored. Text is kept for the record. Errors of the listener are logged.
+        The first event sets ``first_after_ms``. An empty text is ignored. Text is kept for the
+        record. Errors of the listener are logged, and the listener is not called again.
 
         Args:
             event: a ``TextDelta``, ``ToolInputDelta``, ``ThinkingDelta``, ``ToolUseStart`` or other

@@ -155,8 +155,9 @@ def tools_of(
 
 
 def tool_lists(endpoint: str, body: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the lists of tools in a body with their places, without empty ones.
+    """Return the lists of tools in a body, each after its place, without empty ones.
 
+    A place is a path such as ``tools`` or ``input[3].tools``; a list may be any other JSON value.
     Items in the input of the Responses API bring tools too.
     """
     lists: list[tuple[str, Any]] = []

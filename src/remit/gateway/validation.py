@@ -66,8 +66,9 @@ class Sent(Struct, gc=False):
 def check_request(request: PromptRequest) -> str:
     """Return the first problem of a request without quoting content; empty if there is none.
 
-    Checks messages or prompt, the ids, ``max_tokens`` (1 to 1,000,000,000), ``temperature`` (0 to
-    2), and ``template_variables`` against ``input_schema``. A body is not checked here.
+    Checks messages or prompt, the ids (``contract_id`` and ``session_id`` are required),
+    ``max_tokens`` (1 to 1,000,000,000), ``temperature`` (0 to 2), and ``template_variables``
+    against ``input_schema``. A body is not checked here.
 
     Args:
         request: the request.

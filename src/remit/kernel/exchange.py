@@ -142,13 +142,13 @@ class PromptRequest:
     Attributes:
         prompt: the rendered prompt; may be empty when ``messages`` is given.
         prompt_pack_id: the prompt pack of the prompt, for the record; empty for none.
-        contract_id: the contract that the call is made under, for the record.
+        contract_id: the contract that the call is made under; the gateway refuses an empty one.
         agent_id: the agent, whose budget in the session also pays.
         agent_class: ``KERNEL.syntactic``, ``KERNEL.semantic``, ``ADMIN`` or ``RESIDENT``.
         framework_id: the framework of the agent's package; empty for none.
         package_id: the agent's package; empty for none.
         work_order_id: the work order, which also pays; empty for none.
-        session_id: the session, which also pays; empty for none.
+        session_id: the session, which also pays; the gateway refuses an empty one.
         tier: ``hot``, ``ho2`` or ``ho1``.
         model_id: the model or the name of a route; ``None`` for the default.
         provider_id: the provider; ``None`` if ``model_id`` or the settings decide.

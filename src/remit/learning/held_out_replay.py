@@ -63,9 +63,9 @@ class ReplayResult:
 
     Attributes:
         pairs: pairs of all runs whose answers could be graded.
-        wanted: number of held-out exchanges without erased ones.
-        failed: number of calls without an answer that can be graded.
-        calls: number of calls over all runs.
+        wanted: number of exchanges of the requested part, without erased ones.
+        failed: number of exchanges that were asked and have no answer that can be graded.
+        calls: number of exchanges that were asked over all runs, the other part included.
         spent_nano: cost over all runs in nano-dollars.
         ended: ``complete``, or ``budget`` if a limit ended the replay early.
     """
@@ -157,7 +157,8 @@ class Replay:
             calls: limit of the calls of all runs together; ``None`` for no limit.
             held_out: True to ask held-out exchanges; False to ask the others, which a search may
                 use.
-            progress: called with the number done and the number in all.
+            progress: called with the number done and the number in all; at the end, also after a
+                limit, with both equal.
 
         Raises:
             ConflictError: the prices or the model that answers changed since an earlier run.

@@ -65,7 +65,8 @@ class Window:
     def sequences(self) -> list[ConfidenceSequence]:
         """Return the settled sequence; if parties gave the values, also the balanced one.
 
-        The balanced sequence limits each party to its share.
+        The balanced sequence limits each party to its share, and is made anew by each call. The
+        settled one is the window's own, and grows with it.
         """
         if not self._by:
             return [self._settled]

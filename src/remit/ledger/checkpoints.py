@@ -199,7 +199,7 @@ class Checkpoints:
         """Sign the present tree in transactions of the caller, as :meth:`sign` does, and return the
         note.
 
-        The signed checkpoint is written next to the key first, and then to the database. If another
+        In a root, the checkpoint is written next to the key before the database. If another
         process replaces the head next to the key meanwhile, signing is repeated.
 
         Args:
@@ -296,9 +296,9 @@ class Checkpoints:
         return str(name), note
 
     def add_cosignatures(self, signed: SignedCheckpoint) -> None:
-        """Add signature lines to the stored checkpoint with the same text, each key's latest.
+        """Add the signature lines of ``signed``, unverified, to the stored checkpoint of its text.
 
-        The cosignatures of ``signed`` are not verified here.
+        A line replaces a stored line of the same key, even a later one.
 
         Raises:
             LedgerError: this ledger has no such checkpoint, or cannot be written.

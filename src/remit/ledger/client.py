@@ -344,16 +344,17 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         format: Format = "jsonl",  # noqa: A002 - the field's word
         progress: Progress | None = None,
     ) -> int:
-        """Write the ledger to files; return the number of entries.
+        """Write the ledger to files; return the number of entries, archived ones included.
 
         ``jsonl`` is complete: records, content, erasures, and a signed checkpoint if this client
         can sign or one is stored; :meth:`import_jsonl` reads it. ``tiles`` is a static C2SP
         tlog-tiles directory: records and hashes without content. ``parquet`` is a table for
         analysis with content (extra ``parquet``).
 
-        A client that can sign first stores a new checkpoint, if the ledger is writable. A file at
-        the path is replaced once the new one is complete; after an error it stays. Folders are
-        made. Tiles are added to those of the same log. An open file may be left incomplete.
+        A client that can sign first stores a new checkpoint, if the ledger is writable. ``jsonl``
+        and ``tiles`` end at the latest checkpoint, if there is one. A file at the path is replaced
+        once the new one is complete; after an error it stays. Folders are made. Tiles are added to
+        those of the same log. An open file may be left incomplete.
 
         Entries of attached segments are written like all others. Without them, archived entries are
         leaf hashes in ``jsonl``, and missing in ``parquet``.

@@ -176,13 +176,15 @@ class LedgerErasures(LedgerQueries):
     ) -> list[ErasureReport]:
         """Erase content older than the limit of its event type; return a report for each type.
 
-        A value has the age and the event type of the entry that first showed it. Content in
-        attached segments is erased too; other segments are not reached. Each event type with old
-        content gets an ``ERASURE`` entry and a report, in the order of ``days_by_event``; other
-        types get none. The database's files are compacted after each.
+        A value has the age and the event type of the entry that first showed it. Feedback on
+        entries that show such a value is erased too, whatever its age, and so are all cached
+        answers. Content in attached segments is erased too; other segments are not reached. Each
+        event type with old content gets an ``ERASURE`` entry and a report, in the order of
+        ``days_by_event``; other types get none. The database's files are compacted after each.
 
         Args:
-            days_by_event: days by event type, ``*`` for all others; ``None`` for the settings.
+            days_by_event: days by event type, ``*`` for all others but ``INSTALLED`` and
+                ``ARCHIVED``; ``None`` for the settings.
             requested_by: the person or program that asked, for the record.
             dry_run: True to report the result without erasing or appending; the ledger must be
                 writable all the same.

@@ -36,7 +36,8 @@ _FIRST_PAGE = 16  # small, for callers that want only the first match
 class LedgerQueries:
     """The reading methods of :class:`~remit.ledger.LedgerClient`; not used alone.
 
-    They may be called from any thread. Reading after the client was closed raises
+    They may be called from any thread. Only a search of ``text`` and :meth:`index_text` write, to
+    the text index. Reading after the client was closed raises
     LedgerClosedError; if a database server cannot be reached, LedgerConnectionError.
     """
 
@@ -75,9 +76,9 @@ class LedgerQueries:
     def has_left(self, session_id: str) -> bool:
         """Return True if the entries of the session may have left the database for a segment.
 
-        The result is False if nothing was archived, if the session began after all archived ranges,
-        or if work entries of it, other than ``TOOL_INTENT``, remain before their end. Sessions
-        without a ``SESSION_START``, unknown ones too, count as archived.
+        The result is False if nothing was archived, if the session's ``SESSION_START`` follows all
+        archived ranges, or if the database still has work entries of it before their end, other
+        than ``TOOL_INTENT``. All other sessions give True, unknown ones too.
 
         Raises:
             LedgerError: the ledger cannot be read.

@@ -50,7 +50,8 @@ class EntryRow:
 class Reader(ABC):
     """The reading methods that all stores share; an engine's store implements :meth:`select`.
 
-    Every method reads the database and raises the errors of :meth:`select`.
+    Every method reads the database and raises the errors of :meth:`select`. :meth:`entries` and
+    :meth:`exact` also raise LedgerFormatError for a damaged record or value.
 
     Attributes:
         segment: the entries of a segment; ``None`` for a ledger that grows.
@@ -420,8 +421,8 @@ def pages(
 
     Args:
         select: runs a query; its errors are raised.
-        sql: orders by an integer primary key and takes two parameters: its lowest and highest
-            value.
+        sql: a query without ``LIMIT``, which orders by an integer primary key and takes two
+            parameters: its lowest and highest value.
         first: the lowest key.
         last: the highest key, inclusive.
         size: rows in a page; 400 by default.

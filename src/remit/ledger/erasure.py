@@ -97,7 +97,8 @@ class Eraser:
     """The eraser of a ledger's content, which lives as long as its client.
 
     The eraser writes to the database alone; values in segments are only searched, and deleted by
-    the caller. Threads may share the object; each erasure is a transaction.
+    the caller. Threads may share the object. Each ``ERASURE`` entry commits together with the
+    deletion that it records; files are compacted afterwards.
 
     Args:
         store: the store of the ledger.

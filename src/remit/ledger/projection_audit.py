@@ -168,8 +168,8 @@ class Folded(State):
 
         The folded rows are as before afterwards. Values that no entry states are not compared. A
         folded row with ``optional`` set may be missing, and a ``partial`` table may have more rows.
-        ``check`` may add columns. Rows of a ``source`` projection are compared with the entry that
-        they name, unless it was archived.
+        ``check`` may add columns, ``adjust`` may change the folded rows for this call. Rows of a
+        ``source`` projection are compared with the entry that they name, unless it was archived.
 
         Args:
             select: runs a query on the ledger, and is the state's from now on; errors are raised.

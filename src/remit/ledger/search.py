@@ -65,9 +65,9 @@ class TextIndex:
     def expression(self, query: str) -> str:
         """Return the text condition of a :class:`~remit.ledger.store.Filter` for ``query``.
 
-        All words must occur, in any order; words in double quotes in the given order. Case and
-        punctuation do not matter. Words of more than 48 characters are ignored. Nothing is read or
-        indexed.
+        All words must occur, in any order; words in double quotes one directly after the other, as
+        the parts of a word with punctuation inside. Case and punctuation do not matter. Words of
+        more than 48 characters are ignored. Nothing is read or indexed.
 
         Args:
             query: words of a person.

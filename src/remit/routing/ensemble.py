@@ -215,8 +215,9 @@ def _plain_answer(answer: str) -> str:
 def join_by_fields(answers: Sequence[str]) -> tuple[int, str] | None:
     """Join JSON objects into one with the most frequent value of each field.
 
-    A field that most answers lack is left out. Of equally frequent values the best-scored one
-    counts. Answers that are not JSON objects are ignored.
+    Lacking a field counts as a value, which leaves the field out if it is the most frequent. Of
+    equally frequent values the best-scored one counts. Answers that are not JSON objects are
+    ignored.
 
     Args:
         answers: the answers, those of the best-scored models first.

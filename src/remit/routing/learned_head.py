@@ -204,6 +204,9 @@ class LearnedHead:
             buckets: number of buckets.
             models: fields of :class:`LearnedModel`, keyed by model name.
             neighbours: the prompts of the training set.
+
+        Raises:
+            WeightsError: there is no model, or its fields do not fit.
         """
         evidence = canonical_json({
             "format": "remit.routing-evidence/1",
@@ -231,6 +234,8 @@ class LearnedHead:
     def costs(self, seen: Sequence[int], tokens: int) -> dict[str, int]:
         """Return the expected cost of a call of each model in nano-dollars, keyed by model name.
 
+        A model without learned costs has the recorded mean.
+
         Args:
             seen: the prompt's buckets.
             tokens: estimated tokens of the whole prompt.
@@ -254,7 +259,8 @@ class LearnedHead:
             seen: the prompt's buckets.
 
         Returns:
-            Pairs of the ``EXCHANGE`` that contains the prompt, and the similarity in millionths.
+            Pairs of the ``EXCHANGE`` that contains the prompt, and the similarity in millionths:
+            the squared cosine of both sets of buckets. Empty without the training set.
         """
         mine = set(seen)
         found = [
@@ -351,7 +357,8 @@ def learned_score(
         cost_nano: expected cost of the call, in nano-dollars.
         price_weight: the reward that a dollar is worth, in millionths.
         quality_floor: 0 for none; else models of at least this quality come first, cheapest first.
-        factors: factors of the operator preference.
+        factors: ``ability`` and ``cost`` of the operator preference, in millionths; not used with a
+            floor.
     """
     if not quality_floor:
         price = price_weight * cost_nano // 1_000_000_000

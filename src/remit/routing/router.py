@@ -44,7 +44,7 @@ _log = logging.getLogger("remit.routing")
 
 
 class Router:
-    """Chooses models for requests that name a route, and explains its choices.
+    """The chooser of models for requests that name a route, which also explains its choices.
 
     Args:
         gateway: states providers, prices and circuits, and makes calls for texts.
@@ -93,9 +93,11 @@ class Router:
         return name in self.routes
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """Return the capabilities that any model of the route has.
+        """Return the capabilities that any model of the route has; ``prose`` only if all have it.
 
-        A model without a needed capability is skipped when the call is made.
+        Models of unregistered providers do not count, nor those set aside by the session, if others
+        remain. Without a model the defaults are returned. A model without a needed capability is
+        skipped in the call.
 
         Raises:
             NotFoundError: the route does not exist.
@@ -266,6 +268,8 @@ class Router:
     ) -> dict[str, Any]:
         """Return how a route would score its candidates for a text; nothing is sent or recorded.
 
+        Spending, warm prompt caches, exploration and a canary are not considered.
+
         Args:
             prompt: the text.
             route: the route.
@@ -300,8 +304,10 @@ class Router:
         }
 
     def status(self) -> dict[str, Any]:
-        """Return routes, models and their current availability as JSON. Reads the database, so it
-        blocks.
+        """Return routes, models and their current availability as JSON.
+
+        The keys are ``rule_version_hash``, ``rules_file``, ``model_timeout_s``, ``preferences``,
+        ``routes`` and ``models``. Reads the database, so it blocks.
         """
         return {
             "rule_version_hash": self.rules.version_hash,

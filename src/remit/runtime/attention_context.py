@@ -74,16 +74,18 @@ class KernelContext:
         ]
 
     def required(self, contract: PromptContract, session_id: str) -> Mapping[str, Any]:
-        """Return the required context of a contract, as far as the contract's tier may read it.
+        """Return the context that a contract requires: entries, frameworks and files, as texts.
 
-        The context may have at most ``tools.max_output_bytes`` bytes.
+        Entries are those that the tier ``ho2`` may see; files and frameworks are installed ones
+        below ``HO1``. The context may have at most ``tools.max_output_bytes`` bytes.
 
         Args:
             contract: the contract, which names its ``required_context``.
             session_id: the session that the context is for.
 
         Returns:
-            The values by name; empty if the contract requires none.
+            ``ledger`` (rows of the queries), ``frameworks`` (texts by id) and ``files`` (texts by
+            path); empty if the contract requires no context.
 
         Raises:
             ContractError: a part of the context is missing, refused or too large.

@@ -43,7 +43,8 @@ class OrderWorker:
 
     Several workers can serve one root.
 
-    :meth:`run` works until :meth:`drain` is called. The other methods are for the engine of the
+    :meth:`run` works until :meth:`drain` is called. An order whose row differs from the record
+    fails without being tried. The other methods are for the engine of the
     queue, which hands orders out. All methods are called in the worker's event loop, and an
     instance runs once.
 

@@ -43,7 +43,7 @@ class ReplayWanted:
 
     Attributes:
         contract_id: id of the contract whose exchanges are replayed.
-        usd: cost limit in US dollars.
+        usd: cost limit in US dollars; the number is not checked.
         change: fields of a :class:`~remit.learning.proposals.Change` of the contract's prompt or
             boundary.
         proposal: id of a proposal whose change is replayed, or ``last``; empty for none.
@@ -141,6 +141,7 @@ class Replays:
         InvalidInputError: the change is invalid or another contract's, or its answers cannot be
             graded.
         ProposalError: there is no such proposal.
+        OSError: the proposal's archive cannot be read, as after its adoption or rejection.
         ContractError: the contract cannot be used.
         LedgerError: the ledger cannot be read or written.
     """

@@ -363,7 +363,8 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
 def right_answers(ledger: LedgerClient) -> dict[str, str]:
     """Return the correct answers by exchange id: answers with the latest reference grade 1.
 
-    Erased and empty answers are left out.
+    Later reference feedback replaces earlier, also if it has only a label. Erased and empty answers
+    are left out.
 
     Args:
         ledger: the ledger.

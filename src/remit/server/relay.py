@@ -225,7 +225,8 @@ class Relay:
     def all_at_once(self, response: PromptResponse) -> None:
         """Send a complete answer as a stream, with its end.
 
-        The answer is a replay, or that of a provider that does not stream.
+        The answer is a replay, or that of a provider that does not stream. The stream of a replayed
+        stored response has its exact recorded text.
 
         Args:
             response: outcome of a successful call.

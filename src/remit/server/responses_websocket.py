@@ -54,7 +54,8 @@ def socket_routes(calls: ModelCalls, max_body_bytes: int) -> dict[str, SocketHan
 class ResponsesSocket:
     """The conversation on a WebSocket.
 
-    :meth:`serve` is called once. The remembered conversation ends with the connection.
+    :meth:`serve` is called once. Only the last response with ``store: false``, or the last message
+    with ``generate: false``, can be continued from memory; that ends with the connection.
 
     Args:
         calls: answers the calls.

@@ -41,7 +41,11 @@ class Upkeep:
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start the tasks in the running event loop; they run until :meth:`stop`."""
+        """Start the tasks in the running event loop; they run until :meth:`stop`.
+
+        Each runs at once and then at its interval, see ``gateway.recover_every_s`` and
+        ``auth.revocation_s`` (half of it). Metrics are written only if processes share them.
+        """
         settings = self._runtime.loaded.settings
         every_s = settings.gateway.recover_every_s
         tasks = [

@@ -135,10 +135,10 @@ def _now() -> float:
 class LeaseManager:
     """The leases of a root: one holder for each name.
 
-    A lease is free at once if its process is known to be dead. A process known to live keeps its
-    lease, however long it is suspended. For a process that cannot be observed from here, the
-    lease's expiry decides. :meth:`hold` takes a lease, :meth:`request_stop` asks its holder to
-    stop. The object holds no state of leases.
+    A lease is free at once if its process is known to be dead. Another process known to live keeps
+    its lease, however long it is suspended. For this process, and for one that cannot be observed
+    from here, the lease's expiry decides. :meth:`hold` takes a lease, :meth:`request_stop` asks its
+    holder to stop. The object holds no state of leases.
 
     Args:
         ledger: the ledger whose database contains the leases.
@@ -160,10 +160,10 @@ class LeaseManager:
     ) -> AsyncIterator[Lease]:
         """Hold ``name`` while the block runs.
 
-        The lease is a row of the table ``leases``. The row is extended in the background and
-        deleted at the end of the block. A lost lease does not end the block; see
-        :meth:`Lease.check`. Another task of this process counts as another holder. Errors of the
-        block are let through.
+        The lease is a row of the table ``leases``. The row is extended in the background. The end
+        of the block submits its deletion, unless :attr:`Lease.released` is set. A lost lease does
+        not end the block; see :meth:`Lease.check`. Another task of this process counts as another
+        holder. Errors of the block are let through.
 
         Args:
             name: such as ``session:SES-…``.

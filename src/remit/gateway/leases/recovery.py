@@ -39,7 +39,7 @@ _UNNAME_BATCH = "UPDATE batches SET caller = ? WHERE batch_id = ? AND caller = ?
 
 
 class Recovery:
-    """Settles calls that will not be finished.
+    """The recovery of calls that will not be finished, which settles them.
 
     :meth:`run` is called from time to time by any process of the ledger; the lock of the
     transaction keeps two from settling the same call.
@@ -81,12 +81,15 @@ class Recovery:
     def run(self, policy: Policy, lease_ms: int) -> list[str]:
         """Settle dead calls and delete expired idempotency keys; return the orphans' entry ids.
 
-        See :meth:`InFlightCalls.recover`. Clients' texts that an earlier version stored in rows are
-        replaced by hashes.
+        One transaction appends an ``EXCHANGE_ORPHANED`` for each call of a dead process, and each
+        call with an expired lease that no live process works on. The ids are in the order of the
+        dispatches; empty for none. Clients' texts that an earlier version stored are replaced by
+        hashes.
 
         Args:
             policy: whether reservations are charged or released.
-            lease_ms: milliseconds for renewals after an outage.
+            lease_ms: for so many milliseconds after an outage, expired leases of other processes
+                count as valid.
 
         Raises:
             LedgerError: the ledger cannot be read or written.

@@ -37,7 +37,7 @@ def is_out(owner: str, dispatch_entry_id: str = "") -> bool:
 
 
 class Renewal:
-    """Renews the leases of one gateway's long calls in a thread.
+    """The renewer of the leases of one gateway's long calls, in a thread.
 
     The thread lives only while calls are in flight. A call that ends within a third of its lease is
     never renewed. An object is known to :func:`is_out` by its owner while it exists.
@@ -86,9 +86,9 @@ class Renewal:
         return dispatch_entry_id in self._renewed if dispatch_entry_id else bool(self._renewed)
 
     def renew(self) -> None:
-        """Renew every lease of which a third has passed, and the claims of this owner.
+        """Renew every lease of which a third has passed; then also all claims of this owner.
 
-        Blocks.
+        Blocks. Does nothing if no lease is due.
 
         A failure is logged and retried later, not raised. Once the ledger is closed no call can be
         recorded, so all calls are forgotten.

@@ -207,7 +207,8 @@ def give_feedback(
         reason: free text of up to 2,000 characters; content of the target's session and subject.
         identity: owner of the key that was used; ``None`` for no limit. A session's key may rate
             only in that session, an agent only in its sessions and its key's own exchanges.
-        idempotency_key: two calls of one party with the same key record feedback once.
+        idempotency_key: two calls of one party on a target with the same key record feedback once;
+            the later returns the recorded one with ``again`` True.
         subject_id: the person whom the reason concerns; the target's person if empty.
 
     Raises:

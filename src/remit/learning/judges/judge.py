@@ -78,10 +78,10 @@ class Judge:
     ) -> Judged:  # fmt: skip
         """Grade exchanges in order and record each grade as feedback.
 
-        A call is made only if its highest possible cost, and its number, still fit. Exchanges
-        graded before are skipped, so a run that ended early can be continued. Each call is recorded
-        as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry of the source ``judge``. An
-        answer that is not a grade is not recorded as feedback.
+        A call is made only if its highest possible cost, and its number, still fit. Exchanges that
+        this judge graded before are skipped, so a run that ended early can be continued. Each call
+        is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry of the source
+        ``judge``. An answer that is not a grade is not recorded as feedback.
 
         Args:
             usd: cost limit of this run in US dollars; ``None`` for none.

@@ -40,7 +40,8 @@ class Effect:
         predicted: the proposal's prediction.
         before: mean of the epoch before; None without samples.
         after: mean of the proposal's own epoch; None without samples.
-        realised: after minus before (for cost, before minus after).
+        realised: after minus before (for cost, before minus after); None while a side has fewer
+            than 30 samples.
         held: True if the realised and the predicted value agree within both errors
             (:func:`agrees`); None without a prediction, while a side has fewer than 30 samples, or
             while the realised error is the larger one.
@@ -378,8 +379,8 @@ def replay_both(
 def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
     """Attribute failures to the question or the model, by two replays of one set of exchanges.
 
-    The three intervals hold together with probability 95 %, however often one looks. Without common
-    exchanges, all intervals are as wide as possible.
+    Only exchanges that both graded count. The three intervals hold together with probability 95 %,
+    however often one looks. Without common exchanges, all intervals are as wide as possible.
     """
     asked = {pair.exchange_id: pair for pair in question.pairs}
     other = {pair.exchange_id: pair for pair in model.pairs}

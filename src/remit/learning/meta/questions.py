@@ -296,6 +296,9 @@ def read_questions(
         contracts: the loader of the root's contracts, for their output schemas.
         samples: samples of :func:`read_samples`, oldest first.
         folders: loaders of contracts that programs brought in folders of their own.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     seen: dict[tuple[str, str, str], _Seen] = {}
     demands: dict[tuple[str, str], tuple[list[Requirement], Any]] = {}

@@ -79,7 +79,7 @@ class PromptLoop:
 
         The first additions state what the schema and the findings require and the prompt omits;
         the model that reflects sees the findings. The calls are recorded as ``EXCHANGE`` entries,
-        and their progress is stored in ``kept``.
+        and their progress is stored in ``kept``. A spent purse ends the search, and is no error.
 
         Args:
             exchange_ids: ids of exchanges, none of them held out (:func:`is_held_out`); every
@@ -142,7 +142,8 @@ class PromptLoop:
     ) -> Measured:  # fmt: skip
         """Return the effect of additions, measured by a replay of the held-out exchanges.
 
-        Each measured set of additions is one more look at the same exchanges. With k sets, the
+        Each set of additions measured for the contract, with any grader, is one more look at the
+        same exchanges. With k sets, the
         error of the gate is 0.05 / (k (k + 1)), so that the errors of all looks together stay below
         0.05. A call without an answer counts as the worst difference in the gate, and not in the
         predicted effect. The calls are recorded as ``EXCHANGE`` entries, and their progress is
@@ -178,7 +179,8 @@ class PromptLoop:
         Args:
             found: the result of :meth:`search`, whose additions are proposed.
             measured: the result of :meth:`measure`.
-            learned: ids of the exchanges of the search, which become evidence.
+            learned: ids of the exchanges of the search, which become evidence, as do those of
+                the replay and their answers.
             grader: the grader as recorded (:func:`recorded_grader`).
 
         Raises:

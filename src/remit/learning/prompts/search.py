@@ -24,7 +24,10 @@ class SpentError(RemitError):
 
 
 class Purse:
-    """A budget in nano-dollars and calls; expenses have names, so a continued run pays once."""
+    """A budget in nano-dollars and calls, held in memory; nothing is refused here.
+
+    Expenses have names: paying one again replaces its cost, so a continued run pays once.
+    """
 
     def __init__(self, nano: int, calls: int) -> None:
         self.nano, self.calls = nano, calls
@@ -157,7 +160,7 @@ class Found:
         additions: additions of the best candidate; empty if none beat the present prompt.
         before: mean grade of the recorded answers in the validation part.
         after: mean grade of the best candidate's answers.
-        candidates: number of scored candidates.
+        candidates: number of sets of additions that were asked, without the present prompt.
         refused: proposed additions that quote an exchange, or are not a line of text.
         calls: number of calls, those of earlier runs included.
         spent_nano: cost in nano-dollars, that of earlier runs included.
@@ -203,8 +206,8 @@ class PromptSearch:
     def run(self, exchange_ids: Sequence[str]) -> Found:
         """Search for the best additions; :meth:`PromptLoop.search` names the errors.
 
-        Candidates are scored by calls through the gateway, which the purse pays. Any other error
-        of ``propose`` than a spent budget is raised.
+        Candidates are scored by calls through the gateway, which the purse pays. A spent budget
+        ends the search without an error; any other RemitError of ``propose`` is raised.
         """
         try:
             from gepa.api import optimize
@@ -253,7 +256,7 @@ class PromptSearch:
         is raised if the budget does not suffice.
 
         Args:
-            candidate: the additions as one text.
+            candidate: the additions, one a line, under ``additions``.
             capture_traces: True to return exchange, score and answer of each.
         """
         from gepa.core.adapter import EvaluationBatch

@@ -93,7 +93,8 @@ class Governance:
         Raises:
             ProposalError: ``stale``: evidence or installed version changed; ``edited``: the archive
                 was changed; ``lost``: the archive cannot be read; ``not_in_force``: the version
-                that a rollback would replace is not installed; or as for each decision.
+                that a rollback would replace is not installed; ``no_canary``: ``compared`` is given
+                and no canary of the proposal is in force; or as for each decision.
             PackageError: a gate fails, or the package cannot be installed.
         """
         proposal = self._open(proposal_id, reason)
@@ -207,8 +208,10 @@ class Governance:
         while undecided nothing is changed. A proposal that is ``stale``, ``edited`` or ``lost`` is
         stopped instead, and the returned verdict is ``stop``. None is returned without a canary.
 
+        The reason is that of the comparison. Only an adoption requires a role that allows it.
+
         Raises:
-            ProposalError: another process decided during the call.
+            ProposalError: another process decided during the call; or ``no_role`` for an adoption.
             PackageError: the package cannot be installed now.
         """
         terms = canary_in_force(self._ledger)

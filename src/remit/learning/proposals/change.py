@@ -232,10 +232,10 @@ class Change:
     def compared(
         self, installed: InstalledFiles, contracts: ContractLoader, made: Mapping[str, bytes]
     ) -> str:
-        """Return a unified diff of files with those in force, at most 400 lines.
+        """Return a unified diff of files with those in force: 400 lines, and a note of more.
 
-        Of a file above 64 KiB, and of evidence, only the sizes are named. The diff is empty if
-        nothing differs.
+        JSON is compared in indented form. Of a file above 64 KiB, and of evidence, only the sizes
+        are named. The diff is empty if nothing differs.
 
         Args:
             made: the files, as :meth:`made` returns them; it raises the same errors.

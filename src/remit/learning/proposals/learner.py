@@ -79,7 +79,8 @@ class Learner:
     ) -> Proposal:  # fmt: skip
         """Record a proposal with its evidence, store the package version, and return the proposal.
 
-        The same change on the same root gives an archive with the same bytes. The call appends a
+        The version is one above all that were ever installed or proposed. The archive's bytes
+        follow from the change, the installed files and the version. The call appends a
         ``SIGNAL_PROPOSED`` entry, and writes the archive below ``proposals/``. Nothing is
         installed.
 
@@ -90,13 +91,13 @@ class Learner:
             replay: summary of the replay on held-out exchanges, as JSON.
             holds: ids of the exchanges whose content is in the package's own bytes. Erasing one
                 changes or removes the package.
-            gate: the always-valid estimate of the same effect, recorded with ``replay``, if
-                ``predicted`` is valid for a fixed number of samples only.
+            gate: the estimate of the same effect that is checked in place of ``predicted``, and
+                recorded with ``replay``; None to check ``predicted``.
 
         Raises:
-            ProposalError: ``not_enough``: there is no evidence, no always-valid interval, or fewer
-                than 200 effective samples, or the effect may be zero; ``missing`` lists the gaps.
-                ``stale``: evidence was erased.
+            ProposalError: ``not_enough``: there is no evidence; the interval is not above 0; or,
+                except for the method ``one_sided``, it is not always valid or has fewer than 200
+                effective samples. ``missing`` lists the gaps. ``stale``: evidence was erased.
             EntryNotFoundError: an entry of the evidence does not exist.
             LedgerError: the ledger cannot be read or written; the archive is then deleted.
             ContractError: the contract of the change does not exist, or is not valid.
@@ -286,14 +287,15 @@ _EVIDENCE = 500  # Largest number of exchanges of a side that are named as evide
 def case_of(
     change: Change, samples: Iterable[Sample], served_as: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the case for a change as arguments of :meth:`Learner.propose`.
+    """Return the arguments ``evidence``, ``predicted`` and ``replay`` of :meth:`Learner.propose`.
 
     The predicted effect is the mean of the exchanges that the change would have left less that of
     those that it would have prevented: calls of a model set aside, calls with a tool that is no
     longer allowed, calls of a session or work order beyond its limit. An exchange counts with its
-    reward, without one as 1 if it is valid, else as 0. Exchanges of one task are compared, so that
-    a model with the harder tasks looks no worse for it. The interval is valid at every look, and
-    covers both weightings of a :class:`Window`, so that no party decides alone.
+    reward, without one as 1 if nothing of it failed or was rejected or repaired, else as 0. Tainted
+    and cancelled ones are left out. Of each side the latest 500 are evidence. Exchanges of one task
+    are compared, so that a model with the harder tasks looks no worse for it. The interval is valid
+    at every look, and covers both weightings of a :class:`Window`, so that no party decides alone.
 
     Args:
         change: of the kind ``set_aside``, ``tool_permission`` or ``budget``.

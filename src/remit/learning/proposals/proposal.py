@@ -170,7 +170,7 @@ class Proposals:
         """Return the reason why an open proposal must be made again; empty if it may be adopted.
 
         A proposal is stale if content of its evidence was erased, a grade was changed, or its
-        rollback is no longer needed.
+        rollback is no longer needed. State and installed version are not compared.
 
         Raises:
             EntryNotFoundError: an entry of the evidence does not exist.

@@ -79,7 +79,7 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
     """Return a routing head that predicts reward and cost of each model from a prompt.
 
     Prompts with equal text are all used. The evidence of the head has the words' hashes, grades and
-    exchange ids, but no text.
+    exchange ids, but no text. WeightsError is raised if no prompt has a reward.
     """
     return fit_evidence([
         Neighbour(
@@ -97,7 +97,8 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
 def fit_evidence(rows: Sequence[Neighbour]) -> LearnedHead:
     """Return the head that is fitted to the prompts of an evidence; equal rows give equal heads.
 
-    A model without a reward in the rows is not part of the head.
+    A model without a reward in the rows is not part of the head. WeightsError is raised if no row
+    has a reward.
     """
     models = {}
     for name in sorted({name for row in rows for name in row.rewards}):
@@ -182,7 +183,8 @@ def abilities_case(
 
     The abilities are those of the prompts that are not held out. The predicted effect is the mean
     reward of the models that the router takes with them for held-out prompts, less that of the
-    models that it takes now. The case has arguments of :meth:`Learner.propose`.
+    models that it takes now. The settings are ``{"routing": {"models": …}}``; the case has the
+    arguments ``evidence``, ``predicted``, ``gate`` and ``replay`` of :meth:`Learner.propose`.
 
     Raises:
         InvalidInputError: no held-out prompt has graded answers of all candidates.

@@ -45,8 +45,10 @@ class Unseen:
     costs: Mapping[str, int]
 
     def choice(self, price_weight: int, quality_floor: int = 0) -> str:
-        """Return the model that a router would choose from these predictions; see
-        :func:`learned_score` for the arguments, in millionths.
+        """Return the model that a router would choose from these predictions.
+
+        Of equal scores the first name counts. See :func:`learned_score` for the arguments, in
+        millionths.
         """
 
         def rank(name: str) -> tuple[int, str]:
@@ -75,6 +77,7 @@ def cross_fitted(
     Args:
         prompts: graded prompts, oldest first; a fit takes the latest :data:`MAX_PROMPTS`.
         models: models that every head must know; a fold whose head knows fewer is left out.
+        progress: called with the number of the fold, from 0, and 6, before each fit.
     """
     folds = [fold_of(one) for one in prompts]
     found = []
@@ -98,7 +101,8 @@ def unseen_by(head: LearnedHead, prompts: Sequence[GradedPrompt]) -> list[Unseen
 def price_weight_for(unseen: Sequence[Unseen], usd_per_call: float) -> int:
     """Return the smallest price weight, in millionths, that keeps the mean cost of a call to a cap.
 
-    If no price weight keeps to the cap, the largest one is returned.
+    The weight is found to 1/100,000 of itself. A prompt counts by its traffic and needs the costs
+    of all models. If no price weight keeps to the cap, the largest one (10¹²) is returned.
     """
     weights = [one.graded.traffic for one in unseen]
     limit = usd_per_call * sum(weights)
@@ -187,9 +191,10 @@ def fit_route(
     nothing.
 
     Args:
-        prompts: graded prompts; the head is fitted to the latest :data:`MAX_PROMPTS`. Costs are
-            those of prompts with an answer of every model. For the reward, prompts whose models
-            were drawn count too (doubly robust), if each was asked with probability 0.1 or more.
+        prompts: graded prompts, oldest first; the head is fitted to the latest :data:`MAX_PROMPTS`.
+            Costs are those of prompts with an answer of every model. For the reward, prompts whose
+            models were drawn count too (doubly robust), if each was asked with probability 0.1 or
+            more.
         usd_per_call: highest mean cost of a call in US dollars.
         rules: the rules in force, with their head if any; the shipped ones if ``None``.
         quality_floor: 0 for none. Above 0, the router takes the cheapest model with at least this

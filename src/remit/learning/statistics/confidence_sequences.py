@@ -105,7 +105,7 @@ class ConfidenceSequence:
         self.samples += 1
 
     def merge(self, other: ConfidenceSequence, weight: float = 1.0) -> None:
-        """Add the values of another sequence with a weight from 0 to 1.
+        """Add the values of another sequence with a weight from 0 to 1; its alpha is ignored.
 
         The guarantee holds for a weight that does not depend on the values.
 
@@ -139,7 +139,7 @@ class ConfidenceSequence:
 
     @property
     def estimate(self) -> Estimate:
-        """The present interval; without samples the whole range."""
+        """The mean with the present interval; without samples the middle and the whole range."""
         low, high = 0.0, 1.0
         if self.samples:
             goal = math.log(2 / self.alpha)  # Each side starts with half of the capital.
@@ -221,7 +221,7 @@ def evidence(
 def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
     """Return the always-valid estimate of the mean of `a` less the mean of `b`.
 
-    Without values on a side, the interval is the whole range.
+    Without values on a side, the value is 0 and the interval is the whole range.
 
     Raises:
         InvalidInputError: the bounds or alphas differ.

@@ -142,8 +142,8 @@ def numbered(sql: str) -> str:
 def without_settings(url: str) -> tuple[str, dict[str, str]]:
     """Return a URL that libpq accepts, and the session settings in the given URL's query.
 
-    Parameters that libpq does not know, such as ``search_path``, are settings. A URL without a
-    host, and no host in the environment, gets the usual socket directories and ``localhost``.
+    Parameters unknown to libpq, such as ``search_path``, are settings. If neither URL nor
+    environment names a host or service, the usual socket directories and ``localhost`` are added.
     ``database`` and ``ssl`` become ``dbname`` and ``sslmode``. User and password are quoted anew.
 
     Args:

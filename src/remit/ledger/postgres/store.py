@@ -343,7 +343,8 @@ class PostgresStore(Store):
         """Yield the content rows from ``first`` to ``last`` (inclusive) by ``content_id``, in
         pages.
 
-        A row with empty columns has a ``problem``, and only its number and commitment.
+        Missing rows are skipped. Values stay as stored. A row with empty columns has a ``problem``,
+        and only its number and commitment.
 
         Raises:
             LedgerError: the database cannot be read.
@@ -434,8 +435,9 @@ class PostgresStore(Store):
     def compact(self) -> str:
         """Remove deleted bytes from the files; return the reason if some remain, else empty.
 
-        Uses a connection of its own, and waits at most the lock's time limit for older
-        transactions.
+        Uses a connection of its own, also if the store is closed. Waits at most the lock's time
+        limit for older transactions; if one remains, nothing is removed. Tables with content are
+        rewritten, and locked meanwhile.
 
         Raises:
             LedgerError: the database could not be compacted. What was erased is gone from its rows,

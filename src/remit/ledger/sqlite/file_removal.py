@@ -71,8 +71,8 @@ def remove_ledger_file(path: Path, owner: VerifierKey | None) -> None:
 
     Args:
         path: the SQLite file; its ``-wal`` and ``-shm`` files are removed too.
-        owner: verifier key of the ledger, under any origin; a ledger without owner and entries is
-            removed too. ``None`` removes any.
+        owner: verifier key of the ledger, under any origin; a ledger without owner and entries, and
+            a database without tables, are removed too. ``None`` removes any file.
 
     Raises:
         LedgerError: the file cannot be read or removed.

@@ -51,7 +51,7 @@ class SqliteStore(Store):
         content_keys: metadata keys whose values are content.
         compress_above: stored values longer than this many bytes are compressed.
         lock_timeout_s: time limit of waiting for another process's transaction, in seconds.
-        create: True to make the file and its directory if there is no file.
+        create: True to make the file and its directory if there is no file, or an empty one.
         require: as for :func:`~remit.ledger.store_factory.open_store`.
 
     Raises:
@@ -239,8 +239,10 @@ class SqliteStore(Store):
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a portable read-only statement; a single thread at a time reads, the others wait.
 
+        Bytes of a stored text that are not UTF-8 become surrogates.
+
         Args:
-            sql: the statement, with ``?`` placeholders.
+            sql: the statement, with ``?`` placeholders. One that would write fails.
             parameters: values of the placeholders.
 
         Returns:
@@ -385,8 +387,8 @@ class SqliteStore(Store):
         Args:
             tx: the transaction.
             texts: the pairs exactly as they were indexed; others damage the index.
-            merge: True to rewrite the index without their words; else they remain in the file,
-                marked as deleted.
+            merge: True to rewrite the index without their words, and without those of earlier
+                calls, also if ``texts`` is empty. Else they remain in the file, marked as deleted.
         """
         for content_id, text in texts:
             tx.execute(

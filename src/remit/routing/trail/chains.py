@@ -93,6 +93,7 @@ class ChainHeads:
         """Return the head of a task whose chain can be continued.
 
         Raises:
+            KeyError: the task was not read by :meth:`look_up`.
             TrailError: the head's row cannot be read, or later thoughts of the task have no rows.
         """
         head = self.of(task_id)
@@ -178,6 +179,8 @@ def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
 
 def row_behind(entry: LedgerEntry, task_id: str, head: Head) -> Row | None:
     """Return the row of a task's entry that follows ``head``; ``None`` if it does not follow.
+
+    Task, position and hash must fit, so an entry with erased content never follows.
 
     Args:
         entry: the entry of a thought.

@@ -147,7 +147,7 @@ def content_of(entry: LedgerEntry) -> Any:
 def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa: A002
     """Return the record with an id. Blocks.
 
-    An erased thought has the marker of its erasure as content.
+    An erased thought has the marker of its erasure as content. The hash is not checked.
 
     Raises:
         ThoughtNotFoundError: there is no such record.

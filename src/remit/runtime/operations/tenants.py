@@ -145,7 +145,9 @@ def create_tenant(
         ``verifier_key``.
 
     Raises:
-        RemitError: the name is taken or cannot be used, or the root or the ledger cannot be made.
+        RemitError: the name is taken, invalid or of a removed tenant; the host is itself a tenant
+            or has no ledger key; ``database`` is no PostgreSQL URL (ignored by a repetition); or
+            the root or the ledger cannot be made.
     """
     from remit.runtime import tenants
 
@@ -247,6 +249,9 @@ def export_tenant(
     directory: Path = field("Directory to create.", flag="--out", place="folder"),
 ) -> dict[str, Any]:  # fmt: skip
     """Export a tenant: ledger, key, a proof from the host, and its packages.
+
+    The host records the latest head first. The key is the verifier key; private keys are not
+    exported. Files that were written before an error stay.
 
     Returns:
         ``out``, the directory, and the numbers of ``entries`` and ``packages``.

@@ -124,7 +124,7 @@ class Logins:
 
     A key's cookie is valid for eight hours, and only while the key has the same secret. A person's
     cookie is valid for ``lasts_s`` of ``[server.oidc]``, and only while the settings of the
-    provider stay unchanged.
+    provider stay unchanged. Nothing is stored: :meth:`end` does not revoke a copied cookie.
 
     Args:
         secret: the root's random secret.

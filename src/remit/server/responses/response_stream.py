@@ -24,8 +24,8 @@ def stream_of(text: bytes, after: int = -1) -> bytes:
     """Return the server-sent events of a response as wire bytes; the last event holds ``text``.
 
     The last event is ``response.completed``, ``response.incomplete`` or ``response.failed``, by the
-    status, and is sent in any case. A ``text`` with line breaks is written anew, because an event's
-    data is one line.
+    status (``error`` if that is no text), and is sent in any case. A ``text`` with line breaks is
+    written anew, because an event's data is one line.
 
     Args:
         text: exact text of a ``response`` object.

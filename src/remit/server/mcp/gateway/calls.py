@@ -68,7 +68,8 @@ class ToolCalls:
         """Return the result of one call; a refusal is a result that a model can read.
 
         Calls and refusals are recorded. A call waits for a slot of its client. A call that needs
-        approval is not run: the result says so, and the client repeats the call.
+        approval is not run: the result says so, and the client repeats the call. A result that does
+        not fit the tool's output schema is replaced by an error result.
 
         Args:
             params: the parameters of the request.
