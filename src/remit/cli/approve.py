@@ -157,7 +157,8 @@ def ask_person(
 ) -> tuple[Literal["granted", "denied", "later"], Any]:
     """Ask a person in the terminal to decide on a tool call; only a clear yes lets the tool run.
 
-    Input typed before the question is discarded.
+    Input typed before the question is discarded. An empty answer is a denial; any other word is
+    asked about again.
 
     Args:
         tool_id: the tool.
@@ -235,7 +236,10 @@ def parsed_arguments(text: str) -> dict[str, Any]:
 
 
 def named_request(queue: ApprovalQueue, name: str) -> Approval:
-    """Return the request with an id, the start of an id, or the word ``last``.
+    """Return the request with an id, the start of its number, or the word ``last``.
+
+    A full id finds a request in any state, a start or ``last`` only a pending one. ``last`` is the
+    latest.
 
     Raises:
         ApprovalError: no request matches, or several requests match.

@@ -112,7 +112,10 @@ class TurnPrinter:
 
 
 def turn_data(result: TurnResult) -> dict[str, Any]:
-    """Return a turn as the JSON object of the option ``--json``."""
+    """Return a turn as the JSON object of the option ``--json``.
+
+    ``waiting_for`` has the ids of the requests. ``output`` and the turn's number are left out.
+    """
     return {
         "response": result.response,
         "session_id": result.session_id,

@@ -118,7 +118,8 @@ class Attempts:
     ) -> Attempt:
         """Commit the ``DISPATCH`` of an attempt, its reservation and its row in flight.
 
-        Nothing is sent yet.
+        The session and the idempotency key are claimed for the caller in the same commit. With the
+        mode ``warn``, an exceeded budget adds a warning. Nothing is sent yet.
 
         Args:
             call: the call; its ``attempts`` and ``claimed`` are updated.

@@ -68,8 +68,11 @@ class Bill(Struct, gc=False):
     def metadata(self, *, charged: bool) -> dict[str, Any]:
         """Return the keys of the ``EXCHANGE`` that state the bill.
 
+        The keys are ``cost_certainty``, ``price_version`` and, if the cost is known, ``cost_usd``.
+
         Args:
-            charged: whether budgets were charged; only then price and ``price_version`` are stated.
+            charged: whether budgets were charged. If not, only ``cost_certainty`` is stated, and
+                only if it is ``estimated`` or ``upper_bound``.
         """
         if not charged:
             guessed = self.certainty in ("estimated", "upper_bound")
@@ -211,8 +214,8 @@ class Tariff:
         """Return the upper bound of a request in a batch, at the batch price.
 
         A batch is sent as it is, so a limit that a request does not state makes the bound
-        unbounded. The provider's own tools keep their full price. ``amount.unbounded`` then names
-        the limit to send. The amount cannot be lowered.
+        unbounded; ``amount.unbounded`` then names the limit to send. A request that offers a tool
+        of the provider is bounded at the full price. The amount cannot be lowered.
 
         Args:
             body: the request as it is sent in the batch.
@@ -308,8 +311,9 @@ class Tariff:
         report.
 
         A report is implausible if its parts exceed their total, if a count is not credible, or if
-        the provider's tools cost more than their bound. The certainty is ``estimated`` if the
-        provider ran a tool that has no price of that provider.
+        the provider's tools cost more than their bound. The certainty is ``measured``. It is
+        ``estimated`` if the provider ran a tool that has no price of that provider, and
+        ``unpriced``, without a cost, if the model has no price.
 
         Args:
             answer: the answer.

@@ -42,7 +42,7 @@ def _in_words(one: Mapping[str, Any]) -> str:
 
 
 class UsageTools(Toolset):
-    """Tools that sum up usage."""
+    """The tool ``usage``, which sums up calls, tokens and cost."""
 
     @tool(
         label="usage",
