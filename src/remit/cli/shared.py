@@ -386,6 +386,9 @@ def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
     """Return a root, its settings and its ledger, for repairs.
 
     If installed defaults were changed, a note is printed and the shipped defaults apply.
+
+    Raises:
+        RemitError: no root exists, the settings are invalid, or the ledger cannot be opened.
     """
     from remit.kernel.installed_files import ChangedFileError
     from remit.kernel.root import find_root

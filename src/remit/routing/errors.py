@@ -67,7 +67,7 @@ class FallbackChainExhaustedError(RoutingError):
 
     Attributes:
         attempts: each model and its error, in the order of the chain.
-        decision_id: the recorded decision.
+        decision_id: the recorded decision; empty without one.
     """
 
     def __init__(self, attempts: Sequence[RouteAttempt], *, decision_id: str = "") -> None:

@@ -33,6 +33,8 @@ class StagePrompts:
     ) -> PromptRequest:
         """Return ``base`` with the prompt, schemas and limits of a contract, and without tools.
 
+        The smaller ``max_tokens`` of both applies. The client's body and headers are removed too.
+
         Args:
             base: the request.
             contract_id: the contract.
