@@ -98,8 +98,8 @@ def ask(
 ) -> None:
     """Ask the ADMIN agent one question and print the answer.
 
-    The message `-` is standard input. Exit 1 if no answer passed the quality gate, or if a tool
-    call waits for approval.
+    The message `-` is standard input. A root is created if none exists. Exit 1 if no answer passed
+    the quality gate, or if a tool call waits for approval.
     """
     from remit.agents.supervisor import TurnPendingError
     from remit.cli.turn_display import TurnPrinter, turn_data

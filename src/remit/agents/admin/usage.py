@@ -68,6 +68,10 @@ class UsageTools(Toolset):
         """Add up what calls used and cost: by key, user, agent, model or day, the dearest first;
         of this session and its last turn too.
 
+        The result has the sums of these days, ``today``, and at most 100 ``rows`` with ``name``;
+        in a session also ``this_session`` and ``last_turn``. ``usd`` leaves out calls without a
+        price, which ``unpriced_calls`` counts.
+
         Args:
             by: what is added up
             days: of today and the days before (UTC), so many
