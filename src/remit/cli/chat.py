@@ -56,7 +56,8 @@ def run_chat(
 ) -> None:
     """Open the root and talk until the person ends the shell; create the root if none exists.
 
-    An unfinished turn of a given session is taken up first, see :meth:`Shell.pick_up`.
+    An unfinished turn of a given session is taken up first, see :meth:`Shell.pick_up`. The session
+    is ended at the end.
 
     Args:
         root: the directory; None for the nearest root.

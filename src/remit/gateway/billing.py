@@ -214,8 +214,8 @@ class Tariff:
         """Return the upper bound of a request in a batch, at the batch price.
 
         A batch is sent as it is, so a limit that a request does not state makes the bound
-        unbounded; ``amount.unbounded`` then names the limit to send. A request that offers a tool
-        of the provider is bounded at the full price. The amount cannot be lowered.
+        unbounded; ``amount.unbounded`` then names the limit to send. A request with any tool but
+        plain functions is bounded at the full price. The amount cannot be lowered.
 
         Args:
             body: the request as it is sent in the batch.

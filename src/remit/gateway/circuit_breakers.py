@@ -92,10 +92,11 @@ class Breakers:
     A result in one process counts for all.
 
     The ledger's database has a row for each circuit that failed, until :meth:`prune`. A change
-    takes effect in this process at once and is then written to the row. Others are read before a
-    call if the latest read is older than ``poll_s``, and in other transactions a little earlier. A
-    success without counted failures causes no extra read or write. :meth:`permit` and
-    :meth:`acquire` give permits for calls. Threads may share the object. Making it reads the table.
+    takes effect in this process at once and is then written to the row. Rows that other processes
+    changed are read before a call if the latest read is older than ``poll_s``, and in other
+    transactions a little earlier. A success without counted failures causes no extra read or write.
+    :meth:`permit` and :meth:`acquire` give permits for calls. Threads may share the object. Making
+    it reads the table.
 
     Args:
         ledger: the ledger whose database contains the rows.

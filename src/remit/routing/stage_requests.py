@@ -11,7 +11,7 @@ from remit.kernel.exchange import PromptRequest
 
 
 class StagePrompts:
-    """Renders the prompt packs of installed contracts.
+    """Renders the prompt packs of installed contracts, in their newest versions.
 
     Args:
         contracts: loads contracts and packs.
