@@ -71,7 +71,8 @@ def approve(
 ) -> None:
     """Approve or deny a waiting tool call. Without an ID, list the waiting calls.
 
-    ID is a request's id, a unique prefix of its number, or `last`.
+    ID is a request's id, a unique prefix of its number, or `last`. The call is shown with its
+    arguments before a confirmation. The tool runs once the session is resumed, with --run here.
     """
     from remit.agents import ApprovalQueue
     from remit.gateway.auth import expiry_of

@@ -371,7 +371,8 @@ class Tariff:
     ) -> Bill:
         """Return the bill for unreported usage at the dearest price of so many tokens.
 
-        The cost is None if the model has no price, and 0 for a free provider.
+        The cost is None if the model has no price, and 0 for a free provider; the certainty is the
+        given one in any case.
 
         Args:
             tokens: input and output tokens.

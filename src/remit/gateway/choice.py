@@ -307,7 +307,8 @@ class Names:
     ) -> bool:
         """Return True if a caller's models include this one, under any name of it.
 
-        A key that names a route may use the models of the route.
+        The names are the model's id, ``provider/model``, and the request's own name for it. A key
+        that names a route may use the models of the route.
 
         Args:
             identity: the caller; None may use all.

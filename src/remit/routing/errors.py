@@ -48,7 +48,7 @@ class RouteAttempt:
         model_id: its name in the registry.
         provider_id: its provider.
         error: the reason.
-        response: the gateway's response; None if the model was skipped.
+        response: the gateway's response; None if the gateway was not asked.
     """
 
     model_id: str

@@ -54,6 +54,8 @@ def redact_assignments(text: str) -> str:
 class Redactor:
     """A redactor of secrets, which it recognises by their form, their name or their value.
 
+    :meth:`text` redacts a text, :meth:`value` JSON data; a secret becomes ``[hidden]``.
+
     Args:
         known: values of secrets to redact.
     """

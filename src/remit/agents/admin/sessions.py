@@ -37,7 +37,10 @@ def _named(found: dict[str, int] | list[dict[str, Any]]) -> str:
 
 
 class SessionTools(Toolset):
-    """The tools ``session_overview`` and ``recall_turn``."""
+    """The tools ``session_overview`` and ``recall_turn``.
+
+    They only read the ledger: the first any session of an agent, the second the caller's own.
+    """
 
     @tool(
         label="overview",

@@ -205,6 +205,8 @@ class OrderQueue:
     def get(self, order_id: str) -> OrderStatus:
         """Return the status of an order, read from its row and its entries.
 
+        Entries that are not authentic are ignored.
+
         Args:
             order_id: id of the order.
 
