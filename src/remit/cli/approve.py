@@ -71,7 +71,8 @@ def approve(
 ) -> None:
     """Approve or deny a waiting tool call. Without an ID, list the waiting calls.
 
-    ID is a request's id, a unique prefix of its number, or `last`.
+    ID is a request's id, a unique prefix of its number, or `last`. The call is shown with its
+    arguments before a confirmation. The tool runs once the session is resumed, with --run here.
     """
     from remit.agents import ApprovalQueue
     from remit.gateway.auth import expiry_of
@@ -157,7 +158,8 @@ def ask_person(
 ) -> tuple[Literal["granted", "denied", "later"], Any]:
     """Ask a person in the terminal to decide on a tool call; only a clear yes lets the tool run.
 
-    Input typed before the question is discarded.
+    Input typed before the question is discarded. An empty answer is a denial; any other word is
+    asked about again.
 
     Args:
         tool_id: the tool.
@@ -235,7 +237,10 @@ def parsed_arguments(text: str) -> dict[str, Any]:
 
 
 def named_request(queue: ApprovalQueue, name: str) -> Approval:
-    """Return the request with an id, the start of an id, or the word ``last``.
+    """Return the request with an id, the start of its number, or the word ``last``.
+
+    A full id finds a request in any state, a start or ``last`` only a pending one. ``last`` is the
+    latest.
 
     Raises:
         ApprovalError: no request matches, or several requests match.

@@ -56,7 +56,8 @@ def run_chat(
 ) -> None:
     """Open the root and talk until the person ends the shell; create the root if none exists.
 
-    An unfinished turn of a given session is resumed first.
+    An unfinished turn of a given session is taken up first, see :meth:`Shell.pick_up`. The session
+    is ended at the end.
 
     Args:
         root: the directory; None for the nearest root.
@@ -98,8 +99,8 @@ def ask(
 ) -> None:
     """Ask the ADMIN agent one question and print the answer.
 
-    The message `-` is standard input. Exit 1 if no answer passed the quality gate, or if a tool
-    call waits for approval.
+    The message `-` is standard input. A root is created if none exists. Exit 1 if no answer passed
+    the quality gate, or if a tool call waits for approval.
     """
     from remit.agents.supervisor import TurnPendingError
     from remit.cli.turn_display import TurnPrinter, turn_data
@@ -162,9 +163,10 @@ class Shell:
         }
 
     def pick_up(self) -> None:
-        """Resume an unfinished turn of another process, or ask for the decisions that it needs.
+        """Resume an unfinished turn, or ask for the decisions that it needs.
 
-        If another process still works on the turn, print a note instead.
+        Without a terminal, the commands for the decisions are printed. If another process still
+        works on the turn, a note is printed instead. Does nothing without an unfinished turn.
         """
         before = self._conversation.unfinished()
         if before is None:
@@ -179,8 +181,9 @@ class Shell:
     def talk(self) -> None:
         """Answer every line until ``/exit`` or the end of the input.
 
-        A line that begins with ``/`` is a command of the shell; any other line is a turn. A failure
-        of a turn is printed, and the next line is read.
+        A line that begins with ``/`` is a command of the shell; any other line is a turn. A waiting
+        or stopped turn, a busy session, a refused decision and invalid input are printed, and the
+        next line is read. Other errors, such as LedgerError, are raised.
         """
         for line in self._lines():
             name, _, rest = line.partition(" ")

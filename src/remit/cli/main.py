@@ -105,8 +105,8 @@ def _print_wrong_use(wrong: click.ClickException) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit the process.
 
-    The exit code is 0 after success, 1 after a failure, 2 after wrong use and 130 after an
-    interrupt.
+    The exit code is 0 after success, 1 after a failure, 2 after wrong use or invalid input, and 130
+    after an interrupt; a command may set its own. Errors are printed to standard error.
 
     Args:
         arguments: the arguments; those of the process if None.

@@ -32,7 +32,8 @@ def wrap(root: Path | None, file: Path, undo: bool) -> None:
 
     FILE is a .mcp.json, .vscode/mcp.json, .cursor/mcp.json or claude_desktop_config.json. Each
     server's command or URL moves to [mcp.NAME] of remit.toml. Secrets stay in FILE, as environment
-    variables of the gateway. A backup of FILE is written next to it.
+    variables of the gateway. Servers that cannot be wrapped stay unchanged, with a note. A backup
+    of FILE is written next to it.
     """
     file = file.resolve()
     backup = file.with_name(file.name + _BACKUP)

@@ -204,6 +204,8 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
 def say_lines(lines: Iterable[str | Table], before: str = "") -> None:
     """Print the lines of a result for people; a table fits the terminal.
 
+    A table with a ``limit`` is cut after so many lines, with a note.
+
     Args:
         lines: the lines; a :class:`Note` goes to standard error, a :class:`Drawn` is printed
             unchanged.

@@ -22,8 +22,9 @@ class Activity:
     """A line on standard error with the name of the running step and its seconds.
 
     As long as the object is entered as a context, the terminal does not echo typed characters. They
-    do not mix with the answer, and the next prompt receives them. If input, output or error is no
-    terminal, the object does nothing.
+    do not mix with the answer, and the next prompt receives them. A step of less than a second is
+    not shown. If input, output or error is no terminal, or ``TERM`` is ``dumb``, the object does
+    nothing.
     """
 
     def __init__(self) -> None:

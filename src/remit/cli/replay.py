@@ -45,7 +45,8 @@ def replay(
     RUN is a session, a work order (WO-…), or an entry (LED-…) of the session. After --, give the
     COMMAND that starts the program: the command finds the replay in OPENAI_BASE_URL,
     ANTHROPIC_BASE_URL and the like. Without COMMAND, the replay listens until Ctrl-C. The first
-    difference from the recording ends the replay with exit code 1. The ledger is only read.
+    difference from the recording ends the replay. The exit code is 1 after a difference, or if
+    recorded calls were not made; else it is that of COMMAND. The ledger is only read.
     """
     from remit.gateway import Recording
     from remit.ledger import open_root_ledger

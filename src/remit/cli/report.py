@@ -79,8 +79,9 @@ def report(
 
     The report shows runs, callers, costs, refusals, changes and gates. The HTML file verifies
     itself in the reader's browser, without a network. Prompts and answers are not in the file. With
-    --json each entry has its record and proof. The exit code is 1 if the ledger does not verify or
-    a gate fails.
+    --json each entry has its record and proof. The gates are run first and recorded, unless
+    --no-gates is given, and a checkpoint is signed. The exit code is 1 if the ledger does not
+    verify or a gate fails.
     """
     from remit.ledger.tlog import VerifierKey
     from remit.runtime.installation import run_gates

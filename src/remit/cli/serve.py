@@ -14,7 +14,7 @@ DEV_MODE = "  DEV MODE: requests need no key. Do not use this mode in production
 
 
 def listening(port: int, *, model: bool = True) -> Callable[[Any], Any]:
-    """Return a decorator that adds the options of a listening command.
+    """Return a decorator that adds ``--host`` and ``--port`` to a command; None if not given.
 
     Args:
         port: the default port, as the help names it.

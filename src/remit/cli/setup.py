@@ -45,8 +45,9 @@ _UNKNOWN_WINDOW = 131_072
 def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     """Set up a provider and keys, and make a first call.
 
-    One key has a budget, another signs in to the console. The command asks questions only in a
-    terminal. If run again, the command keeps existing settings and creates a new key.
+    One key has a budget, another signs in to the console. A root is created if none exists. The
+    command asks questions only in a terminal. If run again, the command keeps existing settings
+    and creates a new key.
     """
     from remit.gateway.budget import nano_of
     from remit.kernel.root import find_root

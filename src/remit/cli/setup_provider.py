@@ -45,6 +45,9 @@ class Choice:
 def chosen(settings: Settings, given: dict[str, Any], asks: bool) -> Choice:
     """Return the named provider, or else the first provider found; a person may choose another.
 
+    A base URL without a provider means ``openai``. ``ollama`` gives ``openai`` at the address of
+    Ollama. A person is asked only if nothing is named; then found providers are printed.
+
     Args:
         settings: the root's settings.
         given: the options of the command.
@@ -172,7 +175,8 @@ def variables_of(settings: Settings, choice: Choice) -> list[str]:
 def secret_of(settings: Settings, choice: Choice, asks: bool) -> str:
     """Return the provider's key; empty if none is needed or the settings have the key.
 
-    A typed key is put into the environment of this process and not stored.
+    A key in the environment comes first. A typed key is put into the environment of this process
+    and not stored.
 
     Args:
         settings: the settings in force.

@@ -279,8 +279,8 @@ def screen() -> tuple[int, bool]:
 def progress(label: str) -> Callable[[int, int], None]:
     """Show a progress bar on standard error, and return the function that updates the bar.
 
-    The function takes the number of done and of all items, and also shows the remaining time.
-    Nothing is shown without a terminal.
+    The function takes the number of done and of all items, and also shows the remaining time. If
+    all are done, the line ends. Nothing is shown without a terminal.
     """
     if not sys.stderr.isatty():
         return lambda done, total: None
@@ -320,7 +320,8 @@ def whoami() -> str:
 def write_file(out: Path) -> Iterator[IO[bytes]]:
     """Open a file for writing; the old content stays until the new content is complete.
 
-    Missing directories are created. The path ``-`` means standard output.
+    Missing directories are created. An error in the block leaves the old content. The path ``-``
+    means standard output.
 
     Raises:
         RemitError: the file cannot be written.
@@ -386,6 +387,9 @@ def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
     """Return a root, its settings and its ledger, for repairs.
 
     If installed defaults were changed, a note is printed and the shipped defaults apply.
+
+    Raises:
+        RemitError: no root exists, the settings are invalid, or the ledger cannot be opened.
     """
     from remit.kernel.installed_files import ChangedFileError
     from remit.kernel.root import find_root

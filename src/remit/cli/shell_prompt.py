@@ -33,8 +33,10 @@ class ShellCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterator[Completion]:
-        """Yield the commands that begin with the typed word; after a command that takes a request,
-        the ids of requests and ``last``.
+        """Yield the commands that begin with the typed word; an empty line has no completions.
+
+        After a command that takes a request, the ids of requests and ``last`` are yielded that
+        begin with the typed text, in any case.
         """
         text = document.text_before_cursor
         name, space, rest = text.partition(" ")
@@ -52,6 +54,8 @@ def typed_lines(
     history: Path, completer: ShellCompleter, status: Callable[[], str]
 ) -> Iterator[str]:
     """Yield the lines that a user types at a terminal, without blank lines.
+
+    Ends at the end of the input (Ctrl-D). Ctrl-C discards the typed line.
 
     Args:
         history: the file of earlier lines; created readable for this user alone.

@@ -30,8 +30,9 @@ _ASKS = "waiting for the model"
 class TurnPrinter:
     """A printer of the events of one turn.
 
-    As a context, the printer also shows the running step on a terminal. With ``quiet`` nothing is
-    printed.
+    Text of the answer goes to standard output, other events to standard error; ends of tools print
+    nothing. As a context, the printer also shows the running step on a terminal. With ``quiet``
+    nothing is printed.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -83,7 +84,8 @@ class TurnPrinter:
     def finish(self, result: TurnResult) -> None:
         """Print the rest of a finished turn.
 
-        The rest is the answer, unless streamed, then waiting requests and results of tools.
+        The rest is the answer unless its text was streamed, then a note for each waiting request,
+        and the status and the output or error of each tool.
         """
         self._activity.hide()
         if self._quiet:
@@ -112,7 +114,10 @@ class TurnPrinter:
 
 
 def turn_data(result: TurnResult) -> dict[str, Any]:
-    """Return a turn as the JSON object of the option ``--json``."""
+    """Return a turn as the JSON object of the option ``--json``.
+
+    ``waiting_for`` has the ids of the requests. ``output`` and the turn's number are left out.
+    """
     return {
         "response": result.response,
         "session_id": result.session_id,

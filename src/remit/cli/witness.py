@@ -49,7 +49,10 @@ add_commands(witness)
 def run(
     directory: Path, logs: tuple[str, ...], files: tuple[Path, ...], host: str, port: int
 ) -> None:
-    """Serve requests until SIGTERM or SIGINT."""
+    """Serve requests until SIGTERM or SIGINT.
+
+    Give the verifier key of at least one log. The directory must have the key of the witness.
+    """
     import asyncio
     import signal
 

@@ -47,6 +47,8 @@ def worker(
 ) -> None:
     """Run submitted orders; on SIGTERM, finish the running ones.
 
+    A second signal ends the process at once. Other workers resume turns that do not end in time.
+
     Orders come from `remit order submit` and Agent.submit. Any number of workers can run, on any
     machines that share the ledger's database. Agents of installed packages are available.
     Agents defined in code come from --app, a function that receives the runtime.

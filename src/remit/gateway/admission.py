@@ -107,7 +107,7 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: Ke
     names it. An identity that is set already is not authenticated again. A call that an operator
     makes for a virtual key is limited by that key as it is now, which reads the database. Role,
     agent, session, work order and tier of the request must be allowed to the identity. In dev mode
-    without an identity, nothing is checked.
+    without an identity, nothing is checked but the key to act for.
 
     Args:
         call: the call; its request has the token and, if any, the key to act for.

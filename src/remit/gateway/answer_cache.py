@@ -58,8 +58,9 @@ class AnswerCache:
     def allows(self, call: Call, to: Candidate) -> bool:
         """Return True if a call may be answered from the record.
 
-        False for routed calls, stored responses, calls with an idempotency key, calls for another
-        person, and endpoints that do not answer with text.
+        The settings must name its contract, or its key by id or name. False for routed calls,
+        stored responses, calls with an idempotency key, calls for another person, and endpoints
+        that do not answer with text.
 
         Args:
             call: the admitted call.

@@ -118,7 +118,8 @@ class Attempts:
     ) -> Attempt:
         """Commit the ``DISPATCH`` of an attempt, its reservation and its row in flight.
 
-        Nothing is sent yet.
+        The session and the idempotency key are claimed for the caller in the same commit. With the
+        mode ``warn``, an exceeded budget adds a warning. Nothing is sent yet.
 
         Args:
             call: the call; its ``attempts`` and ``claimed`` are updated.
@@ -197,9 +198,10 @@ class Attempts:
     async def answer_recorded(self, call: Call, model: Model, to: Candidate) -> bool:
         """Answer a call from the record; return False if the record has no answer.
 
-        The pair of entries costs nothing. If the answer is erased before the second commit, the
-        second entry is an error with the request and no answer, and False is returned. Any erasure
-        does this, because each one empties the cache.
+        False too if the settings do not let the call take part. The pair of entries costs nothing.
+        If the answer is erased before the second commit, the second entry is an error with the
+        request and no answer, and False is returned. Any erasure does this, because each one
+        empties the cache.
 
         Args:
             call: the admitted call; its ``last`` is the response.

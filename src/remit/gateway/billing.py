@@ -68,8 +68,11 @@ class Bill(Struct, gc=False):
     def metadata(self, *, charged: bool) -> dict[str, Any]:
         """Return the keys of the ``EXCHANGE`` that state the bill.
 
+        The keys are ``cost_certainty``, ``price_version`` and, if the cost is known, ``cost_usd``.
+
         Args:
-            charged: whether budgets were charged; only then price and ``price_version`` are stated.
+            charged: whether budgets were charged. If not, only ``cost_certainty`` is stated, and
+                only if it is ``estimated`` or ``upper_bound``.
         """
         if not charged:
             guessed = self.certainty in ("estimated", "upper_bound")
@@ -211,8 +214,8 @@ class Tariff:
         """Return the upper bound of a request in a batch, at the batch price.
 
         A batch is sent as it is, so a limit that a request does not state makes the bound
-        unbounded. The provider's own tools keep their full price. ``amount.unbounded`` then names
-        the limit to send. The amount cannot be lowered.
+        unbounded; ``amount.unbounded`` then names the limit to send. A request with any tool but
+        plain functions is bounded at the full price. The amount cannot be lowered.
 
         Args:
             body: the request as it is sent in the batch.
@@ -308,8 +311,9 @@ class Tariff:
         report.
 
         A report is implausible if its parts exceed their total, if a count is not credible, or if
-        the provider's tools cost more than their bound. The certainty is ``estimated`` if the
-        provider ran a tool that has no price of that provider.
+        the provider's tools cost more than their bound. The certainty is ``measured``. It is
+        ``estimated`` if the provider ran a tool that has no price of that provider, and
+        ``unpriced``, without a cost, if the model has no price.
 
         Args:
             answer: the answer.
@@ -367,7 +371,8 @@ class Tariff:
     ) -> Bill:
         """Return the bill for unreported usage at the dearest price of so many tokens.
 
-        The cost is None if the model has no price, and 0 for a free provider.
+        The cost is None if the model has no price, and 0 for a free provider; the certainty is the
+        given one in any case.
 
         Args:
             tokens: input and output tokens.

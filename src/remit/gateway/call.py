@@ -117,13 +117,14 @@ class CallPath:
         A refused call has one ``PROMPT_REJECTED`` and is not sent. Each attempt has a ``DISPATCH``
         before anything is sent, and one ``EXCHANGE``. A failed model is retried, then its fallbacks
         are asked in turn. A call whose idempotency key has an answer gets the recorded answer. The
-        key of a call that fails is released, and the choice is closed. The observers get a report.
+        key of a call that fails is released. Observers get a report; for a routed call, of each
+        attempt, refusal or recorded answer.
 
         Args:
             call: the call. Its ``choice`` is made here unless it is set, as for part of a route.
 
         Returns:
-            The response; of a call that failed or was refused, with an error code.
+            The response; its error code, if it failed, is that of the last attempt that was begun.
 
         Raises:
             LedgerError: an entry could not be written; recovery settles a call that was begun.
@@ -464,9 +465,7 @@ class CallPath:
         return answers
 
     async def _replay(self, call: Call, model: Model, exchange_entry_id: str) -> PromptResponse:
-        """Return the recorded answer of the earlier call under the same idempotency key, or a
-        refusal.
-        """
+        """Return the recorded answer of the call with the same idempotency key, or a refusal."""
         if not exchange_entry_id:
             said = (
                 "a call with this idempotency key is in flight; repeat the request later to get "

@@ -55,15 +55,17 @@ def resolve(
     """Return the provider and the model that a request means.
 
     The provider need not be registered: a model that is known to be one provider's is never
-    another's to answer. A provider in the model's name (:func:`split_name`) comes before a name's
-    prefix, and the default provider comes last.
+    another's to answer. A name that is a default model means its provider, the gateway's default
+    first. Next comes a provider in the name (:func:`split_name`), then the name's prefix, and last
+    the default provider.
 
     Args:
         config: defaults and prefixes.
         known: ids of the registered providers. If two providers have the same default model, a
             registered one is meant.
         provider_id: the provider that the request names; None without one.
-        model_id: the model that the request names; None for the default of the provider.
+        model_id: the model that the request names; None for the default of the provider. A provider
+            without one has the gateway's default model.
     """
     if provider_id:
         fallback = config.default_models.get(provider_id, config.default_model)
@@ -140,7 +142,8 @@ def candidates(
 ) -> Iterator[tuple[str, str]]:
     """Yield provider and model of the named model, then of its configured fallbacks.
 
-    The named model is not repeated among the fallbacks.
+    Fallbacks under the name that the request states come before those under ``provider/model``,
+    which then do not count. The named model is not repeated among them.
 
     Args:
         config: defaults, prefixes and fallbacks.
@@ -304,7 +307,8 @@ class Names:
     ) -> bool:
         """Return True if a caller's models include this one, under any name of it.
 
-        A key that names a route may use the models of the route.
+        The names are the model's id, ``provider/model``, and the request's own name for it. A key
+        that names a route may use the models of the route.
 
         Args:
             identity: the caller; None may use all.

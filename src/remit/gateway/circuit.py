@@ -176,8 +176,9 @@ class Permit:
 
     Attributes:
         about: the arguments of that name.
-        needs_check: True if the transaction that begins the call must check that the circuit is
-            still closed. False for a trial, whose circuit is open.
+        needs_check: True for a permit of :meth:`Breakers.permit`: the transaction that begins the
+            call must check that the circuit is still closed. False for one of
+            :meth:`Breakers.acquire`.
     """
 
     __slots__ = ("_answer", "about", "needs_check")

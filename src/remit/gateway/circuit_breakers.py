@@ -91,11 +91,12 @@ class Breakers:
 
     A result in one process counts for all.
 
-    The ledger's database has a row for each circuit that ever failed. A change takes effect in this
-    process at once and is then written to the row. Changes by other processes are read before a
-    call if the latest read is older than ``poll_s``, and in other transactions a little earlier. A
-    success without counted failures causes no extra read or write. :meth:`permit` and
-    :meth:`acquire` give permits for calls. Threads may share the object. Making it reads the table.
+    The ledger's database has a row for each circuit that failed, until :meth:`prune`. A change
+    takes effect in this process at once and is then written to the row. Rows that other processes
+    changed are read before a call if the latest read is older than ``poll_s``, and in other
+    transactions a little earlier. A success without counted failures causes no extra read or write.
+    :meth:`permit` and :meth:`acquire` give permits for calls. Threads may share the object. Making
+    it reads the table.
 
     Args:
         ledger: the ledger whose database contains the rows.
@@ -133,7 +134,8 @@ class Breakers:
             return not self._circuit(key).open
 
     def permit(self, provider_id: str, model_id: str) -> Permit | None:
-        """Return a permit for one call if the circuit was closed at the latest read, else None.
+        """Return a permit for one call if the circuit is known to be closed, else None. Reads
+        nothing.
 
         The permit must be reported (:class:`Permit`) and ``needs_check``: the transaction that
         begins the call calls :meth:`is_current`, because the latest read may be too old and the
@@ -170,7 +172,7 @@ class Breakers:
         return not circuit.open and circuit.generation == generation
 
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
-        """Return a permit for one call now; None if the circuit is open.
+        """Return a permit for one call now; None if the circuit is open or its trials are taken.
 
         The permit must be reported (:class:`Permit`). A half-open circuit gives out a limited
         number of trials, each recorded in the database. Reads the database if the latest read is

@@ -103,6 +103,8 @@ class RouterConfig:
     ) -> RouterConfig:
         """Return the configuration in ``remit.toml``.
 
+        Of the circuit breakers, only ``failure_threshold`` and ``recovery_timeout_ms`` are read.
+
         Args:
             settings: the parsed file.
             provider: the default provider.

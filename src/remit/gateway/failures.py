@@ -28,8 +28,9 @@ def failure_of(
     """Return the failure that an exception stands for, and report to the circuit breaker.
 
     The report is a failure of the provider, a success, or nothing, as the error says about its
-    health. A timeout after the first piece counts as a success. An error that is no ProviderError
-    is logged and becomes ``PROVIDER_ERROR``.
+    health. A timeout after the first piece counts as a success. The code is ``TIMEOUT`` for a
+    timeout, ``CANCELLED`` for a cancellation, and that of a ProviderError if it is known. Any other
+    error is logged. All else becomes ``PROVIDER_ERROR``.
 
     Args:
         tap: the stream of the attempt.

@@ -376,8 +376,9 @@ class LLMGateway:
 
         A call that fails or is refused is a response with an error code. A refused call is recorded
         as ``PROMPT_REJECTED`` and not sent. Each attempt has a ``DISPATCH`` first, with a
-        reservation if budgets are charged, and one ``EXCHANGE`` afterwards. Observers are called at
-        the end; for a routed call, at the end of each attempt.
+        reservation if budgets are charged, and one ``EXCHANGE`` afterwards. A repeated idempotency
+        key gets the recorded answer. Observers are called at the end; for a routed call, after each
+        attempt, a refusal or a recorded answer.
 
         Args:
             request: the request.
@@ -474,7 +475,7 @@ class LLMGateway:
     ) -> PromptResponse:
         """Record the refusal of a request and return it.
 
-        Appends one ``PROMPT_REJECTED`` entry and calls the observers. Nothing is sent.
+        Appends one ``PROMPT_REJECTED`` entry and calls the observers. Nothing is checked or sent.
 
         Args:
             request: the request.

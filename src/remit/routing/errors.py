@@ -48,7 +48,7 @@ class RouteAttempt:
         model_id: its name in the registry.
         provider_id: its provider.
         error: the reason.
-        response: the gateway's response; None if the model was skipped.
+        response: the gateway's response; None if the gateway was not asked.
     """
 
     model_id: str
@@ -67,7 +67,7 @@ class FallbackChainExhaustedError(RoutingError):
 
     Attributes:
         attempts: each model and its error, in the order of the chain.
-        decision_id: the recorded decision.
+        decision_id: the recorded decision; empty without one.
     """
 
     def __init__(self, attempts: Sequence[RouteAttempt], *, decision_id: str = "") -> None:

@@ -65,7 +65,8 @@ class Drawn(NamedTuple):
 def draws_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool | None:
     """Return True if a decision's propensity and first call match the draw of its id.
 
-    None if the decision does not record them.
+    None if the decision records no propensity, or if its mode is neither ``single`` nor ``fail``.
+    The propensity is not compared for a decision of a canary, nor the call if none was made.
 
     Args:
         meta: metadata of its entry.
@@ -104,7 +105,8 @@ def draw(
     Let u be the first 8 bytes of SHA-256("remit-exploration:" + the decision's id) as a fraction of
     2^64, and K the number of candidates that can be drawn. If u < share, candidate number floor(u /
     share * K) goes first. The best therefore comes first with probability 1 - share + share / K,
-    and each other with share / K.
+    and each other with share / K. With ``share`` 0 or K below 2 the chain stays as it is, with
+    propensity 1.
 
     Args:
         decision_id: the decision.
@@ -156,7 +158,8 @@ class Exploration:
         """Return the drawn chain of a decision. Reads the ledger.
 
         If another candidate than the best comes first, its upper bound counts as spent until
-        :meth:`ended`. If the daily budget is used up, the best comes first.
+        :meth:`ended`. The best comes first if the daily budget could be exceeded, or if the
+        settings name tasks and the call has another.
 
         Args:
             decision_id: the decision; :meth:`ended` must follow.
@@ -164,6 +167,9 @@ class Exploration:
             chain: the candidates, best first.
             bounds: upper bound of each candidate in US dollars, keyed by name. Other candidates
                 cannot be drawn.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         settings = self._settings
         if settings.tasks and kind_of_task(inputs) not in settings.tasks:

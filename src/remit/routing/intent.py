@@ -58,7 +58,8 @@ class Intent:
 def text_asked(prompt: str | Sequence[Mapping[str, Any]]) -> tuple[str, int]:
     """Return the text that states the request, and the bytes of the whole prompt.
 
-    In a conversation the last user message states the request.
+    In a conversation the last user message with text states the request. Calls and results of tools
+    count as bytes, images do not.
 
     Raises:
         NotCanonicalError: a tool's call or result has no canonical form.

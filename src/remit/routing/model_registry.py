@@ -152,7 +152,9 @@ def candidate_of(
     prices: PriceTable,
     free: Collection[str] = (),
 ) -> Candidate:
-    """Return the candidate that the configuration states, with price and window from the table.
+    """Return the candidate that the configuration states, with its price and context window.
+
+    A provider in ``free`` has the price 0. A stated window comes before that of the table.
 
     Args:
         name: its name in the registry.

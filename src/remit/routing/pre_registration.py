@@ -42,6 +42,9 @@ def register_choices(
 ) -> dict[str, Any]:
     """Record which model a route chooses for each prompt, and return the registration.
 
+    Appends one ``EVALUATION_REGISTERED``, whose ``number`` counts registrations of these prompts.
+    The result is the entry's extract with ``format`` and ``choices``.
+
     Args:
         ledger: the ledger.
         choose: returns the model for a prompt and its task; the task may be empty.

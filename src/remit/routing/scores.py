@@ -143,7 +143,11 @@ def what_counts(inputs: ScoringInputs) -> Seen:
 
 
 def scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: Seen) -> Scoring:
-    """Return :func:`score_candidates` for a prompt whose properties are known."""
+    """Return :func:`score_candidates` for a prompt whose properties are known.
+
+    ``candidates`` replace those of ``inputs``; ``seen`` is a result of :func:`what_counts`. Of
+    equal scores the first name wins. Raises InvalidInputError as :func:`score_candidates`.
+    """
     weights, (kinds, language, tokens) = inputs.weights, seen
     scores = _standing(
         candidates, weights, inputs.operator_preference, kinds, language,
@@ -239,6 +243,8 @@ def learned_parts(
     inputs: ScoringInputs,
 ) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
     """Return the parts of scores by a learned head, and the most similar known prompts.
+
+    The rules in ``inputs`` must have a learned head. Models that it does not know are left out.
 
     Returns:
         ``quality`` and ``usd_per_call`` of each model, keyed by name; then ``exchange_id`` and

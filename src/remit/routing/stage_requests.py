@@ -11,7 +11,7 @@ from remit.kernel.exchange import PromptRequest
 
 
 class StagePrompts:
-    """Renders the prompt packs of installed contracts.
+    """Renders the prompt packs of installed contracts, in their newest versions.
 
     Args:
         contracts: loads contracts and packs.
@@ -32,6 +32,8 @@ class StagePrompts:
         self, base: PromptRequest, contract_id: str, variables: Mapping[str, Any]
     ) -> PromptRequest:
         """Return ``base`` with the prompt, schemas and limits of a contract, and without tools.
+
+        The smaller ``max_tokens`` of both applies. The client's body and headers are removed too.
 
         Args:
             base: the request.

@@ -183,7 +183,7 @@ class Conversation(Closeable, Generic[OutputT]):
         """Return the answer to the only message of a sub-agent's session; end the session.
 
         The turn may have begun in another process: then it is resumed or its recorded answer
-        returned.
+        returned. The session is ended also without an answer, but not while its turn waits.
 
         Args:
             message: the message.

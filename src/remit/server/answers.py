@@ -118,7 +118,7 @@ def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Heade
 def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
     """Return a successful answer as JSON data in the form of the client's endpoint.
 
-    Id and time of the answer are those of the call's entry.
+    The id of the answer is that of the call's ``DISPATCH``, or of its ``EXCHANGE`` without one.
 
     Args:
         body: the client's request.

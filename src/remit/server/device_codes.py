@@ -55,7 +55,7 @@ class DeviceCodes:
         return f"{signed}.{self._signature(signed)}", shown
 
     def read(self, device_code: str) -> tuple[str, float] | None:
-        """Return the user code of a device code, and the Unix time at which the device code ends.
+        """Return the user code of a device code, without dashes, and the Unix time of its end.
 
         Args:
             device_code: the code, as a client sent it.

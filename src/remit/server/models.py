@@ -34,8 +34,8 @@ class ModelListing:
     Of a provider's list the first 5,000 models are read.
 
     A provider that does not answer in a few seconds contributes only models that Remit knows
-    itself, for a minute too. :meth:`models` and :meth:`model` answer requests, in one event loop.
-    The lists are shared by all callers, and each sees its own part.
+    itself, for a minute too. Cloud platforms are not asked. :meth:`models` and :meth:`model` answer
+    requests, in one event loop. The lists are shared by all callers, and each sees its own part.
 
     Args:
         runtime: the open root.

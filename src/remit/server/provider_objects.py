@@ -76,7 +76,7 @@ class ProviderDoor:
         )  # fmt: skip
 
     async def caller(self, scope: Scope) -> AuthenticatedRequest:
-        """Authenticate a request, count the request under the caller's key, and return both.
+        """Return the authenticated caller of a request, and count the request under its key.
 
         Args:
             scope: ASGI's scope of the request.

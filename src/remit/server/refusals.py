@@ -190,8 +190,8 @@ def refusal_body(
     Args:
         endpoint: name of the endpoint, such as ``openai.chat``.
         status: HTTP status.
-        code: error code, which the body holds in lower case; in capitals as the
-            ``reason`` of Google's details.
+        code: error code, which the body holds in lower case; in capitals as the ``reason`` of
+            Google's details. ``CONTEXT_LENGTH`` becomes ``context_length_exceeded``.
         message: sentence for people.
         param: the field that caused the error.
     """

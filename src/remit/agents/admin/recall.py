@@ -42,8 +42,8 @@ def asks_for_turn(message: str) -> Mapping[str, Any] | None:
     """Return arguments of ``recall_turn`` if the message's last sentence asks only to repeat; else
     None.
 
-    A message that is too long is not examined: the result is None. The arguments are ``speaker``
-    (``user`` or ``agent``) and ``turns_back`` (1, or 2 for "before that").
+    A message of over 120 characters is not examined: the result is None. The arguments are
+    ``speaker`` (``user`` or ``agent``) and ``turns_back`` (1, or 2 for "before that").
 
     Args:
         message: the user's message.

@@ -54,6 +54,8 @@ def redact_assignments(text: str) -> str:
 class Redactor:
     """A redactor of secrets, which it recognises by their form, their name or their value.
 
+    :meth:`text` redacts a text, :meth:`value` JSON data; a secret becomes ``[hidden]``.
+
     Args:
         known: values of secrets to redact.
     """
@@ -90,8 +92,9 @@ class Redactor:
     def value(self, value: Any) -> Any:
         """Return a copy of a JSON value with each text redacted as by :meth:`text`.
 
-        A non-empty value under a secret's name is hidden whole, and so is a text that follows an
-        option for a secret in a list, such as ``--password``. Names of members are not redacted.
+        A text under a secret's name is hidden whole, and so is a text that follows an option for a
+        secret in a list, such as ``--password``. Names of members, numbers and truth values are not
+        redacted.
         """
         if isinstance(value, str):
             return self.text(value)

@@ -27,7 +27,7 @@ def _describe_files(output: dict[str, Any]) -> str:
 class RootTools(Toolset):
     """The tools ``read_file`` and ``list_files``.
 
-    Hidden files, and files outside of the root, are refused.
+    Files that the settings hide, files of tenants, and files outside of the root are refused.
     """
 
     @tool(

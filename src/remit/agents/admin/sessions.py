@@ -37,7 +37,10 @@ def _named(found: dict[str, int] | list[dict[str, Any]]) -> str:
 
 
 class SessionTools(Toolset):
-    """The tools ``session_overview`` and ``recall_turn``."""
+    """The tools ``session_overview`` and ``recall_turn``.
+
+    They only read the ledger: the first any session of an agent, the second the caller's own.
+    """
 
     @tool(
         label="overview",
@@ -56,8 +59,15 @@ class SessionTools(Toolset):
         """Sum up one session: turns, cost, tokens, models, tools used, open approvals, and a
         turn that has not ended. Without an id: the current one.
 
+        The result has the fields of :class:`SessionOverview`, the cost, ``models`` and ``tools``
+        (number of uses by name, most used first), ``open_approvals``, and ``unfinished_turn``: None
+        without one, and inside that turn.
+
         Args:
             session_id: such as SES-7K2M4QX9; this session when left out
+
+        Raises:
+            ToolError: the ledger has no such session of an agent, or none is meant.
         """
         found = self._overview(session_id)
         waiting = ApprovalQueue(self.ledger).pending(session_id=found.session_id)
@@ -93,7 +103,14 @@ class SessionTools(Toolset):
         speaker: Literal["user", "agent"] = "user",
         turns_back: Annotated[int, Field(ge=1, le=20)] = 1,
     ) -> dict[str, Any]:
-        """Repeat what was said last in this session."""
+        """Repeat what was said last in this session.
+
+        The result has ``speaker``, ``turn_number`` and ``text``. The latest recorded turn is 1 turn
+        back; the running turn does not count. Without such a turn the text is None, the number 0.
+
+        Raises:
+            ToolError: the tool is called outside of a session.
+        """
         session = SessionManager(self.ledger, caller_session())
         turns = session.recent_turns(turns_back)
         if len(turns) < turns_back:

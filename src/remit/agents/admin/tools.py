@@ -32,6 +32,8 @@ def admin_tools(
 ) -> list[Tool]:
     """Return the tools that read one root. They change nothing, so each may run again.
 
+    The order is fixed, whatever the order of ``operations``.
+
     Args:
         ledger: the root's ledger.
         root: directory of the root.
@@ -43,6 +45,7 @@ def admin_tools(
 
     Raises:
         ConfigError: ``loaded`` is not given, and the root's file is invalid.
+        ValueError: ``operations`` contains a tool that is none of ADMIN's.
     """
     known = loaded or load_settings(Root(root).config)
     shared = ledger, root.resolve(), settings, Redactor.of(known)

@@ -42,7 +42,7 @@ def _in_words(one: Mapping[str, Any]) -> str:
 
 
 class UsageTools(Toolset):
-    """Tools that sum up usage."""
+    """The tool ``usage``, which sums up calls, tokens and cost."""
 
     @tool(
         label="usage",
@@ -67,6 +67,10 @@ class UsageTools(Toolset):
     ) -> dict[str, Any]:
         """Add up what calls used and cost: by key, user, agent, model or day, the dearest first;
         of this session and its last turn too.
+
+        The result has the sums of these days, ``today``, and at most 100 ``rows`` with ``name``;
+        in a session also ``this_session`` and ``last_turn``. ``usd`` leaves out calls without a
+        price, which ``unpriced_calls`` counts.
 
         Args:
             by: what is added up

@@ -205,6 +205,8 @@ class OrderQueue:
     def get(self, order_id: str) -> OrderStatus:
         """Return the status of an order, read from its row and its entries.
 
+        Entries that are not authentic are ignored.
+
         Args:
             order_id: id of the order.
 
@@ -313,7 +315,7 @@ class OrderQueue:
             timeout_s: maximum wait, seconds; None for no limit.
 
         Raises:
-            NotFoundError: there is no such order.
+            NotFoundError: there is no such order, or the text is not in the form of an order's id.
             TimeoutError: the order has not ended in time.
             LedgerError: the ledger cannot be read.
         """
@@ -338,9 +340,9 @@ class OrderQueue:
         """Cancel an order; return its status.
 
         An order that has not started, or was set aside, ends at once: its row is deleted and
-        ``ORDER_ENDED`` appended. Another order is asked to stop: ``ORDER_CHANGED`` is appended, its
-        row is marked and becomes ready unless it runs, and a worker ends the order soon after.
-        Nothing changes if the order was asked already.
+        ``ORDER_ENDED`` appended. Another order is asked to stop: ``ORDER_CHANGED`` is appended and
+        its row is marked. Unless it runs, the order becomes ready, even if it is paused or not due.
+        A worker ends it soon after. Nothing changes if the order was asked already.
 
         Args:
             order_id: the order.
@@ -418,9 +420,9 @@ class OrderQueue:
     def retry(self, order_id: str, *, by: str) -> OrderStatus:
         """Make an order ready that was set aside; return its status.
 
-        Its attempts are counted from 0 again. An interrupted turn is continued. A turn that ended
-        without an answer is repeated in a new session. Appends ``ORDER_CHANGED`` and announces the
-        order to the engine.
+        Its attempts are counted from 0 again, and an earlier request to stop is dropped. An
+        interrupted turn is continued. A turn that ended without an answer is repeated in a new
+        session. Appends ``ORDER_CHANGED`` and announces the order to the engine.
 
         Args:
             order_id: the order.

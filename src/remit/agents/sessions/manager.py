@@ -187,8 +187,8 @@ class SessionManager:
     def start_entry(self, shape: Mapping[str, Any] | None = None) -> LedgerEntry:
         """Return the ``SESSION_START`` entry, which the caller writes with other entries.
 
-        From now on the session counts as begun here. The entry names the user, key and caller of
-        the session, if there are any.
+        From now on the session counts as begun here. The entry names the user, the key with its
+        team and organisation, and the first caller of the session, if there are any.
 
         Args:
             shape: further metadata: contract, tools and settings of the agent; None for none.

@@ -24,7 +24,7 @@ class SessionOverview:
         started_at: time of its start, ISO 8601.
         turns: number of turns; 0 if its entries were archived.
         last_turn_at: time of the last turn; empty before.
-        ended: True if no turn follows its ``SESSION_END``.
+        ended: True if it has a ``SESSION_END`` that no turn follows.
         caller_session_id: session of the calling agent, for a sub-agent's session; otherwise empty.
         user_id: user of the session; empty if none was named.
         archived: True if its entries were moved to a segment.

@@ -95,7 +95,7 @@ def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
         text: the answer.
         sources: everything that the model was shown, as text.
         data: results of tools. If there are any, every figure of two or more digits needs a source;
-            otherwise only amounts of money, percentages and figures stated as facts do.
+            amounts of money, percentages and figures stated as facts always do.
 
     Returns:
         The values in the form of the answer, each once: ids and dates first, then figures.

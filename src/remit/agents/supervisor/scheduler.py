@@ -160,7 +160,8 @@ class Scheduler:
         """Return the results of the turn's tools, including unsuccessful attempts.
 
         Each has ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``. They are in the
-        order of orders and calls. For orders without an answer they are read from the ledger.
+        order of orders and calls. For orders without an answer they are read from the ledger, and
+        refused calls are left out.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -383,9 +384,11 @@ class Scheduler:
     def restore(self) -> None:
         """Take over orders of the interrupted turn that this process has not continued.
 
-        The orders join :attr:`orders` in their recorded states; nothing is written.
+        The orders join :attr:`orders` in their recorded states; nothing is written. Does nothing if
+        no turn was interrupted.
 
-        Does nothing if no turn was interrupted.
+        Raises:
+            LedgerError: the cost of a waiting order cannot be read.
         """
         before = self._before
         if before is None:

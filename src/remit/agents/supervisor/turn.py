@@ -308,6 +308,9 @@ class TurnRun:
 
         Args:
             before: the interrupted turn.
+
+        Raises:
+            LedgerError: the cost of an order cannot be read.
         """
         self.scheduler.restore()
         for entry in before.requests:
@@ -368,8 +371,9 @@ class TurnRun:
     def listen(self, event: TurnEvent) -> None:
         """Pass an event to the turn's listener; log an error of the listener.
 
-        Text of an answer that is withheld until its acceptance is dropped; the delivered answer
-        repeats it. Requests for approval are remembered for :meth:`result`.
+        Text and partial data of an answer that is withheld until its acceptance are dropped; the
+        delivered answer repeats them. Other partial data is passed on as a value of the output
+        type. Requests for approval are remembered for :meth:`result`.
 
         Args:
             event: the event.

@@ -180,7 +180,7 @@ class PinnedTool:
     def diff(self) -> list[str]:
         """Return the lines of a unified diff from the pin to the change; empty without a change.
 
-        Without a pin, every line of the change is new.
+        The two header lines name the digests. Without a pin, every line of the change is new.
         """
         if self.change is None:
             return []

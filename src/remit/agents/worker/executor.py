@@ -75,7 +75,7 @@ class BudgetPort(Protocol):
         """Return a function that charges a sum and runs ``then`` in the same transaction.
 
         The function returns why the action is refused, by the budgets or by ``then``; empty if it
-        is not.
+        is not. A refused action is not charged.
 
         Args:
             scope: the budgets.

@@ -60,7 +60,8 @@ class OutputSchema:
     def take(self, text: str) -> None:
         """Take the next piece of the streamed text, and emit the partial data if it parses.
 
-        A long text is parsed again only after growing by a twentieth.
+        The data begins at the first ``{``. A long text is parsed again only after growing by a
+        twentieth.
 
         Args:
             text: what arrived since the last call.

@@ -60,7 +60,8 @@ class Toolbox:
     """Runs the tools that one order may use, with their permissions, limits and records.
 
     :meth:`answer` runs the calls of a model's answer, :meth:`use` a single call. Recorded calls of
-    the order are known from the start and are not run again.
+    the order are known from the start and not run again; begun ones count against the limits. A
+    call without a recorded end follows its tool's ``on_unknown``.
 
     Args:
         run: the run of the order.
@@ -361,9 +362,9 @@ class Toolbox:
         """Request a decision on each call with an unknown outcome, if its tool's policy is ``ask``.
 
         Called when the order ends, failed or not, because nothing continues its calls afterwards.
-        Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked. Calls whose
-        arguments were erased, and calls of tools that no longer exist, are skipped. Held entries
-        are written first.
+        Appends and announces an ``APPROVAL_REQUESTED`` for each call about which nobody was asked.
+        Calls whose arguments were erased, or whose tool is missing or unusable, are skipped. Held
+        entries are written first. Does nothing if no call began.
 
         Raises:
             LedgerError: an entry could not be written.

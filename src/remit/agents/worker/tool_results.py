@@ -112,7 +112,7 @@ def with_images(text: str, result: ToolResult, takes_images: bool) -> str | list
 
 
 def recorded_result(entry: LedgerEntry) -> ToolResult:
-    """Return the result that a ``TOOL_CALL`` recorded.
+    """Return the result that a ``TOOL_CALL`` recorded, without images and ``fault``.
 
     Args:
         entry: the entry, with its content.

@@ -38,13 +38,14 @@ class Answer:
 
 
 class OrderHistory:
-    """The recorded steps of an order; each kind is read from the ledger once, on first use.
+    """The recorded steps of an order; most are read from the ledger once, on first use.
 
     The worker reads completed calls of models and tools from here instead of repeating them. As
     answers, only exchanges of a worker in the order's own session count, because a client of the
     gateway can name any order and must not become its memory; exchanges made over HTTP are ignored.
-    Every property and method raises LedgerError if the ledger cannot be read. Later entries are not
-    seen.
+    Every property and method raises LedgerError if the ledger cannot be read. ``untouched``,
+    :meth:`last_tool_use`, :meth:`last_intents`, :meth:`effects` and :meth:`usage` read at each use;
+    of all else, later entries are not seen.
 
     Args:
         ledger: a handle that may read the order's ``ho1`` entries.
@@ -53,8 +54,8 @@ class OrderHistory:
         fresh: True if the caller knows that the order has no entries; then nothing is read.
 
     Attributes:
-        began: the first ``WO_EXECUTING``; None if the order has not begun, and then everything else
-            is empty.
+        began: the first ``WO_EXECUTING``; None if the order has not begun, and then everything but
+            :meth:`usage` is empty.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -176,7 +177,7 @@ class OrderHistory:
     def edit(self, key: str) -> LedgerEntry | None:
         """Return the grant with changed arguments for a call; None if there is none.
 
-        The first such grant counts.
+        The first such grant counts. Erased arguments count as unchanged.
 
         Args:
             key: idempotency key of the call.

@@ -37,7 +37,7 @@ PERMISSIONS: frozenset[str] = frozenset().union(*ROLES.values())
 class Grant:
     """The permissions of a caller.
 
-    An empty tuple allows everything, except for ``pass_through``.
+    An empty tuple allows everything, except for ``pass_through`` and ``pass_through_unpriced``.
 
     Immutable.
 

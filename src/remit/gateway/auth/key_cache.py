@@ -33,7 +33,8 @@ class AuthLimits:
         refused_log_s: least time between two log lines that state the number of refused calls.
 
     Raises:
-        InvalidInputError: a value is not above 0, or ``stale_after_s`` is below ``revocation_s``.
+        InvalidInputError: a value is not a finite number above 0, or ``stale_after_s`` is below
+            ``revocation_s``.
     """
 
     revocation_s: float
@@ -145,7 +146,8 @@ class KeyCache:
     def refresh(self) -> None:
         """Fetch the keys that changed since the last refresh; the first time, all valid keys.
 
-        All are fetched again if the database is older than the cache.
+        All are fetched again if the database is older than the cache. On success the cache is
+        trusted for another ``stale_after_s``.
 
         Raises:
             LedgerError: the keys cannot be read.

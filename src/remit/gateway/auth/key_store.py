@@ -58,8 +58,8 @@ class KeyStore(Closeable):
             every token and starts no thread.
 
     Raises:
-        LedgerError: the database cannot be used.
-        AuthUnavailableError: the row of a key is damaged, and ``limits`` are given.
+        LedgerError: the keys cannot be read; only with ``limits``, like the next.
+        AuthUnavailableError: the row of a key is damaged.
     """
 
     def __init__(self, ledger: LedgerClient, limits: AuthLimits | None = None) -> None:
@@ -97,7 +97,7 @@ class KeyStore(Closeable):
             AuthenticationError: the key is missing, unknown, expired or revoked. Only a missing key
                 is told apart by the message.
             AuthUnavailableError: the database could not be read for ``limits.stale_after_s``, or
-                the store was opened without limits.
+                the store is closed, or was opened before a fork or without limits.
         """
         if (identity := self.lookup(token)) is not None:
             return identity
@@ -198,7 +198,8 @@ class KeyStore(Closeable):
         ``in_transaction`` undoes everything.
 
         Args:
-            name: at most 128 printable characters; no other unrevoked key may have it.
+            name: at most 128 printable characters, not beginning with ``KEY-``; no other unrevoked
+                key may have it, expired or not.
             role: a name of :data:`remit.gateway.auth.ROLES`.
             models: as in :class:`~remit.gateway.auth.Identity`, like the seven arguments that
                 follow.
@@ -292,7 +293,8 @@ class KeyStore(Closeable):
     def budget_scope(self, owner: str, name: str, *, agent: str = "") -> BudgetScope:
         """Return the budget scope of an owner.
 
-        A key is looked up in the database; the other owners need not exist.
+        A key, revoked or not, is looked up in the database, except ``dev``, the key of dev mode.
+        The other owners need not exist.
 
         Args:
             owner: ``key``, ``session``, ``user``, ``team`` or ``organisation``.
@@ -410,7 +412,8 @@ class KeyStore(Closeable):
     ) -> VirtualKey:
         """Replace lists of a key's permissions; writes one ``KEY_CREATED`` entry, ``CHANGED``.
 
-        Everything else of the key stays, its secret too.
+        Everything else of the key stays, its secret too. The entry is written even if both lists
+        are None.
 
         Args:
             name_or_id: the key.

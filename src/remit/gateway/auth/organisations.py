@@ -136,7 +136,7 @@ class Directory:
             The owner before and after the change.
 
         Raises:
-            InvalidInputError: the name, the kind or ``by`` cannot be used.
+            InvalidInputError: the id, the name or ``by`` cannot be used.
             NotFoundError: the owner is not declared.
             LedgerError: the ledger cannot be read or written.
         """

@@ -61,7 +61,7 @@ def duration_of(text: str) -> timedelta:
 def expiry_of(text: str) -> datetime:
     """Return the time that a duration from now, or an ISO date or time, stands for.
 
-    A time without a zone is UTC. The time may be past.
+    A date means its midnight, and a time without a zone is UTC. The time may be past.
 
     Args:
         text: a duration as for :func:`duration_of`, or an ISO 8601 date or time.

@@ -110,7 +110,9 @@ class Batches:
         Each result gets a ``DISPATCH`` and an ``EXCHANGE``; then the rows of the batch and its
         reservation are deleted. An open or unknown batch is left as it is, and so is a batch whose
         provider is not registered here. Concurrent calls for one batch share the work. If the
-        caller is cancelled, the work continues.
+        caller is cancelled, the work continues. A batch whose state cannot be read after its
+        window of 24 hours, or its results after 31 days, counts as lost: requests without a result
+        are charged at their bound.
 
         Args:
             batch_id: id of the batch's row.
@@ -118,7 +120,8 @@ class Batches:
                 charged at their bound.
 
         Raises:
-            ProviderError: the provider cannot be asked, or its results cannot be read.
+            ProviderError: the provider cannot be asked, or its results cannot be read; not raised
+                for a lost batch.
             LedgerError: the results could not be read or recorded; the batch stays open.
         """
         task = self._settling.get(batch_id)

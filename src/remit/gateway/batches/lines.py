@@ -82,8 +82,9 @@ _ENDPOINTS: dict[str, Endpoint] = {
 def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResponse | Failure:
     """Return the answer or failure that one line of results contains.
 
-    A line without an answer gives a :class:`Failure` with the provider's code: for Anthropic
-    ``BATCH_`` and the type of the result, for OpenAI the code of the error, or ``PROVIDER_ERROR``.
+    A line without an answer gives a :class:`Failure`. An error reply has the code that it has
+    outside a batch. Otherwise the code is, for Anthropic, ``BATCH_`` and the type of the result,
+    and for OpenAI that of the error in capitals, or ``PROVIDER_ERROR``.
 
     Args:
         dialect: the provider's dialect.

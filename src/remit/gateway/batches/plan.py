@@ -154,6 +154,8 @@ class Planner:
     ) -> BatchPlan:
         """Check the requests of a batch and return its plan. Blocks. Writes and sends nothing.
 
+        Requests without an upper bound or a price are not refused here; the plan names the first.
+
         Args:
             request: the attribution of the batch: session, agent, contract and so on.
             identity: the caller.

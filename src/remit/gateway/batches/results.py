@@ -91,6 +91,9 @@ class Results:
     def finish(self, row: Row, dialect: Dialect, state: str, files: Sequence[str]) -> None:
         """Settle the requests without a result and delete the batch's rows and reservation.
 
+        Each such request gets a ``DISPATCH`` and an ``EXCHANGE`` with the code ``NO_RESULT``, 25 in
+        a transaction. The deletion follows in a transaction of its own.
+
         Args:
             row: the batch.
             dialect: the provider's dialect.
@@ -140,7 +143,8 @@ class Results:
         """Record and settle results in one transaction.
 
         Appends a ``DISPATCH`` and an ``EXCHANGE`` for each result, deletes its row, and lowers the
-        hold of the batch. Results that are already recorded are skipped.
+        hold of the batch. Results that are already recorded, or of no request of the batch, are
+        skipped. Accounts on which money became free are reported after the commit.
 
         Args:
             row: the batch.

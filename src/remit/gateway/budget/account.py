@@ -126,7 +126,8 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
     def overrun(self, usage: TokenUsage) -> dict[str, Any]:
         """Return the metadata of an ``EXCHANGE`` whose bill exceeds its bound; empty for any other.
 
-        The keys are ``over_bound`` and, if the bill raises the bound of a model, ``raised_bound``.
+        The keys are ``over_bound``, a list of ``tokens`` and ``cost``, and, if the bill raises the
+        bound of a model, ``raised_bound`` with the names of the bound and ``percent``.
 
         Args:
             usage: the billed usage.

@@ -156,7 +156,8 @@ def check_holds(select: Select) -> Iterator[Finding]:
 def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
     """Return the sums of the entries before ``end``, for the ``ARCHIVED`` entry of their removal.
 
-    Only accounts that changed since the previous archive are included. Nothing is written.
+    The form is that of :func:`~remit.gateway.budget.projection.carried_of`. Only accounts that
+    changed since the previous archive are included. Nothing is written.
 
     Args:
         ledger: the ledger.

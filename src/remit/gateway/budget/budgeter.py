@@ -29,7 +29,7 @@ class DebitResult:
 
     Attributes:
         success: True if the amount was charged; False if the reservation is unknown or settled.
-        remaining: remaining tokens of the narrowest scope; ``None`` without a limit.
+        remaining: the fewest tokens that remain in any scope; ``None`` without a limit.
         total_consumed: tokens spent in the narrowest scope so far.
         cost_incurred: US dollars; 0.0 if no price is known.
         ledger_entry_id: the entry that accounts for it; empty if the caller writes that entry.
@@ -95,7 +95,8 @@ class TokenBudgeter:
             tx: the transaction to join; None for a new one.
 
         Raises:
-            InvalidInputError: a limit is negative.
+            InvalidInputError: a limit is negative or too great, or this machine does not know the
+                time zone of the window.
             LedgerError: the ledger cannot be written.
         """
         if limits is None:
@@ -179,8 +180,8 @@ class TokenBudgeter:
 
         Raises:
             BudgetRefusedError: a limit would be exceeded, or no scope has a budget; nothing is
-                held.
-            LedgerError: the ledger cannot be written.
+                held. Not raised without ``enforce``.
+            LedgerError: the ledger cannot be written, or the reservation's id is in use.
             InvalidInputError: this machine does not know the time zone of an account.
         """
 
@@ -267,6 +268,7 @@ class TokenBudgeter:
         Raises:
             BudgetRefusedError: the scope has no budget, or, with ``enforce``, a limit would be
                 exceeded; nothing is charged.
+            InvalidInputError: this machine does not know the time zone of an account.
             LedgerError: the ledger cannot be written.
         """
         metadata: dict[str, Any] = {
@@ -320,7 +322,8 @@ class TokenBudgeter:
         """Return a function that charges for a piece of work in the transaction that begins it.
 
         That function returns the reason why nothing was begun or charged; empty on success. On
-        success it appends a ``BUDGET_DEBIT``. Without any budget it raises BudgetRefusedError.
+        success it appends a ``BUDGET_DEBIT``. Without any budget it returns ``not_allocated: …`` if
+        ``enforce`` is set; otherwise it raises BudgetRefusedError.
 
         Args:
             scope: the scopes that pay.

@@ -55,7 +55,8 @@ def carried_marks(ledger: LedgerClient) -> dict[str, Any]:
 def carried_of(rows: Callable[[Projection], list[Row]]) -> dict[str, Any]:
     """Return folded rows in the form that ``ARCHIVED`` entries carry.
 
-    The keys are ``scopes``, ``raised``, ``owners`` and ``outstanding``.
+    The keys are ``scopes`` (by account: the entry that began its window, and its columns),
+    ``raised`` (bounds), ``owners`` (by key id) and ``outstanding`` (open calls and conversations).
 
     Args:
         rows: returns the folded rows of one of :data:`MONEY`.

@@ -50,8 +50,8 @@ class Accounts:
 
     The caller has the ledger's write lock, so no other process changes them in between. All changes
     are in memory until :meth:`write`, except that a new window appends an entry at once. Every
-    method that loads an account raises LedgerError if a query fails, and InvalidInputError if this
-    machine does not know the time zone of an account.
+    method that loads an account raises LedgerError if a query fails. :meth:`reserve`,
+    :meth:`refusal` and :meth:`charge` begin a new window for an account whose window has ended.
 
     Args:
         ask: runs a query; results are read lazily.
@@ -151,6 +151,7 @@ class Accounts:
 
         Raises:
             BudgetRefusedError: a limit would be exceeded, or no account exists; nothing is held.
+                Not raised without ``enforce``.
             InvalidInputError: this machine does not know the time zone of an account.
             LedgerError: a query or the entry of a window fails.
         """

@@ -127,6 +127,8 @@ def hash_thought(
 ) -> str:
     """Return SHA-256 (hex) over the canonical JSON of these six fields, under the record's names.
 
+    ``thought_id`` and ``kind`` are ``id`` and ``type`` there.
+
     Raises:
         NotCanonicalError: a text contains a lone surrogate.
     """
@@ -150,7 +152,10 @@ def hash_problem(
     thought_id: Any, kind: Any, task_id: Any, content: Any, timestamp: Any, prev_hash: Any,
     expected: Any,
 ) -> str:  # fmt: skip
-    """Return why ``expected`` is not the hash of these fields; empty if it is."""
+    """Return why ``expected`` is not the hash of these fields; empty if it is.
+
+    A field that is no text, or no valid Unicode, is a reason too. Nothing is raised.
+    """
     parts = (thought_id, kind, task_id, content, timestamp, prev_hash)
     if not all(isinstance(part, str) for part in parts):
         return "one of the fields that its hash covers is not a text"

@@ -139,6 +139,7 @@ def verify_trail(
 
     Raises:
         InvalidInputError: ``task_id`` is not a text that can be recorded.
+        LedgerError: the ledger cannot be read.
     """
     if task_id is not None:
         require_plain_text("task_id", task_id)

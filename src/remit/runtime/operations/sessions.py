@@ -227,10 +227,12 @@ def cancel_conversation(
     """Cancel the running, waiting or interrupted turn of a session.
 
     Returns:
-        ``session_id``, and ``cancelled``: False if the session has no unfinished turn.
+        ``session_id``, and ``cancelled``: False if the session has no unfinished turn. A turn that
+        runs in another process is only asked to stop.
 
     Raises:
         NotFoundError: the ledger has no such session of an agent.
+        LeaseBusyError: another process has begun to work on the session.
     """
     from remit.runtime.runtime import Runtime
 

@@ -202,7 +202,7 @@ class Streamed(StreamingResponse):
     Args:
         parts: yields the file; its first piece is made at once, and its error is raised then.
         media_type: the type of the file.
-        name: name of the file, without its ending.
+        name: name under which browsers save the file, without its ending.
     """
 
     def __init__(self, parts: Generator[str], media_type: str, name: str) -> None:

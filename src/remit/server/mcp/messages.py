@@ -105,7 +105,7 @@ class Batch:
     Attributes:
         messages: the valid messages.
         waiting: ids of the unanswered requests.
-        answers: the answers so far, in their order of arrival.
+        answers: the errors of invalid elements, then the answers so far, in their order of arrival.
 
     Raises:
         MessageError: the version has no batches, or the batch is empty or too long.

@@ -116,9 +116,15 @@ class RouterTools:
         the answer (response), which model gave it, the scores, the cost and the ids on
         record; give decision_id to router_explain.
 
+        Long parts of the result are cut to half of ``mcp_server.max_output_bytes``.
+
         Args:
             session_id: the session that the call belongs to; left out: a new one
             agent_id: the agent in whose name it is asked; left out: the key's own
+
+        Raises:
+            CallerError: the caller may not use this session or agent.
+            RemitError: as :meth:`remit.routing.Router.aroute_text`, such as if no model answered.
         """
         caller = current_caller.get()
         return self._fitted(

@@ -62,7 +62,8 @@ class McpTool:
     def definition(self) -> Definition:
         """Return the tool in the form of ``tools/list``.
 
-        Its hints follow from ``writes`` and ``calls_model``.
+        Its hints: read-only and idempotent unless ``writes``, open-world if ``calls_model``, never
+        destructive.
         """
         return Definition(
             name=self.tool.tool_id,
@@ -131,7 +132,8 @@ def rights_of(name: str) -> dict[str, Any]:
 def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
     """Return the methods of an object that :func:`mcp_tool` marks, in the order of its class.
 
-    Time limits, size limits and the longest text come from the settings.
+    Methods of base classes are left out. Time limits, size limits and the longest text come from
+    the settings.
 
     Args:
         toolset: the object.

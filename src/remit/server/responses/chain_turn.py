@@ -50,9 +50,9 @@ class Turn:
 
     @property
     def failed(self) -> bool:
-        """True if the turn has no answer to continue.
+        """True if the recorded call did not succeed; an interrupted answer counts as a failure.
 
-        An interrupted answer counts as a failure.
+        False for a call without an ``EXCHANGE``, whose :attr:`state` tells.
         """
         return bool(self.entry.metadata.get("outcome", "success") != "success")
 

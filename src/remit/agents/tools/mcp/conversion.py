@@ -153,8 +153,8 @@ def _parsed(text: str) -> Any:
 def block_text(block: Any) -> str:
     """Return a content block as text; media become a short note.
 
-    Text and resources are given whole. The note of an image, audio or unknown block names its type,
-    and the size of media in bytes.
+    Text and the texts of resources are given whole. The note of an image, audio, binary resource or
+    unknown block names its type, and the size of media in bytes; that of a link its name and URI.
 
     Args:
         block: a content block of a server.

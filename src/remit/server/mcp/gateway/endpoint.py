@@ -29,6 +29,8 @@ _Context = ServerRequestContext[Any, Any]
 def served_by(runtime: Runtime, name: str) -> Served:
     """Return a server of ``[mcp.NAME]`` of an open root; nothing is started.
 
+    Each result counts calls and rates for itself.
+
     Args:
         runtime: the open root.
         name: the NAME of the table.
