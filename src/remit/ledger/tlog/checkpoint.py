@@ -218,6 +218,8 @@ def _cosigned(text: str, timestamp: int) -> bytes:
 class TlogProof:
     """An inclusion proof with its checkpoint; ``str`` gives the text of the file.
 
+    Nothing is trusted before :meth:`verify`.
+
     Attributes:
         index: index of the leaf, from 0.
         path: hashes from the leaf's sibling to the root's child.
