@@ -79,6 +79,9 @@ class Cursor:
 def grow(into: dict[str, Any], delta: dict[str, Any], depth: int = 0) -> None:
     """Add one piece to the sum; :func:`settled` reads the sum.
 
+    Texts are appended, but labels such as ``id`` and ``type`` replace the earlier ones. Objects
+    grow member by member, elements of lists by their ``index``. A null replaces nothing.
+
     Args:
         into: the sum; changed in place.
         delta: the piece; not changed, but may share values with ``into`` afterwards.
@@ -184,7 +187,8 @@ def _has_name(call: dict[str, Any]) -> bool:
 def settled(value: Any, depth: int = 0) -> Any:
     """Return the result of :func:`grow` with its texts joined.
 
-    The pieces are joined in place too, so that a long text is not in memory twice.
+    The pieces are joined in place too, so that a long text is not in memory twice. Objects and
+    lists of the result are new.
     """
     if type(value) is Pieces:
         return value.join()
