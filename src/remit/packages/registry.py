@@ -41,7 +41,7 @@ _EPOCH = (
 
 @dataclass(frozen=True, slots=True)
 class InstalledPackage:
-    """A package as recorded in its ``INSTALLED`` entry, or in the entry to be written.
+    """A package as recorded in its ``INSTALLED`` entry, or in the entry to be written; immutable.
 
     Attributes:
         manifest: the package's manifest.

@@ -66,8 +66,8 @@ class TrustedKey:
 class TrustPolicy:
     """The trusted keys, immutable: methods find a key, or return a changed policy.
 
-    :meth:`load` and :meth:`save` read and write a file; the ledger is not read or written. Only
-    :meth:`parse` checks the keys.
+    :meth:`load` and :meth:`save` read and write a file; the ledger is not read or written. The
+    constructor checks nothing.
 
     Attributes:
         FILE: the file's place in a root, next to ``remit.toml``.

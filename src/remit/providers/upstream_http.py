@@ -61,7 +61,8 @@ class HttpUpstream:
 
     Args:
         base_url: the URL with its scheme. A user and password in it are sent as Basic credentials,
-            unless ``headers`` has an ``authorization``. The environment's proxy is looked up now.
+            unless ``headers`` has an ``authorization``. The environment's proxy for the URL
+            applies.
         headers: credentials, sent with each request. Their values appear in no error and no
             ``repr``.
 

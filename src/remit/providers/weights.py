@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """Weights that can be pulled by name.
+    """Weights that can be pulled by name, from the list that Remit ships; immutable.
 
     Attributes:
         name: the name of the model.

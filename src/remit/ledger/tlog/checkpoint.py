@@ -27,7 +27,7 @@ _MAX_HASHES = 63
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A tree head, unsigned.
+    """A tree head, unsigned; immutable. Only :meth:`parse` checks its values.
 
     Attributes:
         origin: unique name of the log.
