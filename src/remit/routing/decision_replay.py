@@ -50,6 +50,8 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
     Raises:
         NotFoundError: there is no such decision, or no router chose the model of the call.
         EntryArchivedError: the entry is archived.
+        TrailError: the thought of the decision lost its entry, or names another's.
+        LedgerError: the ledger cannot be read.
     """
     try:
         if name.startswith("LED-"):

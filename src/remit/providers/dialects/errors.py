@@ -157,11 +157,11 @@ def error_body(
         endpoint: the client's endpoint; all but those of Anthropic, Bedrock and Gemini
             get OpenAI's form.
         status: the HTTP status.
-        code: the kind of the error, for programs; Anthropic's form has no field for it. A code that
-            names a budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which clients do
-            not retry; ``BUDGET_BUSY`` passes and stays ``rate_limit_error``.
+        code: the kind of the error, for programs; Anthropic's form omits it. A code that names a
+            budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which clients do not
+            retry; ``BUDGET_BUSY`` passes and stays ``rate_limit_error``.
         message: the error, for people.
-        param: the field at fault; None without one.
+        param: the field at fault; None without one. Anthropic's form omits it.
     """
     if endpoint.startswith("gemini."):
         reason = {"@type": _ERROR_INFO, "reason": code.upper(), "domain": "remit"}

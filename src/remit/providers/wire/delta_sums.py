@@ -159,8 +159,9 @@ def grow_calls(into: list[Any], more: list[Any]) -> None:
 def call_of(calls: list[Any], entry: dict[str, Any]) -> Any:
     """Return the call that a piece continues, or None if the piece begins a call.
 
-    Some servers leave ``index`` out or give all calls the same one: a piece with a name begins a
-    call if its ``id`` differs, or if it has neither ``id`` nor ``index``.
+    That is the latest call with its ``index``; without an ``index``, the latest of all. Some
+    servers leave it out or give all calls the same one: a piece with a name begins a call if its
+    ``id`` differs, or if it has neither ``id`` nor ``index``.
 
     Args:
         calls: objects with ``index`` and ``id``, in the order in which they began.
