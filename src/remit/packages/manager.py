@@ -267,10 +267,10 @@ class PackageManager:
                 ``unwritable``: the disk does not accept a change; ``busy``, ``registry_damaged``,
                 ``journal_damaged`` or ``unfinished`` as for :meth:`install`. Some files were not
                 restored, all others were, and the rest of an empty ``package_ids`` was not done:
-                ``linked_folder``: a part above a file is a link or
-                file; ``file_in_the_way``: a folder has the path of a file; ``archive_lost``: the
-                stored archive is missing or has other bytes; an error of :func:`sync_trust`, or
-                of :func:`admit` for a stored archive.
+                ``linked_folder``: a part above a file is a link or file; ``file_in_the_way``: a
+                folder has the path of a file; ``archive_lost``: the stored archive is missing or
+                has other bytes; an error of :func:`sync_trust`, or of :func:`admit` for a stored
+                archive.
             LedgerError: the ledger cannot be read.
         """
         with self._locked() as registry, disk_errors():

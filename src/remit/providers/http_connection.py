@@ -204,7 +204,7 @@ class HttpConnection(asyncio.Protocol):
         Args:
             head: request line and headers.
             pieces: the body, framed as the head says. Its exceptions are raised: close then.
-            timeout_s: longest seconds for the server to take a piece, and then to begin its answer.
+            timeout_s: most seconds for the server to take a piece, and then to begin its answer.
         """
         waiter = self.request(head, b"", timeout_s)
         self._uploading = True

@@ -224,8 +224,8 @@ def fitted_value(
     """Return the members of a body as the provider takes them, in a new dict.
 
     The conversation, the tools and the ids of users may change; all else is the same object. A
-    message of which nothing is left is None, and a message that needs another before it is a
-    list of both.
+    message of which nothing is left is None, and a message that needs another before it is a list
+    of both.
 
     Args:
         endpoint: the endpoint whose form the body has.
