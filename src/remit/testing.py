@@ -70,7 +70,8 @@ class ScriptedModel:
     """A provider whose model answers from a script, in order.
 
     Args:
-        answers: the answers. A call after the last one fails.
+        answers: texts, data, uses of tools, exceptions to raise, or functions of the request. A
+            call after the last one fails.
         native_tools: True if the model takes tool definitions.
         structured_output: True if the model can be held to a JSON Schema.
         input_tokens: reported for each call.
@@ -104,8 +105,9 @@ class ScriptedModel:
     ) -> ProviderResponse:
         """Return the next answer of the script, with the fixed numbers of tokens.
 
-        A function is called with the request. A text or data is also passed to ``on_text``, line by
-        line.
+        A function is called with the request; its result is the answer. Data becomes JSON. A text
+        or data is also passed to ``on_text``, line by line. Uses of tools give the finish reason
+        ``tool_use``.
 
         Raises:
             ProviderError: the script has ended.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Transaction(Clock, Protocol):
     """An atomic change of the ledger's database: see :meth:`LedgerClient.transact`.
 
-    All appended entries and executed statements commit together or not at all.
+    Entries and statements commit together or not at all. Use it only inside its function.
 
     Attributes:
         cache: rows that stages remember from the transaction before, by name. Empty if another
@@ -98,8 +98,8 @@ Write = LedgerEntry | Prepared | Callable[[Transaction], Any]
 class Stage(Protocol):
     """State that steps of a kind share within a transaction, read once and written once.
 
-    A :data:`StageOpener` makes the stage. The stage ends with the transaction, or earlier if a call
-    or a stage of the same kind runs.
+    A :data:`StageOpener` makes the stage. The stage ends with the transaction, or earlier if a
+    call, a unit of several entries, or another stage of the same kind runs.
     """
 
     def do(self, step: Any) -> Any:
@@ -123,7 +123,7 @@ one method of several objects, each stage writes before the next one reads."""
 
 
 class Unit(Struct):
-    """A piece of work for the writer: entries, a ``call``, or a ``step``.
+    """Work for the writer that succeeds or fails as one: entries, a ``call``, or a ``step``.
 
     Attributes:
         entries: the entries of ``prepared``; :meth:`finish` fills their ids and hashes.
@@ -158,7 +158,7 @@ class Unit(Struct):
 
 
 class Store(Reader):
-    """A database that holds a ledger.
+    """A database that holds a ledger; each engine has a subclass.
 
     :meth:`run` is called from one thread only; the readers may be called from any. The store lives
     from :func:`~remit.ledger.store_factory.open_store` to :meth:`close`; after a fork it must not
@@ -170,10 +170,10 @@ class Store(Reader):
         location: the place of the database for people, without a password.
         size: number of entries after this store's own last commit; 0 before the first.
         seen: sequence number and hash of the last entry then; ``(-1, "")`` before the first commit.
-            A database that lacks this entry is not written again.
+            A database that lacks this entry is not written again, unless it may be archived.
         guard: called in the first transaction, and again if the database may have been replaced;
             raises if it was.
-        missed: called once with ``seen`` if that entry is missing.
+        missed: called once with ``seen`` if that entry is missing or differs.
         is_held: True if the guard has accepted this database.
     """
 
@@ -269,7 +269,7 @@ class Store(Reader):
         ``since`` gives ``first``, the lowest number with a time at or after the bound; ``until``
         gives ``last``, the greatest number with an earlier time. Clocks may have gone back, so the
         bounds in time stay in force. A bound that excludes no entry, or is not set, gives ``None``.
-        A bound that excludes all gives a number outside the ledger.
+        A bound that excludes all gives a number outside the ledger. Given numbers are replaced.
 
         Args:
             where: the filter of a query.

@@ -48,7 +48,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 
 class Batch(ABC):
-    """The units of a transaction: entries, steps in their stages, and calls.
+    """An open transaction: does units, and collects the rows that they add until a flush or read.
 
     The engine's subclass begins the transaction before it makes the batch, calls :meth:`set_head`,
     and commits after :meth:`flush`. One thread uses a batch, and only within its transaction.
@@ -422,7 +422,8 @@ class Batch(ABC):
         statement there, the error is a LedgerWriteError.
 
         Returns:
-            Sealed records of prepared entries, or the result of the call or step; or the error.
+            A list with the sealed record of each prepared entry, or the result of the call or
+            step; or the error.
 
         Raises:
             ENGINE_ERRORS: the engine failed; the whole transaction is lost.

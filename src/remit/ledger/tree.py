@@ -198,6 +198,7 @@ def completed_roots(
     """Yield level, index and root of each subtree that a tile of leaf hashes completes.
 
     Fewer than 256 hashes mean missing entries, which verification reports: they complete nothing.
+    The caller stores each row before it takes the next.
 
     Args:
         execute: runs a statement, and reads the rows that were yielded before.

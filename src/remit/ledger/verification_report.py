@@ -56,12 +56,13 @@ class VerificationReport:
         last_full: time of the last full verification, ISO 8601; empty if this one was full.
         archived: number of archived entries, by the record. Only their hashes are checked against
             the tree; ``--archive`` reads them.
-        contents: number of content values checked against their commitments.
+        contents: number of content values checked against their commitments, by this verification
+            or the one that it continues.
         erased: number of missing content values that an ``ERASURE`` entry accounts for.
         erasures: number of these values, keyed by the id of the ``ERASURE`` entry.
         first_bad_seq: the lowest sequence number with a problem; ``None`` if there is none.
         problem_count: number of all problems.
-        problems: the first 100 problems that were found, in ledger order.
+        problems: the first 100 problems that were found; in ledger order after :meth:`sort`.
         checkpoint: the assurance that signed tree heads give. ``none``: there is no head, so a
             ledger cut off at its end, or rewritten completely, looks like a sound one.
             ``unchecked``: there is no key to check the heads. ``stored``: the heads in the database
@@ -69,7 +70,8 @@ class VerificationReport:
             the head that the caller gave is valid. ``failed``: a head is not.
         checkpoint_size: number of entries under the greatest valid checkpoint.
         witnesses: names of the witnesses with valid cosignatures on it.
-        notes: checks that were not possible, because older versions recorded less.
+        notes: remarks that are no problems: checks that were not possible because older versions
+            recorded less, limits of a segment, and archived entries that are not removed yet.
     """
 
     entries: int = 0

@@ -171,7 +171,8 @@ def delegate(
     """Let another person approve in the caller's place for a time.
 
     Returns:
-        ``entry_id`` of the recorded APPROVAL_DELEGATED.
+        ``entry_id`` of the recorded APPROVAL_DELEGATED. A later delegation to the same person
+        replaces it. It applies to tools with configured approvers.
 
     Raises:
         InvalidInputError: the delegate is the caller or no usable name, or ``until`` is not a time

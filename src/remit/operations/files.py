@@ -73,7 +73,7 @@ def read_references(file: Path | str) -> dict[str, str]:
 
     Raises:
         InvalidInputError: as for :func:`read_table`, or the file has no answer, or an answer is
-            neither text nor a number.
+            blank, or neither text nor a number.
     """
     found = {}
     for exchange_id, answer in read_table(file).items():
@@ -95,12 +95,12 @@ def read_lines(file: Path | str) -> dict[str, str]:
     """Return the correct answers of a JSON Lines file, keyed by exchange id.
 
     A line has ``exchange_id`` and ``reference``, both texts. Whether the exchanges exist is not
-    checked.
+    checked. An empty file gives an empty dict.
 
     Raises:
         InvalidInputError: the file cannot be read or is too long, a line (an empty one too) is not
-            a reference answer, or two lines give different answers for one exchange. An empty file
-            gives an empty dict.
+            a reference answer, an answer is blank, or two lines give different answers for one
+            exchange.
     """
     found: dict[str, str] = {}
     for number, value in _objects(file):
@@ -153,7 +153,9 @@ def require_exchanges(ledger: LedgerReader, references: Collection[str]) -> None
     """Raise InvalidInputError if the ledger lacks an exchange with one of the ids.
 
     Raises:
-        InvalidInputError: the ledger has no exchange for some ids; the message names the ids.
+        InvalidInputError: the ledger has no exchange for some ids; the message names the first
+            three.
+        LedgerError: the ledger cannot be read.
     """
     known = {entry.id for entry in ledger.read_many(references) if entry.event_type == "EXCHANGE"}
     unknown = [repr(one[:40]) for one in references if one not in known]

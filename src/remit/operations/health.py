@@ -18,7 +18,7 @@ def read_health(root: RootPort, caller: Caller) -> dict[str, Any]:
 
     Returns:
         ``version``, ``in_flight`` (calls of this process), ``refused`` (authentications since its
-        start), and ``breakers`` by provider and model.
+        start), and ``breakers``: ``provider_id``, ``model_id`` and ``state`` of each, sorted.
     """
     return {
         "version": __version__,

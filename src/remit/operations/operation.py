@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field of a request, declared by :func:`field`; immutable.
+    """A field of a request, declared by :func:`field`; immutable. The class checks no value.
 
     Attributes:
         name: name of the field in JSON and in the operation.
@@ -208,7 +208,8 @@ class Operation:
 
     The constructor takes the fields by name and fills in defaults. A missing or unknown field
     raises TypeError; values are checked before, by :func:`remit.operations.requests.checked`, a
-    route or a tool. The docstring is the description on all doors.
+    route or a tool. The docstring is the description on all doors. A class with a command, a route
+    or tools of agents is added to :data:`DECLARED`.
 
     Attributes:
         given: names of the fields that the caller stated.

@@ -201,7 +201,8 @@ def compare_registry(
     """Compare the registries of installed files with the ledger.
 
     Returns:
-        ``equal``, ``differing`` (paths of files) and ``sha256`` of the registry in the ledger.
+        ``equal``, ``differing`` (names of files in ``HOT/registries``) and ``sha256`` of the
+        registry in the ledger.
 
     Raises:
         PackageError: an entry does not describe a package, another operation on packages is

@@ -36,6 +36,7 @@ def list_sessions(root: RootPort, caller: Caller) -> Feed:
     Calls that name no session have one for each key and day, which can be read by its id.
 
     Raises:
+        InvalidInputError: the cursor is no entry's id; raised when the list is read.
         LedgerError: the ledger cannot be read; raised when the list is read.
     """
 
@@ -64,7 +65,8 @@ def show_session(
 
     Raises:
         NotFoundError: the ledger has no entry of the session.
-        LedgerError: the ledger cannot be read; raised when the list is read.
+        InvalidInputError: the cursor is no entry's id; raised when the list is read.
+        LedgerError: the ledger cannot be read; raised at once, or when the list is read.
     """
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:

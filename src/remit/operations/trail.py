@@ -112,6 +112,7 @@ def add_thought(
 
     Raises:
         InvalidInputError: a value cannot be used.
+        TrailError: the chain of the task cannot be continued.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.routing.trail import ThoughtInput, create_thought_record

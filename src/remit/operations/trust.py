@@ -120,8 +120,9 @@ def trust_key(
 
     Raises:
         InvalidInputError: ``public`` is no key; raised as the command reads it.
-        PackageError: the key was revoked, another key has the name, a pattern cannot be used, or
-            the trust file is not the recorded one or cannot be written.
+        PackageError: the key was revoked, another key has the name, the name or a pattern cannot be
+            used, another operation on packages is running, or the trust file is not the recorded
+            one or cannot be written.
         LedgerError: the ledger cannot be read or written.
     """
     return _changed(
@@ -197,7 +198,7 @@ def new_package_key(
         ``key_id``, ``name`` and ``public``. The private key is only in the file.
 
     Raises:
-        PackageError: the file exists or cannot be written.
+        PackageError: the name cannot be used, or the file exists or cannot be written.
     """
     from remit.packages import PackageKey
 

@@ -57,6 +57,7 @@ _DOWNLOAD = "Download the archive again; if the problem persists, do not trust i
 class Archive:
     """A package whose files are exactly those in its manifest, in memory; immutable.
 
+    :meth:`from_directory` and :func:`read_archive` check this, the constructor does not.
     :attr:`data` gives the bytes of its archive, and :attr:`digest` their hash.
 
     Attributes:

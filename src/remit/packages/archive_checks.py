@@ -81,7 +81,7 @@ class IncomingArchive:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A package whose archive and signatures have been checked; immutable.
+    """A package whose archive and signatures :func:`admit` has checked; immutable.
 
     Attributes:
         archive: the package's files and manifest.

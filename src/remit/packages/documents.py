@@ -26,7 +26,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """The promises of a part of an installation, and the parts that the promises need.
+    """The promises of a part of an installation, and the parts that the promises need; immutable.
 
     Attributes:
         spec_id: ``SPEC-NAME-001``; the name of its file.

@@ -31,14 +31,14 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one package in an operation.
+    """The change of one package in an operation; immutable.
 
     Attributes:
         package_id: the package.
         operation: ``install``, ``upgrade``, ``rollback`` or ``remove``.
         candidate: the package to install; ``None`` for a removal.
         previous: the package installed under this id; ``None`` if there is none.
-        widened: permissions that the package gains, a line each.
+        widened: permissions that the package gains, a line each; empty before :func:`make_plan`.
         approved_by: the person or program that approved these; empty if there are none.
     """
 
@@ -52,7 +52,9 @@ class Change:
     def entry(self, operation_id: str, by: str) -> LedgerEntry:
         """Return the ``INSTALLED`` or ``REMOVED`` entry of the change. Nothing is written.
 
-        A manifest whose JSON exceeds 50,000 bytes becomes content of the entry.
+        A ``REMOVED`` entry names the package and its version. An ``INSTALLED`` entry also has the
+        manifest, hashes, source, signature record, widened permissions and approval. A manifest
+        whose JSON exceeds 50,000 bytes becomes content of the entry.
 
         Args:
             operation_id: the id that all changes of the operation share.

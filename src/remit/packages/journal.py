@@ -35,8 +35,8 @@ Step = Callable[[str], None]
 def file_lock(file: Path, wait_s: float) -> Iterator[int]:
     """Hold a lock that the kernel releases when the process ends, even if the process is killed.
 
-    The context gives the descriptor of the open file, which is closed when the context ends. The
-    file stays. The lock is not reentrant.
+    The block gets the descriptor of the open file. The end of the block closes it, which releases
+    the lock. The file stays. The lock is not reentrant.
 
     Args:
         file: the lock's file in an existing folder, created if missing; a link is refused. If its
@@ -182,8 +182,8 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
 def remove_file(root: Path, path: str) -> None:
     """Delete a file of a root durably, with the folders that become empty.
 
-    The tier folders stay. A missing file is no error. A folder that cannot be deleted stays without
-    an error.
+    The tier folders stay. A missing file is no error, and empty folders above it are deleted too.
+    A folder that cannot be deleted stays without an error.
 
     Args:
         root: the root's directory.

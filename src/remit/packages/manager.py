@@ -220,7 +220,8 @@ class PackageManager:
         """Install an earlier version of a package again, from its stored archive.
 
         The call replaces the installed files, writes receipt and registries, and appends an
-        ``INSTALLED`` entry.
+        ``INSTALLED`` entry. Gates are checked as by :meth:`install`. A version that was installed
+        unsigned needs no signature now.
 
         Args:
             package_id: the package.
@@ -235,8 +236,9 @@ class PackageManager:
             PackageError: ``not_installed``: no installed package has the id; ``no_older_version``:
                 the version was never installed here, or is the present one; ``archive_lost``: its
                 stored archive is missing or has other bytes; or an error of :meth:`install`, such
-                as ``permissions_widened``: the earlier version has permissions that the latest
-                lacks, and ``approve`` is false. Nothing was changed, except after ``unfinished``.
+                as ``permissions_widened``: the earlier version has permissions that the installed
+                one lacks, and ``approve`` is false. No package was changed, except after
+                ``unfinished``.
             LedgerError, OSError: as for :meth:`install`.
         """
         with self._locked() as registry:
@@ -249,12 +251,12 @@ class PackageManager:
     def restore(self, package_ids: Collection[str] = ()) -> dict[str, str]:
         """Write installed files again if they differ from the stored archives.
 
-        If ``package_ids`` is empty, differing registries and receipts are written again too. No
-        entry is appended.
+        No entry is appended.
 
         Args:
-            package_ids: the packages to restore. If empty, all packages are restored, and files of
-                packages that another root removed or upgraded on the same ledger are deleted.
+            package_ids: the packages to restore. If empty, all packages are restored, unchanged
+                files that no package owns any more and surplus stored archives are deleted, and
+                differing registries and receipts are written.
 
         Returns:
             By path of each written or deleted file, a few words on what was there before; empty
@@ -264,10 +266,11 @@ class PackageManager:
             PackageError: ``not_installed``: no installed package has one of the ids;
                 ``unwritable``: the disk does not accept a change; ``busy``, ``registry_damaged``,
                 ``journal_damaged`` or ``unfinished`` as for :meth:`install`. Some files were not
-                restored, and all others were: ``linked_folder``: a part above a file is a link or
-                file; ``file_in_the_way``: a folder has the path of a file; ``archive_lost``: the
-                stored archive is missing or has other bytes; an error of :func:`sync_trust`, or
-                of :func:`admit` for a stored archive.
+                restored, all others were, and the rest of an empty ``package_ids`` was not done:
+                ``linked_folder``: a part above a file is a link or file; ``file_in_the_way``: a
+                folder has the path of a file; ``archive_lost``: the stored archive is missing or
+                has other bytes; an error of :func:`sync_trust`, or of :func:`admit` for a stored
+                archive.
             LedgerError: the ledger cannot be read.
         """
         with self._locked() as registry, disk_errors():

@@ -78,7 +78,7 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The manifest of a version of a package.
+    """The manifest of a version of a package; immutable. :meth:`parse` checks, the class does not.
 
     Attributes:
         package_id: ``PKG-NAME-001``.

@@ -156,8 +156,8 @@ class PackageFiles:
         bytes.
 
         Args:
-            candidates: packages of the registry, with the bytes that are installed; none does
-                nothing. A signature that differs from the installed one is not written.
+            candidates: packages of the registry, with the bytes that are installed. Without any,
+                nothing is written. A signature that differs from the installed one is not written.
             registry: the installed packages.
 
         Raises:

@@ -134,8 +134,8 @@ class PermissionsDiff:
     def lines(self) -> list[str]:
         """Return the differences as lines for people; none if there are no differences.
 
-        Removed names have ``-``, added ones ``+``, changed budgets ``~``, in the order of the
-        kinds.
+        Removed names have ``-``, added ones ``+``, changed budgets ``~``. Tools come first, then
+        models, paths and budgets; of each kind, removed names come first.
         """
         found = []
         for kind, word in KINDS.items():

@@ -145,9 +145,9 @@ def recorded_prices_of(
 ) -> RootPrices:
     """Return the prices with which a root charges calls: the operator's prices must be as recorded.
 
-    A file without any record is accepted; gate G3 reports the file. If the file differs from the
-    record, the package lock is taken first, because another process may be writing the file, and
-    the prices are read again.
+    A file without any record is accepted; gate G3 reports the file. A package's file is compared
+    with the installed one instead. If the file differs from the record, the package lock is taken
+    first, because another process may be writing the file, and the prices are read again.
 
     Args:
         root: the installation.

@@ -41,7 +41,7 @@ _EPOCH = (
 
 @dataclass(frozen=True, slots=True)
 class InstalledPackage:
-    """A package as recorded in its ``INSTALLED`` entry, or in the entry to be written.
+    """A package as recorded in its ``INSTALLED`` entry, or in the entry to be written; immutable.
 
     Attributes:
         manifest: the package's manifest.
@@ -87,7 +87,7 @@ class InstalledPackage:
         """Return the package of an ``INSTALLED`` entry.
 
         Args:
-            entry: the entry; whether it is authentic is not checked.
+            entry: the entry; its event type, and whether it is authentic, are not checked.
 
         Raises:
             PackageError: ``registry_damaged``: the entry has no readable manifest, or the manifest

@@ -66,7 +66,8 @@ class TrustedKey:
 class TrustPolicy:
     """The trusted keys, immutable: methods find a key, or return a changed policy.
 
-    :meth:`load` and :meth:`save` read and write a file; the ledger is not read or written.
+    :meth:`load` and :meth:`save` read and write a file; the ledger is not read or written. The
+    constructor checks nothing.
 
     Attributes:
         FILE: the file's place in a root, next to ``remit.toml``.
@@ -97,6 +98,8 @@ class TrustPolicy:
     @classmethod
     def parse(cls, data: bytes, source: str = FILE) -> Self:
         """Return the policy in the bytes of a JSON file.
+
+        Whether enough keys are active for the threshold is not checked.
 
         Args:
             data: the file's bytes.
@@ -133,7 +136,7 @@ class TrustPolicy:
         Only :func:`change_trust` may write a root's own file, because it records the change first.
 
         Args:
-            path: the file, which is replaced.
+            path: the file, in an existing folder; an old one is replaced.
 
         Raises:
             PackageError: ``trust_unwritable``: the file cannot be written.
@@ -220,7 +223,8 @@ class TrustPolicy:
     def with_status(self, given: str, status: Literal["retired", "revoked"]) -> Self:
         """Return a policy with a key retired or revoked.
 
-        Returns ``self`` if the key has the status already. Nothing is written.
+        ``changed`` of the key is the present time. Returns ``self`` if the key has the status
+        already. Nothing is written.
 
         Args:
             given: the key's id, or at least its first eight digits.

@@ -43,7 +43,7 @@ class BrokenError(Exception):
 
 
 class HttpPool:
-    """The connections of one event loop to one server, which others open, with one timer for all.
+    """The connections of the running loop to one server, which callers open, with one timer.
 
     Attributes:
         kept: idle connections, the latest last.
@@ -112,7 +112,7 @@ class HttpPool:
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection and the answer that it is receiving.
+    """An asyncio protocol for one request at a time, with the answer that is arriving.
 
     Args:
         pool: the pool that stores the connection between two requests and ends its waits.
@@ -125,7 +125,7 @@ class HttpConnection(asyncio.Protocol):
         headers: headers of the answer, case-insensitive; a name may occur more than once.
         requests: number of requests so far.
         at_end: True if the whole answer has come and has been taken.
-        unused: True if no answer is awaited.
+        unused: True between :meth:`leave` and the next request.
         deadline: time at which the present wait is overdue, in the loop's time.
     """
 
@@ -165,8 +165,7 @@ class HttpConnection(asyncio.Protocol):
     ) -> asyncio.Future[None]:
         """Send a request; return a future that is done once ``begun`` or ``failure`` is set.
 
-        The future has no exception: ``failure`` tells a timeout or a break. The connection must be
-        open.
+        The connection must be open. The future has no exception; see ``failure``.
 
         Args:
             head: request line and headers.
@@ -205,8 +204,7 @@ class HttpConnection(asyncio.Protocol):
         Args:
             head: request line and headers.
             pieces: the body, framed as the head says. Its exceptions are raised: close then.
-            timeout_s: longest time for the server to take a piece, and then to begin its answer, in
-                seconds.
+            timeout_s: most seconds for the server to take a piece, and then to begin its answer.
         """
         waiter = self.request(head, b"", timeout_s)
         self._uploading = True
@@ -237,8 +235,7 @@ class HttpConnection(asyncio.Protocol):
     async def piece(
         self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
     ) -> bytes:
-        """Return the next bytes of the body, also those that came before a failure; empty at its
-        end.
+        """Return the next bytes of the body, also those before a failure; empty at its end.
 
         Args:
             timeout_s: longest wait for more bytes, in seconds.
@@ -395,10 +392,10 @@ class HttpConnection(asyncio.Protocol):
 
     @override
     def connection_lost(self, error: Exception | None) -> None:
-        """Leave the pool and wake a waiting caller.
+        """Leave the pool; end an incomplete answer and wake its caller.
 
-        An answer without a length is then complete if the server closed in order; any other
-        incomplete answer fails with BrokenError.
+        An answer without a length whose headers have come is then complete if the server closed in
+        order. Otherwise ``failure`` becomes a BrokenError, unless it is set.
         """
         self._pool.lost(self)
         self.transport = None
@@ -426,8 +423,7 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     # -- httptools -------------------------------------------------------------------------
-    # The parser checks the headers. They are read from the bytes at once, which is faster than the
-    # parser's callback for each header.
+    # The parser checks the headers. Reading them from the bytes is faster than its callbacks.
 
     def on_message_begin(self) -> None:
         """Raise ValueError at a second answer to one request."""
@@ -466,6 +462,7 @@ class HttpConnection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         """Store bytes of the body and wake the reader; pause reading if more than 256 KiB wait.
 
+        A caller of the whole answer is woken only above 256 KiB; other bytes extend its deadline.
         After :meth:`leave` the bytes are discarded, and more than 256 KiB close the connection.
         """
         self._waiting += len(data)
@@ -482,7 +479,10 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def on_message_complete(self) -> None:
-        """Note the end of the answer; wake the reader or return to the pool."""
+        """Note the end of the answer, unless it is an interim one, and wake a waiting reader.
+
+        After :meth:`leave` return to the pool; close if the connection cannot be used again.
+        """
         if self._interim:
             self._interim = False
             return

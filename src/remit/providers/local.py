@@ -37,7 +37,7 @@ class LocalProvider(WireDialect):
     """A provider that runs one GGUF file.
 
     The model is loaded at the first call, after its hash was checked. Calls run one at a time. The
-    model is freed by :meth:`aclose`, or when the process ends.
+    model is freed by :meth:`aclose`, or when the process ends; a later call loads it again.
 
     Args:
         path: the weights.

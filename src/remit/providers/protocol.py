@@ -70,9 +70,10 @@ class ProviderRequest(Struct, frozen=True, gc=False):
 
 
 class ProviderResponse(Struct, frozen=True):
-    """An answer in neutral form, and as received.
+    """An answer in neutral form, and as received; immutable.
 
     Attributes:
+        content: the joined text of the answer.
         model: the model that answered, by the provider's name.
         finish_reason: ``stop``, ``length``, ``tool_use``, ``content_filter`` or ``error``.
         cached: True if the provider answered from a cache of answers.
@@ -232,8 +233,6 @@ class Outgoing(Struct, frozen=True, gc=False):
 class ProviderReply(Protocol):
     """An answer while it is received; its reader closes it with :meth:`aclose`.
 
-    An answer while it is received.
-
     :class:`~remit.providers.upstream_reply.UpstreamReply` is the answer over HTTP.
     """
 
@@ -280,7 +279,7 @@ class ProviderReply(Protocol):
 
 
 class ProviderError(RemitError):
-    """A call failed.
+    """The failure of a call of a provider.
 
     Args:
         code: one of :data:`CODES`.

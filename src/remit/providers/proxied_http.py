@@ -122,7 +122,10 @@ async def _paced(upload: Upload, limit: asyncio.Timeout, within_s: float) -> Asy
 
 
 class ProxiedAnswer:
-    """An answer through a proxy; see :class:`~remit.providers.http_connection.HttpConnection`."""
+    """An answer that is arriving through a proxy, on a connection for this request alone.
+
+    It has the members of :class:`~remit.providers.http_connection.HttpConnection` for reading.
+    """
 
     def __init__(self, session: aiohttp.ClientSession, response: aiohttp.ClientResponse) -> None:
         self._session = session

@@ -45,7 +45,7 @@ _PROBE_S = 300.0
 
 
 class UpstreamProvider(WireDialect):
-    """A provider with one base URL and one dialect.
+    """A provider with one base URL and one dialect. Nothing is sent before the first call.
 
     Args:
         base_url: the URL, with ``/v1`` for ``openai``, ``/v1beta`` for ``gemini``, ``/v1`` and the

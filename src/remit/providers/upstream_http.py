@@ -60,7 +60,9 @@ class HttpUpstream:
     """A client for one base URL, with a pool of connections for each event loop.
 
     Args:
-        base_url: the URL with its scheme.
+        base_url: the URL with its scheme. A user and password in it are sent as Basic credentials,
+            unless ``headers`` has an ``authorization``. The environment's proxy for the URL
+            applies.
         headers: credentials, sent with each request. Their values appear in no error and no
             ``repr``.
 

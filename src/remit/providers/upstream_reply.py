@@ -34,12 +34,15 @@ _BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
 
 
 class UpstreamReply:
-    """An answer whose headers have come. Its body can be read once, in one of three ways.
+    """An answer whose headers have come.
+
+    The body can be read once: by :meth:`read`, :meth:`events` or :meth:`chunks`. The end of an
+    ``async with`` block closes the answer.
 
     Args:
         answer: the connection or proxied answer.
         idle_s: longest wait between two pieces, in seconds.
-        hidden: secrets of the request, masked in headers and body.
+        hidden: secrets of the request, masked in the headers and the body, but not in chunks.
 
     Attributes:
         status: HTTP status.

@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """Weights that can be pulled by name.
+    """Weights that can be pulled by name, from the list that Remit ships; immutable.
 
     Attributes:
         name: the name of the model.
@@ -71,8 +71,8 @@ class WeightStore:
     """The stored weights of one user.
 
     Args:
-        directory: the directory of the files; ``None`` for the user's cache directory. The first
-            stored file creates the directory.
+        directory: the directory of the files; ``None`` for ``remit/models`` in the directory of
+            ``XDG_CACHE_HOME``, else in ``~/.cache``. The first stored file creates the directory.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -87,7 +87,7 @@ class WeightStore:
         return sorted(self.directory.glob("*.gguf"))
 
     def path(self, name: str) -> Path:
-        """Return the file of a stored model. The file is not verified.
+        """Return the file of a stored model, ``NAME.gguf``. The file is not verified.
 
         Raises:
             RemitError: the model is not stored.

@@ -53,16 +53,18 @@ def explain_call(
         prefixes: the present provider of each model name prefix; None for none.
 
     Returns:
-        ``entry_id``, ``event_type``, ``outcome`` (of the exchange, or ``rejected``, ``orphaned``,
-        ``under_way``), ``error_code``, ``error_message``; ``asked_for`` and ``named_by``
-        (``provider/model``, ``registry``, ``prefix``, ``default``, ``name``, ``route``,
-        ``caller``); ``provider_id``, ``model_id`` (sent), ``answered_by``; ``key``;
-        ``passed_over``; ``attempts``, oldest first; ``wire``, ``translated_from``, ``changed``;
-        ``bound``, ``tokens``, ``cost``; ``why`` (sentences). Values that do not apply are empty or
-        None.
+        Of every call: ``entry_id`` (the latest entry of a ``DISPATCH``), ``event_type``,
+        ``timestamp``, ``session_id``, ``agent_id``, ``outcome`` (of the exchange, or ``rejected``,
+        ``orphaned``, ``under_way``), ``error_code``, ``error_message``, ``why`` (sentences). Of a
+        call that was sent: ``provider_id``, ``model_id``. Of an exchange alone: ``asked_for`` and
+        ``named_by`` (``provider/model``, ``registry``, ``prefix``, ``default``, ``name``,
+        ``route``, ``caller``); ``answered_by``; ``decision_id``; ``key``; ``passed_over``;
+        ``attempts``, oldest first; ``tried_again_by``; ``wire``, ``translated_from``, ``changed``,
+        ``erased`` (the changes); ``bound``, ``tokens``, ``cost``. Unknown values are empty or None.
 
     Raises:
         NotFoundError: the entry belongs to no call.
+        LedgerError: the ledger cannot be read.
     """
     if entry.event_type not in _CALLS:
         raise NotFoundError(

@@ -239,7 +239,8 @@ class Canary:
 
     The cost is summed from the ledger over all processes. Calls in flight count with the upper
     bound of the dearest model, so a process never exceeds the budget. Calls of other processes
-    count once they are recorded.
+    count once they are recorded. If a model has no price, calls for which the two routes choose
+    different models take the current route.
 
     Args:
         ledger: the ledger.

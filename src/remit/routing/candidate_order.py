@@ -30,6 +30,8 @@ from remit.routing.scores import (
 class Ranking:
     """The chain of candidates and the inputs that led to it.
 
+    Nothing changes but the caches ``forms`` and ``models``.
+
     Attributes:
         chain: the candidates, best first.
         scores: the score of each candidate, keyed by name.

@@ -81,7 +81,10 @@ class _Routed(Choice):
 
 
 class RouteChoice(_Routed):
-    """The choice for one routed request.
+    """The choice for one routed request: the models to try, their results, and the decision.
+
+    The gateway makes the calls. Each model is tried once; only a refusal in :attr:`final` ends the
+    request early.
 
     Args:
         options: the options of the route.
@@ -90,8 +93,8 @@ class RouteChoice(_Routed):
 
     Attributes:
         ranking: the candidates in the order of the decision.
-        decision_id: the decision; empty if it is not emitted.
-        failed: the candidates that did not answer, in order.
+        decision_id: the decision; empty if the request has no emitter.
+        failed: the candidates that did not answer or were skipped, in order.
         made: the calls made, for the decision's record.
         responses: the response of each recorded call.
         final: a refusal that another model would not change.
@@ -196,12 +199,7 @@ class RouteChoice(_Routed):
             self.final = refusal
 
     def _note_refused(self, response: PromptResponse, model: Model | None = None) -> None:
-        """Note the refusal of a whole call in which no model was refused.
-
-        Args:
-            response: the response of the call.
-            model: the first model of the call; None for the first of the choice.
-        """
+        """Note the refusal of a whole call in which no model was refused, for its first model."""
         code = response.error_code or ""
         if response.outcome is RouteOutcome.REJECTED and code in _FINAL and self.final is None:
             refusal = Refusal(code, response.error_message or "", None, response.retry_after_s)
@@ -230,12 +228,14 @@ class RouteChoice(_Routed):
         self.note_call(model, "", response)
 
     def note_call(self, model: Model, part: str, response: PromptResponse) -> None:
-        """Note a recorded call, also if its result is no longer awaited.
+        """Add a recorded call to :attr:`made` and :attr:`responses`, also if no longer awaited.
+
+        A successful call without a part becomes :attr:`answer`. Nothing is written.
 
         Args:
             model: the model.
             part: the part of the request that the call made; empty if there is only one.
-            response: the response.
+            response: the response, with any outcome.
         """
         noted: dict[str, Any] = _named(model)
         if part:
@@ -266,7 +266,12 @@ class RouteChoice(_Routed):
         return Refusal(_CODES.get(code, code), message, None, wait_s)
 
     async def ended(self, response: PromptResponse) -> PromptResponse:
-        """Emit the decision unless it was recorded with the answer; return the whole response."""
+        """Emit the decision unless it was recorded with the answer; return the whole response.
+
+        Nothing is emitted without an emitter, if all calls were replayed, or if the request itself
+        was refused before any call. A failure to emit is logged. After several calls the response
+        has their tokens, cost and attempts together. Its ``decision_entry_id`` is set.
+        """
         self._note_refused(response)
         step, emitter = self._step, self.asked.emitter
         if step is not None and step.result is not None:
@@ -305,7 +310,10 @@ class RouteChoice(_Routed):
         return not refused
 
     def skipped(self) -> list[dict[str, Any]]:
-        """Return the candidates that nothing was sent to, with reasons."""
+        """Return the candidates that nothing was sent to, in order.
+
+        The keys of each are ``model_id``, ``provider_id``, ``code`` and ``reason``.
+        """
         return [
             {
                 "model_id": attempt.model_id,
@@ -318,7 +326,11 @@ class RouteChoice(_Routed):
         ]
 
     def last_failure(self) -> PromptResponse | None:
-        """Return the response of a request whose parts have no answer; None if nothing was sent."""
+        """Return the response of a request whose parts have no answer; None without recorded calls.
+
+        The response is that of the last candidate that was asked and failed, else of the last call.
+        A successful one becomes an error with the code ``ROUTE_FAILED`` and no content.
+        """
         if not self.made:
             return None
         responses = [failed.response for failed in self.failed if failed.response is not None]
@@ -348,13 +360,7 @@ class RouteChoice(_Routed):
     def _decision(
         self, chosen: str, made: list[dict[str, Any]], exact: Sequence[EncodedValue] = ()
     ) -> RoutingDecision:
-        """Return the decision for the emitter.
-
-        Args:
-            chosen: the name of the model that answered; empty if none did.
-            made: the calls made.
-            exact: the messages of the prompt as the answer's record encodes them, if known.
-        """
+        """Return the decision for the emitter; ``chosen`` is empty if no model answered."""
         options, ranking, asked = self.options, self.ranking, self.asked
         mode: RoutingMode = options.mode if chosen else "fail"
         tried = max(0, models_of(made) - 1) if chosen else len(self.failed)
@@ -393,7 +399,7 @@ class RouteChoice(_Routed):
 
 
 class PartChoice(_Routed):
-    """The models of one part of a routed request, such as a stage or a member of an ensemble.
+    """The models of one part of a routed request, such as a stage; without its own decision.
 
     Args:
         whole: the choice of the request, which is told about each result.
@@ -447,13 +453,7 @@ class PartChoice(_Routed):
         return replace(request, idempotency_key=f"part-{hashlib.sha256(text).hexdigest()}")
 
     def note_late(self, timeout_s: float) -> None:
-        """Note that the call of this part was cancelled at its time limit.
-
-        Its record in the whole's ``made`` becomes a timeout.
-
-        Args:
-            timeout_s: the limit in seconds.
-        """
+        """Note that the call was cancelled at its time limit; its record becomes a timeout."""
         error = RoutingError(f"no answer within {timeout_s:g} s", code="TIMEOUT")
         failed: dict[str, Any] = {"error_code": error.code, "error_message": error.message}
         response = None

@@ -147,6 +147,8 @@ def _unpickled(fields: dict[str, Any]) -> RoutingDecisionRecord:
 def build_routing_decision_record(**fields: Any) -> RoutingDecisionRecord:
     """Return a record with the given fields; ``type`` may be left out.
 
+    A rule version ``sha256:…`` gets the prefix ``rv:``, and a list of candidates becomes a tuple.
+
     Raises:
         InvalidInputError: a field is missing, unknown or has a wrong value; the message names it.
     """
@@ -215,7 +217,7 @@ class RoutingDecision:
         route: the name that the call asked for.
         session_id: the session that the content belongs to.
         subject_id: the person of whom the prompt speaks; None for nobody.
-        drawn: the ``propensity`` of the choice, and the share of ``exploration``.
+        drawn: the ``propensity`` of the choice, and the draw of an ``exploration`` or ``canary``.
         encoded: ``context`` and ``profiles``, encoded, if available.
         exact: the prompt's messages as received, encoded, if available.
         text: canonical JSON of ``record``.

@@ -46,7 +46,7 @@ def explain(
         the chain: rank, score and its parts, result (``answered``, ``failed``, ``skipped``,
         ``not_reached``), code and reason. For an entry of a call also ``call``: see
         :func:`explain_call`. If no router chose its model, ``decision_id`` is empty and ``why`` is
-        the call's own.
+        the call's own. An erased decision has ``erased`` and no fields or candidates.
 
     Raises:
         NotFoundError: there is no such decision or call.

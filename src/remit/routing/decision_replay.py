@@ -50,6 +50,8 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
     Raises:
         NotFoundError: there is no such decision, or no router chose the model of the call.
         EntryArchivedError: the entry is archived.
+        TrailError: the thought of the decision lost its entry, or names another's.
+        LedgerError: the ledger cannot be read.
     """
     try:
         if name.startswith("LED-"):
@@ -109,8 +111,9 @@ def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
 def chances_of(meta: Mapping[str, Any]) -> dict[str, float]:
     """Return the probability with which each candidate was to be the first of a recorded decision.
 
-    Candidates that could not be drawn are left out. The result is empty if nothing was drawn, or if
-    the decision is erased.
+    Candidates that could not be drawn are left out. In a canary whose routes differ, the first
+    models of both routes have one. The result is empty if nothing was drawn, or if the decision is
+    erased.
 
     Args:
         meta: metadata of the decision's entry.
@@ -193,7 +196,7 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
         ``erased``: whether something that the decision was made from was erased; ``decision_id``
         and ``entry_id``; ``checks``: the result for each part, None if it cannot be computed;
         ``recorded`` and ``recomputed``: values that differ; ``notes``: sentences, such as why a
-        part cannot be computed.
+        part cannot be computed. Without its 8 fields a decision has the check ``readable``, False.
     """
     meta = entry.metadata
     checks: dict[str, bool | None] = {}

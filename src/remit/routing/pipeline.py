@@ -22,8 +22,9 @@ def pipeline(
     """Yield the call of each stage in order, and return the answer. Only the last is streamed.
 
     Stages without a contract get the caller's tools. An answer that calls a tool ends the pipeline,
-    because the caller has to run the tool. ``choice`` gets the answer, the ranking of the last
-    stage that ran, and the record of each stage for the decision.
+    because the caller has to run the tool. A stage without an answer ends it with the last failure,
+    or None if no call was recorded. ``choice`` gets the answer, the ranking of the last stage that
+    ran, and the record of each stage for the decision.
 
     Args:
         choice: the choice of the request.

@@ -25,9 +25,10 @@ _STEP = 5
 
 
 class Reliability:
-    """Reliability of models in percent, refreshed by a thread.
+    """Reliability of models: the percentage of recent calls that were answered.
 
-    Values move in steps of 5, so that equal calls have equal candidates for a while.
+    A thread refreshes the numbers. Refusals of a single request do not count. Values move in steps
+    of 5, so that equal calls have equal candidates for a while.
 
     Args:
         ledger: the ledger.

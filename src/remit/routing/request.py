@@ -79,7 +79,8 @@ def asked_of(prompt: Prompt, request: PromptRequest | None = None) -> Asked:
 def asked_plainly(request: PromptRequest) -> Asked | None:
     """Return the request to route if its messages are the same in neutral form, as most chats are.
 
-    None if the messages must be translated, or have no canonical form.
+    None for another endpoint than Chat Completions, for a message with more than a role and a text,
+    for a call whose conversation is stored, and for messages that have no canonical form.
     """
     body = request.body
     value = body.value

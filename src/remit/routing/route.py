@@ -60,6 +60,7 @@ async def route(asked: Asked, options: RouteOptions) -> tuple[RouteResult, Route
 
     Raises:
         FallbackChainExhaustedError: no model answered.
+        RoutingError: the scoring function failed; nothing was sent.
         InvalidInputError: an option cannot be used; nothing was sent.
         LedgerWriteError: a call could not be recorded.
     """
@@ -98,6 +99,7 @@ async def choose(asked: Asked, options: RouteOptions) -> RouteChoice:
     Raises:
         InvalidInputError: an option cannot be used.
         RoutingError: the scoring function failed.
+        LedgerError: a canary or an exploring route cannot read the ledger.
     """
     task = task_of(options.task, asked.needs)
     ranking = _rank(options, options.candidates, asked, task)

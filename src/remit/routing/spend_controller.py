@@ -28,8 +28,9 @@ class Spend:
     """The balance of a learned route: the allowed cost of its calls minus their real cost.
 
     The balance is read from the ledger, so that all processes steer by the same calls: exchanges
-    that a decision chose since the head was recorded and since the last adoption. During a canary,
-    calls of the proposed route count for that route alone. Calls in flight do not count yet.
+    that a decision chose since the head was recorded and since the last adoption, at first among
+    the latest 1,000. During a canary, calls of the proposed route count for that route alone. Calls
+    in flight do not count yet.
 
     Args:
         ledger: the ledger.
@@ -56,7 +57,16 @@ class Spend:
         return await asyncio.to_thread(self.read, rules)
 
     def read(self, rules: LearnedRules | None) -> int:
-        """Do as :meth:`balance`. Blocks."""
+        """Return the balance in nano-dollars; 0 without a cap. Blocks.
+
+        The exchanges since the last call are read from the ledger. Other rules begin anew.
+
+        Args:
+            rules: the use of the learned head in force, if any.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         if rules is None or not rules.cap_nano:
             return 0
         with self._lock:

@@ -18,8 +18,10 @@ def route_status(
 ) -> dict[str, Any]:
     """Return the description of a route as JSON.
 
-    ``first`` is the model that comes first for every prompt; empty if the choice depends on the
-    task. ``best_single`` is the same if an ability of the model is stated, else empty.
+    The keys are ``name``, ``mode``, ``models`` (in the given order), ``first``, ``best_single``,
+    ``operator_preference``, ``task`` and ``stages`` (names). ``first`` is the model that comes
+    first for every prompt; empty if the choice depends on the task. ``best_single`` is the same if
+    an ability of the model is stated, else empty.
     """
     preference = route.operator_preference
     inputs = ScoringInputs("", task_of(route.task), preference, candidates, weights)
@@ -38,8 +40,10 @@ def route_status(
 
 
 def models_status(registry: Registry, gateway: LLMGateway) -> list[dict[str, Any]]:
-    """Return the descriptions of all stated models as JSON. Reads circuit breakers, so it
-    blocks.
+    """Return the descriptions of all stated models as JSON. Reads circuit breakers, so it blocks.
+
+    The keys are ``model_id``, those of :meth:`Candidate.profile`, ``adapter`` (whether the provider
+    is registered), ``reachable``, ``circuit`` (the state) and ``retry_after_s`` (None if closed).
     """
     reachable = set(registry.reachable())
     models = []

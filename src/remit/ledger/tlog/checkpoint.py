@@ -27,7 +27,7 @@ _MAX_HASHES = 63
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A tree head, unsigned.
+    """A tree head, unsigned; immutable. Only :meth:`parse` checks its values.
 
     Attributes:
         origin: unique name of the log.
@@ -217,6 +217,8 @@ def _cosigned(text: str, timestamp: int) -> bytes:
 @dataclass(frozen=True, slots=True)
 class TlogProof:
     """An inclusion proof with its checkpoint; ``str`` gives the text of the file.
+
+    Nothing is trusted before :meth:`verify`.
 
     Attributes:
         index: index of the leaf, from 0.

@@ -151,6 +151,9 @@ class Signer:
         private_key: the key.
         kind: kind of its signatures: :data:`ED25519` or :data:`COSIGNATURE`.
 
+    Attributes:
+        verifier_key: the public key.
+
     Raises:
         TlogError: the name cannot be a key's name, or the kind is unknown.
     """
@@ -273,7 +276,7 @@ class Note:
         """Return the keys among ``keys`` that signed the text, by plain Ed25519 note signatures.
 
         Args:
-            keys: trusted keys.
+            keys: trusted keys of logs. A line of a witness's key is no such signature.
 
         Returns:
             The keys in the given order.

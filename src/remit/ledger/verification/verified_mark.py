@@ -26,6 +26,8 @@ _ERASED = (
 class VerifiedMark:
     """The extent of a sound ledger, with values that show cheaply that nothing has changed.
 
+    ``VerifiedMark()`` is an empty mark, which fits no ledger.
+
     Attributes:
         verified: time of the last full verification, ISO 8601.
         size: number of entries.

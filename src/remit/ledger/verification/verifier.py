@@ -41,7 +41,9 @@ _Range = tuple[int, int]  # first and last
 
 
 class Verifier:
-    """The verification of a ledger. Each object verifies once.
+    """A verification of a ledger, which runs once, by :meth:`verify`.
+
+    Faults and errors of reading become problems of the report. Only a mark is written.
 
     Args:
         reopen: opens the store in another process.

@@ -342,7 +342,7 @@ class WitnessDirectory(KeyFiles):
     """The files of a witness: its key (``witness.key``, ``witness.vkey``) and its record
     (``witness.db``).
 
-    The errors of :class:`KeyFiles` are WitnessErrors here.
+    The errors of :class:`KeyFiles` are WitnessErrors here. Making the object touches no file.
 
     Args:
         path: the directory, which :meth:`create` makes.

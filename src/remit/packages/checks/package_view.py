@@ -32,8 +32,9 @@ _KEEP_ONE = "Keep one of them."
 class PackageView:
     """Packages with their documents; the constructor reads each file once.
 
-    A file that cannot be used is not in the view; :meth:`wrong` says why. Later changes of files
-    have no effect. Methods find the contracts and the framework of a package.
+    A file that cannot be used is not in the view; :meth:`wrong` says why. Of two different
+    documents with one id, the first by package id is in the view. Later changes of files have no
+    effect.
 
     Args:
         registry: the packages.

@@ -26,7 +26,7 @@ class Finding(NamedTuple):
 
     Attributes:
         message: one sentence with the fault and its cause.
-        next_step: the reader's next action.
+        next_step: the reader's next action; empty if there is none.
     """
 
     message: str
@@ -185,7 +185,7 @@ def compare_file(
         path: relative to the root.
         digest: ``sha256:`` and 64 hex digits.
         what: the file's role for the message, such as ``the receipt of PKG-KERNEL-001``.
-        next_step: the finding's next step; an unreadable file has its own.
+        next_step: the finding's next step; an unreadable or unsafe file has its own.
 
     Raises:
         OSError: the root cannot be opened.

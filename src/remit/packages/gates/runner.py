@@ -172,7 +172,7 @@ class GateReport:
     """The results of several gates, as :func:`check_gates` returns them; immutable.
 
     Attributes:
-        gates: the results, in the order of the gates.
+        gates: the results, in the order of the checks.
         unrecorded: the reason why the results are not in the ledger; empty if they are, or if
             recording was not requested.
     """

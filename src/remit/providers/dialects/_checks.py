@@ -141,6 +141,9 @@ def read_common(
 ) -> dict[str, Any]:
     """Return the fields of a :class:`ModelCall` that all dialects spell alike.
 
+    These are ``endpoint``, ``model``, ``temperature``, ``top_p``, ``stream``, ``other`` (members
+    that are not known) and ``dropped`` (unread members of known objects).
+
     Args:
         body: the checked body.
         endpoint: its endpoint.

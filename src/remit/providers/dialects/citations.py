@@ -68,7 +68,10 @@ def read_citations(cited: list[Any]) -> list[dict[str, Any]]:
 
 
 def annotations_of(block: Mapping[str, Any], start: int) -> list[dict[str, Any]]:
-    """Return a text block's citations as annotations of Responses.
+    """Return a text block's citations as annotations of Responses; empty if there are none.
+
+    A citation with a URL becomes a ``url_citation``, one of a document a ``file_citation``. Those
+    of OpenAI are copied with moved offsets. A ``url_citation`` without a URL is left out.
 
     Args:
         block: the text block.
@@ -124,7 +127,10 @@ def _moved(citation: Mapping[str, Any], start: int) -> dict[str, Any]:
 
 
 def citations_of(block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a text block's citations in the Messages API's form; those of files are left out."""
+    """Return a text block's citations in the Messages API's form; empty if there are none.
+
+    OpenAI's citations of files, and of the web without a URL, are left out.
+    """
     cited = block.get("citations")
     if not isinstance(cited, (list, tuple)):
         return []

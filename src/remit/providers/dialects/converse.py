@@ -60,6 +60,8 @@ _WITH_BLOCKS = {"toolResult": "", "document": ".source", "searchResult": ""}
 def read_request(body: Any) -> ModelCall:
     """Return a body of Converse, with ``model`` and ``stream`` set, in neutral form.
 
+    Fields that the neutral form does not have are in ``other``, unread members in ``dropped``.
+
     Raises:
         DialectError: the body is invalid.
     """
@@ -193,7 +195,9 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     """Return a call of another dialect as a body of Converse with ``model`` and ``stream``, which
     the provider's path states.
 
-    The arguments are those of :func:`~remit.providers.dialects.translators.write_request`.
+    Fields that the body cannot have are noted in the call's ``dropped``; those whose absence would
+    change the answer are refused. The arguments are those of
+    :func:`~remit.providers.dialects.translators.write_request`.
 
     Raises:
         DialectError: the API cannot express the call.
@@ -349,7 +353,10 @@ def _tool_config(call: ModelCall, given: dict[str, Any], writer: _BlockWriter) -
 
 
 class ConverseReader(MessagesReader):
-    """Reader of a stream of Converse, with the additions of each event."""
+    """Translates a stream of Converse to neutral events, read from the sum of the stream.
+
+    The argument is a ConverseSum, to which each event is added before :meth:`feed`.
+    """
 
     @override
     def _feed(self, data: Mapping[str, Any]) -> None:
@@ -366,9 +373,10 @@ class ConverseReader(MessagesReader):
 
 
 class ConverseWriter(MessagesWriter):
-    """A writer of a stream (:class:`~remit.providers.dialects.StreamWriter`).
+    """A writer of one answer as events of Converse, in the bytes of server-sent events.
 
-    The server sends each event as a frame; the name of the event is not part of its data.
+    The server sends each event as a frame; the name of the event is not part of its data. Citations
+    and searches, which Converse does not have, are left out. The usage follows the end.
     """
 
     _shown = True  # False within a block that Converse does not have.
@@ -430,6 +438,8 @@ def _event(name: str, data: Mapping[str, Any]) -> bytes:
 
 def whole(message: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
     """Return an answer of the Messages API as one of Converse.
+
+    Citations, empty texts, and blocks other than text, thinking and calls are left out.
 
     Args:
         message: the answer of the Messages API.

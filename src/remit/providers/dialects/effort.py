@@ -33,8 +33,9 @@ _ACCEPTED = (
 def openai_effort(call: ModelCall, model: str) -> str | None:
     """Return ``reasoning_effort`` for OpenAI's dialects; None to leave it to the model.
 
-    An effort that the model refuses becomes the nearest that it accepts, and is noted in the
-    call's ``dropped``.
+    A budget becomes an effort. An effort that the model refuses becomes the nearest that it
+    accepts, or None, and is noted in the call's ``dropped``. An effort of a client of OpenAI's
+    dialects for an unknown model stays.
     """
     wanted = call.reasoning
     if wanted is None:
@@ -69,7 +70,7 @@ def messages_thinking(wanted: Reasoning, model: str, max_tokens: int) -> dict[st
     applies.
 
     Newer models of Claude decide by effort. Older ones, and other servers' models, get a budget
-    below ``max_tokens``.
+    below ``max_tokens``; one of under 1,024 tokens is left out.
     """
     if wanted.budget_tokens is None and not wanted.adaptive and wanted.effort is None:
         return {}
@@ -98,7 +99,8 @@ def messages_thinking(wanted: Reasoning, model: str, max_tokens: int) -> dict[st
 def gemini_thinking(wanted: Reasoning | None, model: str) -> dict[str, Any] | None:
     """Return ``thinkingConfig`` for Gemini; None to leave it to the model.
 
-    Gemini 3 and later take a level, older models a budget, of which -1 leaves it to the model.
+    Gemini 3 and later take a level: ``low`` or ``high``. Older models take a budget of at most
+    24,576 tokens, of which 0 means none and -1 leaves it to the model.
     """
     if wanted is None:
         return None

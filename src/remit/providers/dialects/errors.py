@@ -157,11 +157,11 @@ def error_body(
         endpoint: the client's endpoint; all but those of Anthropic, Bedrock and Gemini
             get OpenAI's form.
         status: the HTTP status.
-        code: the kind of the error, for programs; Anthropic's form has no field for it. A code that
-            names a budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which clients do
-            not retry; ``BUDGET_BUSY`` passes and stays ``rate_limit_error``.
+        code: the kind of the error, for programs; Anthropic's form omits it. A code that names a
+            budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which clients do not
+            retry; ``BUDGET_BUSY`` passes and stays ``rate_limit_error``.
         message: the error, for people.
-        param: the field at fault; None without one.
+        param: the field at fault; None without one. Anthropic's form omits it.
     """
     if endpoint.startswith("gemini."):
         reason = {"@type": _ERROR_INFO, "reason": code.upper(), "domain": "remit"}
@@ -210,8 +210,8 @@ def foreign_part(where: str, api: str) -> DialectError:
 def words_of(block: Mapping[str, Any]) -> str | None:
     """Return in words a part that only its own API has; None if words cannot say it.
 
-    Tool references and search results have words: Claude Code searches its tools itself, and
-    answers with references to the found tools.
+    Tool references and search results without citations have words: Claude Code searches its tools
+    itself, and answers with references to the found tools.
 
     Args:
         block: a block of the type ``other``.
@@ -232,6 +232,9 @@ def words_of(block: Mapping[str, Any]) -> str | None:
 
 def leave_out_rest(call: ModelCall, carried: Collection[str] = ()) -> None:
     """Refuse or note each field of a call that no neutral field holds.
+
+    Empty values, defaults of the API, and fields that Remit honours itself are neither refused nor
+    noted.
 
     Args:
         call: the call; the fields left out are added to its ``dropped``.

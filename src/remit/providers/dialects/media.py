@@ -32,6 +32,9 @@ def source_of_url(url: str) -> dict[str, Any]:
 def with_failure(block: Mapping[str, Any], content: Any) -> Any:
     """Return a tool result's content, which says that the tool failed if ``is_error`` does.
 
+    "Error: " then precedes the text, or the first text of a list, unless that begins with "error".
+    A list without text stays as it is.
+
     Args:
         block: the ``tool_result``.
         content: the content for an API without ``is_error``: a text, or a list of parts.
@@ -178,8 +181,11 @@ def _file_fields(block: Mapping[str, Any]) -> dict[str, Any]:
 def messages_source(block: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``source`` of an image or document for the Messages API.
 
+    The first bytes of an image decide on its type. A text file in base64 becomes plain text.
+
     Raises:
-        DialectError: it is a file stored by another provider, or of a kind that the API lacks.
+        DialectError: it is a file stored by another provider, of a kind that the API lacks, a URL
+            of another scheme than http(s), or not base64 of text.
     """
     source, where = block["source"], str(block.get("at", ""))
     kind = source.get("type")

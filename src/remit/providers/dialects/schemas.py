@@ -28,8 +28,8 @@ _DEFINITIONS = ("$defs", "definitions", "properties")
 def named_schema(call: ModelCall) -> dict[str, Any] | None:
     """Return ``name``, ``schema`` and ``strict`` for OpenAI's dialects; None for any JSON.
 
-    A schema of the Messages API is always strict, so it is sent as strict if OpenAI's rules allow
-    it.
+    The name is ``answer`` if the client's is unusable. A schema of the Messages API is always
+    strict, so it is sent as strict if OpenAI's rules allow it; the loss is noted in ``dropped``.
     """
     wanted = call.response_format
     if wanted is None or (wanted.schema is None and not wanted.name):
@@ -82,7 +82,8 @@ def _is_strict(schema: Any) -> bool:
 def function_schema(call: ModelCall, tool: dict[str, Any], schema: Any) -> dict[str, Any]:
     """Return ``parameters`` and ``strict`` of a function for OpenAI's dialects.
 
-    A strict tool of the Messages API stays strict only if OpenAI would accept the schema as strict.
+    The schema is that of :func:`flat_schema`. One that is no object is returned alone. A strict
+    tool of the Messages API stays strict only if OpenAI would accept the schema as strict.
 
     Args:
         call: the request, whose ``dropped`` names ``strict`` if that is lost.
@@ -106,7 +107,7 @@ def without_words(schema: Any, refused: frozenset[str], depth: int = _MAX_DEPTH)
     """Return ``schema`` without the keywords in ``refused``; itself if it has none of them.
 
     The removed rules move to the description, where the model reads them. ``const`` becomes an
-    ``enum`` of one value.
+    ``enum`` of one value. Levels below the 100th stay as they are.
     """
     if depth == 0:
         return schema  # No provider accepts a schema as deep as that.
@@ -180,9 +181,10 @@ def messages_schema(schema: dict[str, Any]) -> dict[str, Any]:
 def flat_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a tool's schema without the words at its top that OpenAI and Anthropic refuse there.
 
-    The words are ``anyOf``, ``oneOf``, ``allOf``, ``not`` and ``enum``. A schema without them is
-    returned unchanged. The properties of their branches become the tool's own, all of them
-    optional, and the rules become a part of the description, where the model reads them.
+    The words are ``anyOf``, ``oneOf``, ``allOf``, ``not`` and ``enum``. The type becomes
+    ``object``. A schema that has this type and none of the words is returned itself. The properties
+    of branches become the tool's own, all of them optional, and the rules become a part of the
+    description, where the model reads them.
     """
     groups = {key: schema[key] for key in TOP_GROUPS if key in schema}
     flat = {key: value for key, value in schema.items() if key not in groups}

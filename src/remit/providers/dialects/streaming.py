@@ -55,6 +55,8 @@ class StreamWriter(ABC):
     def event(self, event: StreamEvent) -> bytes:
         """Return the events of one neutral event; may be empty.
 
+        The end of a call also writes its input, if no piece of it came before.
+
         Raises:
             DialectError: the event belongs to a call that has not begun.
         """
@@ -117,7 +119,10 @@ def sse(name: str, data: Mapping[str, Any]) -> bytes:
 
 
 def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
-    """Return a whole answer as neutral events."""
+    """Return a whole answer as neutral events: of each block, its start or text, then its end.
+
+    The content of an answer without blocks is one text. A call has its whole input in one piece.
+    """
     blocks = answer.content_blocks
     if not blocks and answer.content:
         blocks = ({"type": "text", "text": answer.content},)
@@ -161,6 +166,8 @@ class Growth:
 
     def piece(self, kind: str, text: str, *, raw: bool = False) -> None:
         """Add a piece of a text, a refusal or a thought, which becomes the open block.
+
+        The caller closes an open block of another kind before.
 
         Args:
             kind: ``text``, ``refusal`` or ``thinking``.
@@ -258,7 +265,11 @@ class StreamReader(ABC):
 
 
 def sound_answer(answer: ProviderResponse) -> ProviderResponse:
-    """Return an answer whose texts are valid Unicode; the same object if they are."""
+    """Return an answer whose texts are valid Unicode; the same object if they are.
+
+    Halves of a character are joined or become U+FFFD. ``more_than_text`` is then set if the content
+    changed.
+    """
     said = [answer.content, answer.model, answer.finish_reason, answer.request_id]
     try:
         orjson.dumps([*said, answer.content_blocks])
@@ -286,7 +297,11 @@ class SoundStream:
         self._halves: dict[_Text, str] = {}
 
     def repaired(self, events: Iterable[StreamEvent]) -> list[StreamEvent]:
-        """Return the events with valid texts; their number may differ."""
+        """Return the events with valid texts; their number may differ.
+
+        A half of a character that ends a piece begins the next piece of its text. If none comes, a
+        piece with U+FFFD precedes the end of the block. Any other half becomes U+FFFD.
+        """
         found: list[StreamEvent] = []
         for event in events:
             field = _PIECE.get(type(event))

@@ -120,7 +120,7 @@ class Target:
 
 
 def target_of(name: str, base_url: str, model: str) -> Target:
-    """Return the rules of a provider.
+    """Return the rules of a provider, known from its id, its host and the model's name.
 
     Args:
         name: the provider's id in the settings.
@@ -175,7 +175,11 @@ def needs_responses(model: str, tools: bool, effort: str | None) -> bool:
 
 
 def fitted_body(body: Body, target: Target) -> Body:
-    """Return a client's body adapted to the provider; the changes are noted in it."""
+    """Return a client's body adapted to the provider, with the changes noted; itself if there are
+    none.
+
+    Only bodies with a conversation are adapted.
+    """
     if body.endpoint.name not in _MESSAGES:
         return body
     if not target.takes_older_fields and body.endpoint.dialect == "anthropic":
@@ -217,11 +221,11 @@ def fitted_body(body: Body, target: Target) -> Body:
 def fitted_value(
     endpoint: str, given: Mapping[str, Any], target: Target, *, translated: bool = False
 ) -> dict[str, Any]:
-    """Return the members of a body as the provider takes them: the same objects if nothing
-    changes.
+    """Return the members of a body as the provider takes them, in a new dict.
 
-    A message of which nothing is left is None, and a message that needs another before it is a
-    list of both.
+    The conversation, the tools and the ids of users may change; all else is the same object. A
+    message of which nothing is left is None, and a message that needs another before it is a list
+    of both.
 
     Args:
         endpoint: the endpoint whose form the body has.

@@ -120,8 +120,9 @@ def json_text(value: Any) -> str:
 def read_arguments(text: str) -> dict[str, Any]:
     """Return the arguments of a call as an object.
 
-    A blank text gives ``{}``. A text that is not a JSON object gives ``{"_unparsed": text}``.
-    Unpaired surrogates are replaced, in names and values too.
+    A blank text gives ``{}``. A text that is not a JSON object, nests over 100 levels, or has a
+    member ``_unparsed`` gives ``{"_unparsed": text}``. Unpaired surrogates are replaced, in names
+    and values too.
     """
     text = sound_text(text)
     if not text.strip():
@@ -178,8 +179,9 @@ def in_rounds(messages: list[Message]) -> list[Message]:
     """Return messages in which the results of each assistant message directly follow it, in the
     client's order.
 
-    A call without a result gets one that says so. A result without a call becomes text. A repeated
-    id gets a number. The list itself is returned if its order is right.
+    A call without a result gets one that says so, as an error. A result without a call becomes
+    text. A repeated id gets a number. A message of moved results alone is left out. The list itself
+    is returned if it has neither calls nor results.
 
     Args:
         messages: messages in neutral form, which are not changed.

@@ -50,7 +50,10 @@ _FORMS: Mapping[str, Mapping[str, str]] = {
 
 
 def reported(usage: Usage | None) -> dict[str, Any]:
-    """Return the fields of a :class:`ProviderResponse` for the usage that an answer states."""
+    """Return the fields of a :class:`ProviderResponse` for the usage that an answer states.
+
+    Without a usage the tokens are 0 and ``usage_reported`` is False. A part of 0 tokens is None.
+    """
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0, "usage_reported": False}
     fields: dict[str, Any] = {
@@ -65,7 +68,12 @@ def reported(usage: Usage | None) -> dict[str, Any]:
 
 
 def usage_of(endpoint: str, answer: ProviderResponse) -> dict[str, Any]:
-    """Return the usage of an answer in the form of an endpoint."""
+    """Return the usage of an answer in the form of an endpoint; unknown counts are left out.
+
+    Args:
+        endpoint: the main endpoint of a dialect, such as ``openai.chat``; KeyError for another.
+        answer: the answer, with 0 for tokens that its provider did not report.
+    """
     given, made = answer.input_tokens, answer.output_tokens
     cached, written = answer.cached_input_tokens, answer.cache_write_tokens
     short, long = answer.cache_write_short_tokens, answer.cache_write_long_tokens

@@ -84,8 +84,9 @@ class Overlay:
     def merged(self, other: Overlay, base: PriceTable, day: date) -> Self:
         """Return this overlay with all values of another, which win.
 
-        An entry replaces the whole entry of the same model, whatever its key. The other tables are
-        merged key by key. The result is dated ``day`` if anything changed.
+        An entry replaces the whole entry of the same model, whatever its key; ``base`` knows its
+        other names. The other tables are merged key by key. The result is dated ``day`` if anything
+        changed.
         """
         changed = type(self)(self._raw)
         for table in _OTHER_TABLES:
@@ -100,7 +101,8 @@ class Overlay:
         return changed
 
     def without_sizes(self, base: PriceTable) -> dict[str, str]:
-        """Return the first missing size of each entry without a bound, keyed by the entry's key.
+        """Return the first missing size of each entry without a bound, keyed by the entry's key:
+        ``context_window``, or ``max_output_tokens``.
 
         Calls of these models have no bound, because neither the entry nor ``base`` states the size.
         Free answers need no ``max_output_tokens``.
@@ -133,7 +135,7 @@ class Overlay:
         by key.
 
         Raises:
-            KeyError: the overlay is empty and has no date.
+            KeyError: the overlay has no ``version``, as one made without prices.
         """
         lines = [_HEAD, f"version = {_value(self._raw['version'])}"]
         for table in _OTHER_TABLES:

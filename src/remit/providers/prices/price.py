@@ -122,7 +122,9 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of one model of one provider, and the sizes that bound its calls.
+    """The price of one model of one provider, and the sizes that bound its calls; immutable.
+
+    No value is checked here.
 
     Args:
         model: the key of the model's entry in the table.

@@ -20,7 +20,9 @@ _Key = tuple[str, str]
 
 
 class PriceTable:
-    """Prices by provider and model. A table is immutable.
+    """Prices by provider and model, immutable. Iteration yields all prices.
+
+    :meth:`shipped`, :meth:`installed`, :meth:`from_bytes` and :meth:`from_file` make a table.
 
     Attributes:
         version: the file's day and the first 12 hex digits of the SHA-256 of its bytes (UTF-8,

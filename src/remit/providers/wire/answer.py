@@ -101,7 +101,8 @@ class AnswerFacts(Struct):
 class StreamSum:
     """The sum of a stream of server-sent events: the answer so far. No method raises.
 
-    A whole answer in place of events, by a server that does not stream, counts as one event.
+    A whole answer in place of events, by a server that does not stream, counts as one event. The
+    subclass of a dialect defines :meth:`add` and :meth:`answer`.
 
     Attributes:
         pieces: number of pieces of content so far: text, tool input, thinking, refusals,
@@ -207,7 +208,8 @@ def counted_once(data: bytes, value: Any) -> Any:
     """Return the value of an answer or event without ambiguous counts of its usage.
 
     If a member of usage, or usage itself, occurs twice, its value is replaced by a text, because
-    readers differ which of the two counts.
+    readers differ which of the two counts. Otherwise the value itself is returned. None means that
+    a text which must be read again for this cannot be read.
 
     Args:
         data: the JSON text.

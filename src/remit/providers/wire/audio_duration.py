@@ -35,7 +35,14 @@ for _value in range(256):
 
 
 def longest_seconds(data: bytes) -> float | None:
-    """Return the most seconds that a file can play; ``None`` if they cannot be known."""
+    """Return the most seconds that a file can play; ``None`` if they cannot be known.
+
+    The formats are FLAC, MP3, AAC, WAV, Ogg with Opus or Vorbis, MP4 with AAC, and WebM with Opus.
+    All frames are counted, so no decoder plays longer. A file of any other form gives ``None``.
+
+    Args:
+        data: the whole file.
+    """
     try:
         at = 0
         while data[at : at + 3] == b"ID3":

@@ -75,8 +75,8 @@ def object_in(raw: bytes, dialect: str = "") -> dict[str, Any]:
         dialect: the dialect of the body; names of ``gemini`` become camel case.
 
     Raises:
-        BodyError: the body is not a JSON object, or has more than 500,000 values or 50,000 members,
-            or a member of Gemini's is there in two spellings.
+        BodyError: the body is not a JSON object, or has more than 500,000 values or 50,000 members
+            at the top, or a member of Gemini's is there in two spellings.
     """
     if len(raw) > _MAX_VALUES and has_more_values(raw, _MAX_VALUES):
         raise BodyError(f"The body contains more than {_MAX_VALUES:,} values.")
@@ -114,7 +114,7 @@ def read_either_spelling(body: dict[str, Any]) -> None:
     """Rename the members of a body of Gemini, at all levels, to camel case.
 
     Google accepts each name in camel case and in snake case. Objects whose names the client chose,
-    such as arguments of functions, stay as they are.
+    such as arguments of functions, stay as they are, with all that is in them.
 
     Args:
         body: the parsed body, which is changed.
@@ -145,11 +145,13 @@ def read_either_spelling(body: dict[str, Any]) -> None:
 
 
 def require_model(value: dict[str, Any], endpoint: Endpoint) -> None:
-    """Check that a body names a model, if its endpoint needs one; a missing one is refused in the
-    words of the provider.
+    """Refuse a body without a usable model; a missing one in the words of the provider.
+
+    An endpoint that may lack a model also accepts ``null``. An endpoint with a model of its own
+    accepts a missing member only.
 
     Raises:
-        BodyError: the model is missing or not a string.
+        BodyError: the model is missing or ``null`` and needed, not a string, or blank.
     """
     model = value.get("model")
     if model is None and (endpoint.may_lack_model or (endpoint.model and "model" not in value)):
@@ -190,13 +192,14 @@ class Cut(Struct, frozen=True, gc=False):
 
 
 class Body(Struct, gc=False):
-    """A request body.
+    """A request body: its text and parsed value. Changes return copies and are noted in them.
 
     Attributes:
         endpoint: the endpoint whose form the body has.
         raw: the exact text.
         value: the parsed text; names of Gemini's members are in camel case.
-        changed: the changes to the client's text: JSON pointer, reason, and the old text if short.
+        changed: the changes to the client's text, in order: ``path`` (a JSON pointer), ``reason``,
+            and ``was``, the old text, if it has at most 256 bytes.
         content_type: the type of the text.
         digest: SHA-256 of the text, hex; empty if unknown.
         places: start and end of the members that costs depend on; None if unknown.
@@ -224,10 +227,11 @@ class Body(Struct, gc=False):
             raw: the exact text.
 
         Raises:
-            BodyError: the text is not a JSON object of bounded size with a model and a prompt, an
-                output limit is not a positive integer, ``stream`` is not a boolean, ``tools`` or a
-                prompt that brings tools is ambiguous, or a member that costs depend on occurs twice
-                or in two spellings, since servers differ which of the two counts.
+            BodyError: the text is not a JSON object of bounded size; the model is missing as in
+                :func:`require_model`; ``messages`` is missing or empty, or a prompt has over 20,000
+                parts; an output limit is not a positive integer; ``stream`` is not a boolean;
+                ``tools`` or a prompt that brings tools is ambiguous; or a member that costs depend
+                on occurs twice or in two spellings, since servers differ which of the two counts.
         """
         value = object_in(raw, endpoint.dialect)
         try:
@@ -276,12 +280,15 @@ class Body(Struct, gc=False):
         return None
 
     def with_member(self, path: tuple[str, ...], text: bytes, reason: str) -> Body:
-        """Return a copy with one value set and the change noted.
+        """Return a copy with one value set and the change noted. Missing objects are made.
 
         Args:
             path: names of the nested members; Gemini's names are in camel case.
-            text: the new value as JSON.
+            text: the new value as JSON, which is not checked against the endpoint.
             reason: the reason in the record.
+
+        Raises:
+            JsonTextError: a value on the way is not an object.
         """
         path = self._as_spelled(path)
         name, raw = path[0], self.raw
@@ -386,7 +393,11 @@ class Body(Struct, gc=False):
         return found
 
     def cut(self) -> Cut:
-        """Return the body cut into the pieces that are recorded. The body does not change."""
+        """Return the body cut into the pieces that are recorded. The body does not change.
+
+        A prompt that is a list of anything but numbers has a piece for each element. Any other
+        recorded member is one piece.
+        """
         raw, endpoint = self.raw, self.endpoint
         pieces: dict[str, list[bytes] | bytes] = {}
         places: dict[str, int] = {}

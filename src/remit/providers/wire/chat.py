@@ -45,7 +45,14 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Return the facts of an answer; see :func:`remit.providers.wire.readers.answer_facts`."""
+    """Return the facts of an answer of Chat Completions or Completions. Never raises.
+
+    Text and finish reason are those of the first choice. Several choices, none, tool calls, log
+    probabilities or unknown members set ``more_than_text``.
+
+    Args:
+        answer: the parsed answer. A value that is no object gives no facts.
+    """
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     choices = answer.get("choices")
@@ -135,13 +142,14 @@ class _Choice:
 
 
 class ChatSum(StreamSum):
-    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
+    """The sum of a stream of Chat Completions or Completions: its choices and usage so far.
 
     The stream has ended once every begun choice has ended or ``[DONE]`` came, unless an event was
     an error.
 
     Args:
-        kind: the ``object`` of a whole answer.
+        kind: the ``object`` of the answer: ``chat.completion``, whose choices have a ``message``,
+            or ``text_completion``, whose choices have a ``text``.
     """
 
     read_facts = staticmethod(facts)
@@ -160,7 +168,15 @@ class ChatSum(StreamSum):
         self._done = False
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
+        """Add one event; return its parsed data, or None for ``[DONE]`` and if they are not JSON.
+
+        After ``[DONE]`` nothing is added. An event with an error, or named so, sets ``error``.
+
+        Args:
+            name: the event's name; empty without one.
+            data: the event's data.
+            value: the parsed data; None to parse them.
+        """
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self._done = self.is_last = True
             return None

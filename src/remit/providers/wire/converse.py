@@ -32,8 +32,10 @@ _NOTHING: dict[str, Any] = {}
 
 
 def message_blocks(blocks: Any) -> Any:
-    """Return blocks of Converse as blocks of the Messages API. A cache point marks the block before
-    it. Values of the wrong type stay, for the reader to refuse.
+    """Return blocks of Converse as blocks of the Messages API, in a new list.
+
+    A cache point marks the block before it; without one it is left out. Values of the wrong type
+    stay, for the reader to refuse.
     """
     if type(blocks) is not list:
         return blocks
@@ -49,7 +51,10 @@ def message_blocks(blocks: Any) -> Any:
 
 
 def message_block(block: Any) -> Any:
-    """Return a block of Converse as one of the Messages API; any other value itself."""
+    """Return a block of Converse as one of the Messages API; a value that is no object itself.
+
+    A block that only Converse has becomes ``{"type": "converse", "value": block}``.
+    """
     if type(block) is not dict:
         return block
     block = {name: value for name, value in block.items() if value is not None} or block
@@ -110,7 +115,11 @@ def _thought(value: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def converse_block(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block of the Messages API as one of Converse; itself if there is none like it."""
+    """Return a block of the Messages API as one of Converse; itself if there is none like it.
+
+    The inverse of :func:`message_block` for answers: text, calls, thinking, and blocks that only
+    Converse has.
+    """
     kind = block.get("type")
     if kind == "text":
         if block.get("citations"):
@@ -131,9 +140,11 @@ def converse_block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def message_event(event: Any) -> Any:
-    """Return an event, or a whole answer, as one of the Messages API.
+    """Return an event, or a whole answer, of Converse as one of the Messages API.
 
-    An event does not name its kind in its data; the kind follows from its members.
+    An event does not name its kind in its data; the kind follows from its members. One without
+    known members gives ``{"type": "metadata"}``. An error, or a value that is no object, is
+    returned itself.
     """
     if type(event) is not dict or event.get("type") == "error":
         return event
@@ -215,9 +226,10 @@ def facts(answer: Any) -> AnswerFacts:
 
 
 class ConverseSum(MessageSum):
-    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
+    """The sum of a stream of Converse: its message and the other members of its events so far.
 
-    The stream ends with ``messageStop``; an event ``metadata`` with the usage follows.
+    The stream ends with ``messageStop`` unless an event was an error; an event ``metadata`` with
+    the usage follows, and is the last.
     """
 
     at_once: ClassVar[re.Pattern[bytes] | None] = None
@@ -229,7 +241,13 @@ class ConverseSum(MessageSum):
         self._rest: dict[str, Any] = {}
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
+        """Add one event; return its parsed data, or None if they are not JSON.
+
+        Args:
+            name: ignored, since the kind follows from the data.
+            data: the event's data.
+            value: the parsed data; None to parse them.
+        """
         event = read_event(data) if value is None else value
         super().add("", b"", message_event(event))
         self.is_last = False
@@ -256,7 +274,10 @@ class ConverseSum(MessageSum):
         return facts(self.answer())
 
     def answer(self) -> dict[str, Any]:
-        """Return the answer so far, also after the stream broke off."""
+        """Return the answer so far in the form of Converse, also after the stream broke off.
+
+        ``output.message`` is missing before the message begins. ``error`` is a reported error.
+        """
         found = super().answer()
         answer: dict[str, Any] = {}
         if "content" in found:

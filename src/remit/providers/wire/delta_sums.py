@@ -79,6 +79,9 @@ class Cursor:
 def grow(into: dict[str, Any], delta: dict[str, Any], depth: int = 0) -> None:
     """Add one piece to the sum; :func:`settled` reads the sum.
 
+    Texts are appended, but labels such as ``id`` and ``type`` replace the earlier ones. Objects
+    grow member by member, elements of lists by their ``index``. A null replaces nothing.
+
     Args:
         into: the sum; changed in place.
         delta: the piece; not changed, but may share values with ``into`` afterwards.
@@ -156,8 +159,9 @@ def grow_calls(into: list[Any], more: list[Any]) -> None:
 def call_of(calls: list[Any], entry: dict[str, Any]) -> Any:
     """Return the call that a piece continues, or None if the piece begins a call.
 
-    Some servers leave ``index`` out or give all calls the same one: a piece with a name begins a
-    call if its ``id`` differs, or if it has neither ``id`` nor ``index``.
+    That is the latest call with its ``index``; without an ``index``, the latest of all. Some
+    servers leave it out or give all calls the same one: a piece with a name begins a call if its
+    ``id`` differs, or if it has neither ``id`` nor ``index``.
 
     Args:
         calls: objects with ``index`` and ``id``, in the order in which they began.
@@ -184,7 +188,8 @@ def _has_name(call: dict[str, Any]) -> bool:
 def settled(value: Any, depth: int = 0) -> Any:
     """Return the result of :func:`grow` with its texts joined.
 
-    The pieces are joined in place too, so that a long text is not in memory twice.
+    The pieces are joined in place too, so that a long text is not in memory twice. Objects and
+    lists of the result are new.
     """
     if type(value) is Pieces:
         return value.join()

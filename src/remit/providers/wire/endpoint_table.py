@@ -15,7 +15,7 @@ NESTED = ("toolConfig", "additionalModelRequestFields", "inferenceConfig", "guar
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint of a provider's API.
+    """An endpoint of a provider's API; immutable.
 
     Attributes:
         name: its name in the record's ``wire``.

@@ -44,7 +44,8 @@ class FormBody(Body):
 
     Attributes:
         places: start and end of each text field in ``raw``.
-        seconds: longest duration of its sound files; None if unknown.
+        seconds: longest possible duration of all sound files together; 0 if the endpoint is not for
+            transcription or translation; None if that of a file is unknown.
     """
 
     seconds: float | None = 0.0
@@ -54,8 +55,8 @@ class FormBody(Body):
         """Return the parsed form.
 
         Raises:
-            BodyError: as :meth:`ArrivingForm.feed`; or the form lacks the model that the endpoint
-                needs.
+            BodyError: as :meth:`ArrivingForm.feed`; the content type is not ``multipart/form-data``
+                with one boundary; or the form lacks the model that the endpoint needs.
         """
         form = ArrivingForm.of(endpoint, content_type)
         form.feed(raw)
@@ -77,6 +78,17 @@ class FormBody(Body):
 
     @override
     def with_member(self, path: tuple[str, ...], text: bytes, reason: str) -> Body:
+        """Return a copy with one text field set and the change noted; a missing model is added.
+
+        Args:
+            path: the name of the field alone.
+            text: the new value, a text as JSON.
+            reason: the reason in the record.
+
+        Raises:
+            BodyError: the path is nested, the form has no such text field, or the new value is not
+                a text of one line.
+        """
         name = path[0]
         if path == ("model",) and name not in self.value:
             return self._with_model(load(text), reason)
@@ -129,6 +141,8 @@ class FormBody(Body):
 
 class ObjectBody(Body):
     """A request about a stored object, such as the creation of a batch or the deletion of a file.
+
+    :meth:`read_object` and :meth:`without_text` make the request. It is never streamed.
 
     Attributes:
         about: the recorded description of a request without a body; None with one.
@@ -208,8 +222,9 @@ class ArrivingForm(Body):
             data: the next bytes; empty at the end of the form.
 
         Raises:
-            BodyError: the form is malformed, is cut off, or has a text field of more than 1 MiB, a
-                text field twice, or too many parts.
+            BodyError: the form is malformed or cut off, has text after its end, more than 256
+                parts, a text field of more than 1 MiB, or a text field twice whose name does not
+                end with ``[]``.
         """
         found: list[tuple[str, str]] = []
         self._unread += data

@@ -36,9 +36,14 @@ def parts_of(candidate: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Return the facts of an answer; see :func:`remit.providers.wire.readers.answer_facts`.
+    """Return the facts of an answer of ``generateContent``. Never raises.
 
-    A blocked prompt, which has no candidates, ends with ``content_filter``.
+    Text and finish reason are those of the first candidate; thoughts are no text. A blocked prompt,
+    which has no candidates, ends with ``content_filter``. Other parts than text, and any number of
+    candidates but one, set ``more_than_text``.
+
+    Args:
+        answer: the parsed answer. A value that is no object gives no facts.
     """
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
@@ -106,7 +111,7 @@ def _grounding(before: Any, after: Any) -> Any:
 
 
 class GenerateSum(StreamSum):
-    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
+    """The sum of a stream of ``streamGenerateContent``: its candidates and usage so far.
 
     Gemini sends no mark of the end, so no event is the last: a candidate may end before another
     begins, and the usage may follow. The answer has ended once the body ends and all candidates so
@@ -135,7 +140,16 @@ class GenerateSum(StreamSum):
         return found if type(found) is list else []
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
+        """Add one event; return its parsed data, or None if they are not JSON.
+
+        Of an event with an error, only :attr:`error` is set. After the end and an error nothing is
+        added. :attr:`is_last` stays False.
+
+        Args:
+            name: ignored.
+            data: the event's data.
+            value: the parsed data; None to parse them.
+        """
         event = read_event(data) if value is None else value
         if type(event) is not dict or (self._ended and self.error is not None):
             return event

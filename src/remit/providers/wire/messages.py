@@ -67,7 +67,14 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Return the facts of an answer; see :func:`remit.providers.wire.readers.answer_facts`."""
+    """Return the facts of an answer of the Messages API. Never raises.
+
+    The text is that of all text blocks. Any other block, citations or an unknown member set
+    ``more_than_text``. Uses of tools that the usage does not state are counted by their blocks.
+
+    Args:
+        answer: the parsed answer. A value that is no object gives no facts.
+    """
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     blocks = answer.get("content")
@@ -126,7 +133,10 @@ def _with_tools(usage: Usage, blocks: Any) -> Usage | None:
 
 
 class MessageSum(StreamSum):
-    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`."""
+    """The sum of a stream of the Messages API: its message, blocks and usage so far.
+
+    The stream ends with a whole answer, or with ``message_stop`` unless an event was an error.
+    """
 
     read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
@@ -145,7 +155,15 @@ class MessageSum(StreamSum):
         self._texts: dict[int, Pieces] = {}  # Growing texts, keyed by index.
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
+        """Add one event; return its parsed data, or None if they are not JSON.
+
+        After the end of the stream nothing is added. An event of an error sets ``error``.
+
+        Args:
+            name: the event's name, for data without a type.
+            data: the event's data.
+            value: the parsed data; None to parse them.
+        """
         self.is_last = False
         event = read_event(data) if value is None else value
         if type(event) is not dict or self._ended:
@@ -340,10 +358,11 @@ class MessageSum(StreamSum):
         return [(at, self._blocks[at][1]) for at in places]
 
     def answer(self) -> dict[str, Any]:
-        """Return the answer so far; see :class:`~remit.providers.wire.answer.StreamSum`.
+        """Return the answer so far, also after the stream broke off; empty if nothing came.
 
-        A tool's input that is not JSON is its text. ``usage`` has ``output_tokens`` only if they
-        were reported after the message's start.
+        Blocks are in the order of their indexes. A tool's input that is no JSON object is its text.
+        ``usage`` has ``output_tokens`` only if they were reported after the message's start.
+        ``error`` is a reported error.
         """
         content = [self.whole(at) for at, _ in self._in_order()]
         answer = dict(self._message)

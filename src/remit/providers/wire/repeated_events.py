@@ -36,7 +36,13 @@ class Repeats:
         return self._pieces is not None
 
     def texts_in(self, raw: bytes) -> list[str] | None:
-        """Return the texts of whole events that differ only in them; None for any other events."""
+        """Return the texts of events that differ from the learned one only in their text, in order.
+
+        None if an event differs in more, or no event was learned. Nothing is added.
+
+        Args:
+            raw: whole events, each with its blank line.
+        """
         if self._pieces is None:
             return None
         before, after, texts = self._before, self._after, []
@@ -67,7 +73,10 @@ class Repeats:
         self._pieces = None
 
     def learn(self, raw: bytes, data: bytes, value: Any) -> None:
-        """Compare later events with this one, if possible.
+        """Compare later events with this one instead of an earlier one, if it only appends a text.
+
+        Otherwise, and after 16 learned events that none repeated, later events are compared with
+        none.
 
         Args:
             raw: the whole event.

@@ -85,7 +85,14 @@ def is_compaction(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Return the facts of an answer; see :func:`remit.providers.wire.readers.answer_facts`."""
+    """Return the facts of an answer of the Responses API. Never raises.
+
+    The text is that of all messages. Any other item or part, annotations, or an answer without
+    items set ``more_than_text``. Uses of the provider's tools are counted in the usage.
+
+    Args:
+        answer: the parsed answer. A value that is no object gives no facts.
+    """
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     output = answer.get("output")
@@ -220,10 +227,10 @@ def _copied(value: dict[str, Any], depth: int = 0) -> dict[str, Any]:
 
 
 class ResponseSum(StreamSum):
-    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
+    """The sum of a stream of the Responses API: its response and output items so far.
 
     The last event contains the whole answer. Earlier events count only if it is missing or has no
-    output.
+    output, or leaves out uses of the provider's tools, which are put before its output.
     """
 
     read_facts = staticmethod(facts)
@@ -240,7 +247,15 @@ class ResponseSum(StreamSum):
         self._unreadable: list[Any] = []
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
+        """Add one event; return its parsed data, or None if they are not JSON.
+
+        After the end of the stream nothing is added. An event of an error sets ``error``.
+
+        Args:
+            name: the event's name, for data without a type.
+            data: the event's data.
+            value: the parsed data; None to parse them.
+        """
         self.is_last = False
         event = read_event(data) if value is None else value
         if type(event) is not dict or self._ended:

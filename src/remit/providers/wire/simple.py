@@ -79,8 +79,9 @@ def _facts(answer: dict[str, Any], usage: Usage | None) -> AnswerFacts:
 class EventSum(StreamSum):
     """The sum of a stream of images or sound; see :class:`~remit.providers.wire.answer.StreamSum`.
 
-    Pictures are gathered under ``data``, sound under ``audio``, a transcript under ``text``. Other
-    members of final events are added as they are.
+    Pictures are gathered under ``data``, sound under ``audio``, a transcript under ``text``, and
+    usages are added. Other members of final events are added as they are. Later events are added
+    even after the end.
     """
 
     read_facts = staticmethod(facts)
@@ -93,7 +94,16 @@ class EventSum(StreamSum):
         self._text: list[str] = []
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data or None, as :meth:`.StreamSum.add`."""
+        """Add one event; return its parsed data, or None for ``[DONE]`` and if they are not JSON.
+
+        A type that ends with ``.done`` or ``.completed`` ends the stream. Data without a type that
+        are no such event are a whole answer. An event of an error only sets ``error``.
+
+        Args:
+            name: the event's name, for data without a type.
+            data: the event's data.
+            value: the parsed data; None to parse them.
+        """
         self.is_last = False
         event = read_event(data) if value is None else value
         if type(event) is not dict:
@@ -155,7 +165,10 @@ def _added(one: Any, other: Any, depth: int = 0) -> Any:
 
 
 class Passed(StreamSum):
-    """A sum that parses nothing. Only the end of the connection ends the stream."""
+    """A sum that collects the received bytes and parses nothing: no text, usage or error is known.
+
+    Only the end of the connection ends the stream.
+    """
 
     __slots__ = ("_parts",)
 

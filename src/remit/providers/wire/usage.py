@@ -152,7 +152,7 @@ def read_usage(
     cache_apart: bool = False,
     answer: Mapping[str, Any] = MappingProxyType({}),
 ) -> Usage | None:
-    """Return the usage in a usage object.
+    """Return the usage in a usage object, in the words of any provider (:data:`SPELLINGS`).
 
     Args:
         usage: the object, of any type.
@@ -264,7 +264,11 @@ def continued(before: Any, after: Any, *, cache_apart: bool = False) -> Any:
 
 
 def rerank_usage(answer: dict[str, Any]) -> Usage | None:
-    """Return the usage of a ranking: ``usage.total_tokens``, or the tokens that ``meta`` states."""
+    """Return the usage of a ranking: that of ``usage``, else the tokens that ``meta`` states.
+
+    ``meta`` states them in ``billed_units`` and ``tokens``, of which the larger counts apply. None
+    if no tokens are stated, or they are unreadable.
+    """
     if answer.get("usage") is not None:
         return read_usage(answer["usage"], generates=False, content=True)
     meta = answer.get("meta")
@@ -279,8 +283,10 @@ def rerank_usage(answer: dict[str, Any]) -> Usage | None:
 
 
 def units_of(answer: dict[str, Any]) -> Mapping[str, float]:
-    """Return billed units other than tokens: ``seconds`` of sound, ``search_units`` of a
-    ranking.
+    """Return billed units other than tokens: ``seconds`` of sound (in ``usage``) and
+    ``search_units`` of a ranking (in ``meta.billed_units``).
+
+    A unit that is not a number above 0 is left out.
     """
     usage, meta = answer.get("usage"), answer.get("meta")
     billed: Any = meta.get("billed_units") if type(meta) is dict else None

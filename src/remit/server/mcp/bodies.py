@@ -33,7 +33,10 @@ class Version:
 
 
 class Bodies:
-    """Passes messages to the SDK one by one, also those of a batch.
+    """An ASGI layer that passes messages to the SDK one by one, also those of a batch.
+
+    A malformed message gets 400. A batch is answered by an array, or by a stream if the server
+    itself sends messages. A request with the id of an open request is refused.
 
     Args:
         app: the ASGI application that takes one message per request.

@@ -125,8 +125,9 @@ class TaskOwners:
         A refusal changes nothing. Sessions do not change owner.
 
         Args:
-            caller: the caller; an unrestricted caller is not checked.
-            task_id: the task.
+            caller: the caller; an unrestricted caller is not checked, and becomes no owner.
+            task_id: the task. Ids that begin as those of sessions, orders, decisions or entries are
+                refused.
             session_id: the session of the thought; may be empty.
 
         Raises:
@@ -242,7 +243,7 @@ def _session_owner(tx: Transaction, session_id: str) -> str | None:
 
 
 class CallSlots:
-    """Limits on calls that run at once, in all and for each caller.
+    """Limits on calls that run at once, in all and for each caller. For one event loop.
 
     Args:
         at_once: most calls of all callers.

@@ -99,7 +99,7 @@ def mcp_server(
 
 
 class ToolRunner:
-    """Runs tools: checks permission and arguments; limits time, concurrency and output.
+    """A runner of tools: checks permission and arguments; limits time, concurrency and output.
 
     Args:
         tools: the tools.

@@ -39,7 +39,7 @@ class _Session:
 
 
 class SessionGuard:
-    """Limits the sessions of each caller, and ends sessions and requests of keys that have ended.
+    """An ASGI guard of MCP sessions: limits those of each caller, and ends those of ended keys.
 
     Args:
         manager: the SDK's session manager.
@@ -148,7 +148,11 @@ class SessionGuard:
         return known
 
     async def sweep(self) -> None:
-        """End sessions and requests of invalid tokens; forget idle sessions."""
+        """End sessions and requests of invalid tokens, and idle sessions.
+
+        A session ends as if its client had deleted it. Tokens count as valid while they cannot be
+        checked, and in dev mode.
+        """
         tokens = {session.token for session in self._sessions.values()}
         tokens |= set(self._requests.values())
         ended = {token for token in tokens if not self._is_valid(token)}

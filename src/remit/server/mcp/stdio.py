@@ -65,7 +65,8 @@ def serve_stdio(root: Path, *, model: str | None = None, upstream: str = "", key
     Raises:
         AuthenticationError: the key is not valid.
         RemitError: the root cannot be opened, or stdin or stdout is closed.
-        ConfigError: the configuration is invalid.
+        ConfigError: the configuration is invalid, or names no server ``upstream``.
+        ToolError: the rules of that server cannot be used.
         LedgerError: the ledger cannot be opened.
     """
     if sys.__stdin__ is None or sys.__stdout__ is None:

@@ -144,9 +144,8 @@ class ResponseCall:
         that the provider runs, whose cost must be bounded. If the provider lacks this endpoint, the
         window is known and the body has ``truncation: auto``, the oldest turns that do not fit are
         left out, by an estimate in bytes; messages of the system and the developer and the last one
-        of the user always stay. Each change of the client's body is
-        noted in the new body. The earlier turns are read in a thread, and no text of the client's
-        own items is changed.
+        of the user always stay. Each change of the client's body is noted in the new body. The
+        earlier turns are read in a thread, and no text of the client's own items is changed.
 
         Args:
             provider_id: id of the provider.

@@ -285,8 +285,8 @@ class CallMetrics:
     def refresh(self) -> None:
         """Flush, and set the gauges to the current states of the watched circuit breakers.
 
-        If several breakers share a label, the worst state is shown. An error of ``breakers`` is
-        raised.
+        If several breakers share a label, the worst state is shown. A label without a breaker now
+        is set to closed. An error of ``breakers`` is raised.
         """
         self.flush()
         shown: dict[_Pair, int] = {}

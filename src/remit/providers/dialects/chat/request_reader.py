@@ -57,6 +57,8 @@ _USE_TOOLS = "Use tools and tool_calls, which took its place."
 def read_request(body: Any) -> ModelCall:
     """Return a body of Chat Completions in neutral form.
 
+    Fields that the neutral form does not have are in ``other``, unread members in ``dropped``.
+
     Raises:
         DialectError: the body is invalid, or uses the functions that came before tools.
     """
@@ -253,7 +255,8 @@ def read_call(call: Any, where: str, own_id: str = "") -> dict[str, Any]:
 def thoughts_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a message's thinking as a list of one block; empty without thinking.
 
-    OpenRouter's ``reasoning_details`` are a part of the block, since OpenRouter wants them back.
+    The text is that of ``reasoning_content``, else of ``reasoning``, else of OpenRouter's
+    ``reasoning_details``. These are a part of the block, since OpenRouter wants them back.
     """
     thought = message.get("reasoning_content") or message.get("reasoning")
     details = message.get("reasoning_details")

@@ -21,7 +21,9 @@ _SEE_NEXT = "(What the tool gave follows in the next message.)"
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
     """Return a call of another dialect as a body of Chat Completions.
 
-    The arguments are those of :func:`~remit.providers.dialects.translators.write_request`.
+    Fields that the body cannot have are noted in the call's ``dropped``; those whose absence would
+    change the answer are refused. A stream asks for its usage. The arguments are those of
+    :func:`~remit.providers.dialects.translators.write_request`.
 
     Raises:
         DialectError: Chat Completions cannot express the call.

@@ -51,7 +51,10 @@ class _Call:
 
 
 class ChatReader(StreamReader):
-    """Reader of a stream of Chat Completions, with the additions of each chunk."""
+    """Translates the first choice of a stream of Chat Completions to neutral events.
+
+    The argument is a ChatSum, to which each chunk is added before :meth:`feed`.
+    """
 
     _sum: ChatSum
 
@@ -219,9 +222,10 @@ def _named(call: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChatWriter(StreamWriter):
-    """A writer of a stream of Chat Completions.
+    """A writer of one answer as chunks of Chat Completions, in the bytes of server-sent events.
 
-    The arguments are those of :func:`~remit.providers.dialects.translators.write_answer`.
+    Usage is written only if the client asked for it. The arguments are those of
+    :func:`~remit.providers.dialects.translators.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:

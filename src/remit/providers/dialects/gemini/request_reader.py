@@ -54,6 +54,7 @@ def read_request(body: Any) -> ModelCall:
     """Return a body of ``generateContent``, with ``model`` and ``stream`` set, in neutral form.
 
     Names are in camel case, as in the value of every :class:`~remit.providers.wire.body.Body`.
+    Fields that the neutral form does not have are in ``other``, unread members in ``dropped``.
 
     Raises:
         DialectError: the body is invalid.

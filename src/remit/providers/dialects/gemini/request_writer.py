@@ -21,7 +21,9 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     """Return a call of another dialect as a body of ``generateContent`` with ``model`` and
     ``stream``, which the provider's path states.
 
-    The arguments are those of :func:`~remit.providers.dialects.translators.write_request`.
+    Fields that the body cannot have are noted in the call's ``dropped``; those whose absence would
+    change the answer are refused. The arguments are those of
+    :func:`~remit.providers.dialects.translators.write_request`.
 
     Raises:
         DialectError: Gemini's API cannot express the call.

@@ -21,7 +21,10 @@ _WORDS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
 class GeminiReader(StreamReader):
-    """Reader of the first candidate of a stream of Gemini's."""
+    """Translates the first candidate of a stream of Gemini's to neutral events.
+
+    The argument is a GenerateSum, to which each event is added before :meth:`feed`.
+    """
 
     _sum: GenerateSum
 
@@ -84,7 +87,7 @@ class GeminiReader(StreamReader):
 
 
 class GeminiWriter(StreamWriter):
-    """A writer of a stream of Gemini's.
+    """A writer of one answer as events of Gemini's, in the bytes of server-sent events.
 
     The newest piece of thinking is held back, because its part carries the signature. A call comes
     whole. The arguments are those of :func:`~remit.providers.dialects.translators.write_answer`.

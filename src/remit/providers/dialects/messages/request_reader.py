@@ -52,7 +52,8 @@ _PLACE = ("type", "city", "country", "region", "timezone")
 def read_request(body: Any) -> ModelCall:
     """Return a body of the Messages API in neutral form.
 
-    ``max_tokens`` may be missing, because a request to count tokens has none.
+    ``max_tokens`` may be missing, because a request to count tokens has none. Fields that the
+    neutral form does not have are in ``other``, unread members in ``dropped``.
 
     Raises:
         DialectError: the body is invalid.
@@ -111,6 +112,9 @@ def _add_messages(messages: list[Message], items: Any) -> None:
 
 def read_block(block: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     """Return a block of a request or an answer in neutral form.
+
+    A search that the provider ran becomes ``server_tool``. A block of an unknown type becomes
+    ``other``.
 
     Args:
         block: the block.

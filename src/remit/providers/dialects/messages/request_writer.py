@@ -33,7 +33,9 @@ _SEARCH_KEYS = ("allowed_domains", "blocked_domains", "user_location", "max_uses
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
     """Return a call of another dialect as a body of the Messages API.
 
-    The arguments are those of :func:`~remit.providers.dialects.translators.write_request`.
+    Fields that the body cannot have are noted in the call's ``dropped``; those whose absence would
+    change the answer are refused. The arguments are those of
+    :func:`~remit.providers.dialects.translators.write_request`.
 
     Raises:
         DialectError: the Messages API cannot express the call.
@@ -330,6 +332,8 @@ def _result(
 def tool_fields(call: ModelCall, names: ToolNames, *, native: bool) -> dict[str, Any]:
     """Return ``tools`` and ``tool_choice``; empty without tools, as the API accepts no choice
     alone.
+
+    A choice of allowed tools offers these alone. A search that must not use the web is left out.
 
     Args:
         call: the request.

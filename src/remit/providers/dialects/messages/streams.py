@@ -50,7 +50,10 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class MessagesReader(StreamReader):
-    """Reader of a stream of the Messages API, with the additions of each event."""
+    """Translates a stream of the Messages API to neutral events, read from the sum of the stream.
+
+    The argument is a MessageSum, to which each event is added before :meth:`feed`.
+    """
 
     _sum: MessageSum
 
@@ -198,10 +201,11 @@ def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, A
 
 
 class MessagesWriter(StreamWriter):
-    """A writer of a stream of the Messages API.
+    """A writer of one answer as events of the Messages API, in the bytes of server-sent events.
 
     While a call is open, events of other blocks wait, since blocks of this API come one after the
-    other. The arguments are those of :func:`~remit.providers.dialects.translators.write_answer`.
+    other. The first event estimates the input tokens. The arguments are those of
+    :func:`~remit.providers.dialects.translators.write_answer`.
     """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:

@@ -210,7 +210,10 @@ def _search_call(item: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def read_request(body: Any) -> ModelCall:
-    """Return a body of Responses in neutral form. Fields that an answer repeats stay in ``other``.
+    """Return a body of Responses in neutral form.
+
+    Fields that the neutral form does not have, or that an answer repeats, are in ``other``, unread
+    members in ``dropped``. Adjacent items of the assistant, and of tools, form one message.
 
     Raises:
         DialectError: the body is invalid, or refers to items that are not in it.

@@ -39,7 +39,8 @@ _ECHOED = (
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
     """Return a call of another dialect as a body of Responses.
 
-    ``store`` is false unless the client asked for storage.
+    ``store`` is false unless the client asked for storage. Fields that the body cannot have are
+    noted in the call's ``dropped``; those whose absence would change the answer are refused.
 
     The arguments are those of :func:`~remit.providers.dialects.translators.write_request`.
 
@@ -245,7 +246,15 @@ def own_tools(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def tool_of(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:
-    """Return a neutral tool in the form of Responses."""
+    """Return a neutral tool in the form of Responses, as a new dict.
+
+    A tool of type ``other`` is the client's own value. Of a web search, the allowed domains, the
+    place and the size of the context are written.
+
+    Args:
+        tool: the tool.
+        names: the names of tools on the wire.
+    """
     kind = tool.get("type")
     if kind == "other":
         return dict(tool["value"])
@@ -267,7 +276,8 @@ def tool_of(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:
 def ended(
     head: dict[str, Any], output: list[dict[str, Any]], answer: ProviderResponse
 ) -> dict[str, Any]:
-    """Return a ``response`` object in its last state: completed or incomplete.
+    """Return a ``response`` object in its last state: completed, or incomplete if the answer ended
+    at its limit or by a filter.
 
     Args:
         head: the object at its start (:func:`response_object`).
@@ -286,7 +296,16 @@ def ended(
 
 
 def response_object(call: ModelCall, *, answer_id: str, created: int, model: str) -> dict[str, Any]:
-    """Return a ``response`` object at its start, with the client's settings."""
+    """Return a ``response`` object at its start: ``in_progress``, without output and usage.
+
+    Settings that the client did not make have the API's defaults.
+
+    Args:
+        call: the client's request.
+        answer_id: the id of the object.
+        created: seconds since 1970.
+        model: the name of the model.
+    """
     names = ToolNames(None)  # the client's own names
     custom = frozenset(tool["name"] for tool in call.tools if tool.get("custom") is True)
     choice = call.tool_choice or {"type": "auto"}

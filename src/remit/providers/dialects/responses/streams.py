@@ -50,7 +50,10 @@ class _Item:
 
 
 class ResponsesReader(StreamReader):
-    """Reader of a stream of Responses, with the additions of each event."""
+    """Translates a stream of Responses to neutral events, read from the sum of the stream.
+
+    The argument is a ResponseSum, to which each event is added before :meth:`feed`.
+    """
 
     _sum: ResponseSum
 
@@ -206,7 +209,7 @@ def _read(item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class ResponsesWriter(StreamWriter):
-    """A writer of a stream of Responses.
+    """A writer of one answer as events of Responses, in the bytes of server-sent events.
 
     Adjacent texts and refusals form one message. The arguments are those of
     :func:`~remit.providers.dialects.translators.write_answer`.

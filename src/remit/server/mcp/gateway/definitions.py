@@ -37,7 +37,7 @@ class Definition:
 
 
 class Definitions:
-    """The tools of one connection's server.
+    """The tools of one connection's server, compared with their pins.
 
     Args:
         server: its name.
@@ -94,7 +94,8 @@ class Definitions:
     async def checked(self, page: Mapping[str, Any]) -> dict[str, Any]:
         """Return a page of ``tools/list`` for the client, with changed tools as they were pinned.
 
-        New tools are pinned; changes are recorded and wait for acceptance.
+        New tools are pinned; changes are recorded and wait for acceptance. A changed tool whose pin
+        cannot be read has a placeholder as its description. The last of equal names is shown.
 
         Args:
             page: the server's answer.

@@ -39,11 +39,17 @@ _LATEST = (
 class Record:
     """The entries of one client's session with one upstream server.
 
+    The first entry is preceded by ``SESSION_START``, unless the session has one.
+
     Args:
         ledger: records the entries.
         budgeter: charges calls.
         server: name of the upstream server.
         caller: the client.
+
+    Attributes:
+        session_id: the session of the client's key or token, else one for each key and day.
+        subject_id: the person whom the client named; may be empty.
     """
 
     def __init__(

@@ -68,7 +68,9 @@ class Served:
 
 
 class Relay:
-    """Passes messages between one client and the server that was started for it.
+    """A relay of messages between one client and the server that is started for it.
+
+    The first request starts the server.
 
     Args:
         served: the server.
@@ -104,8 +106,9 @@ class Relay:
         """Answer one request of the client with the server's answer.
 
         A tool call is checked against rules and pins, recorded and charged. A list of tools shows
-        only those that the client may call. Requests for content, such as resources and prompts,
-        are recorded with their answers.
+        only those that the client may call. A prompt or a resource that differs from its pin is
+        refused. Requests for content, such as resources and prompts, are recorded with their
+        answers or errors.
 
         Args:
             context: the dispatcher's context of the request.
@@ -113,7 +116,8 @@ class Relay:
             params: its parameters; ``None`` for none.
 
         Raises:
-            MCPError: the server reports an error, or cannot be asked.
+            MCPError: the server reports an error or cannot be asked, or the call is refused.
+            LedgerError: a request for content cannot be recorded.
         """
         options: CallOptions = {}
         if progress_token_from_params(params) is not None:

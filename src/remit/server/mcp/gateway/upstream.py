@@ -87,7 +87,7 @@ class Upstream:
         """Return the server's answer. Cancelling the call cancels the request at the server.
 
         The first request starts the server. Secrets in the answer and in errors are hidden.
-        Progress prolongs the time limit, up to a fixed longest time.
+        Progress, or a request of the server, restarts the time limit, for an hour at most.
 
         Args:
             method: method of the request.
