@@ -201,13 +201,14 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
     # -- proving -----------------------------------------------------------------------
 
     def require_whole(self) -> None:
-        """Check, without writing, that the entries which this client has seen still exist.
+        """Check, without writing, that the last entry which this client has seen still exists.
 
-        Before the first write, the ledger is also compared with the head stored with the key, if
-        any.
+        Earlier entries are not compared; :meth:`verify` does that. An archived entry counts as
+        present. Before the first write, the ledger is also compared with the head stored with the
+        key, if any.
 
         Raises:
-            LedgerRollbackError: the database was replaced, lacks entries, or does not extend the
+            LedgerRollbackError: the database was replaced, lacks the entry, or does not extend the
                 stored head.
             LedgerKeyError: the stored head cannot be read.
             LedgerFormatError: stored tree hashes are missing.

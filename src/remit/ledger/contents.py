@@ -484,7 +484,7 @@ def fill(value: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
     """Return a copy of ``value`` with each commitment object replaced, at any depth.
 
     A commitment object has a member ``$content`` or ``$messages``: it stands for content that is
-    stored apart. ``value`` is not changed; parts without members or elements are shared.
+    stored apart. ``value`` is not changed, and no object or list of it is shared.
 
     Args:
         value: a JSON value, such as the metadata of a record.

@@ -31,13 +31,16 @@ MAX_LINES = 200
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of sums over entries.
+    """The definition of a table of sums over entries.
+
+    For the events of usage, which are the default, the sums are calls, tokens and costs; for
+    others, the number and the cost of the entries.
 
     Attributes:
         name: the anchor in the page.
         part: the part of the page that holds the table.
-        heads: the column heads of the values that name a line.
-        by: JSON pointers to the values that name a line.
+        heads: the column heads of the values that name a line, one for each of ``by``.
+        by: JSON pointers to the values that name a line, into ``event_type`` and ``metadata``.
         events: the event types that are added up.
     """
 

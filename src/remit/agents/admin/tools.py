@@ -44,7 +44,8 @@ def admin_tools(
             without them, only the tools of this room are returned.
 
     Raises:
-        ConfigError: ``loaded`` is not given, and the root's file is invalid.
+        RemitError: ``loaded`` is not given, and the settings cannot be read: ConfigError if the
+            root's file is invalid, ChangedFileError if an installed or learned file was changed.
         ValueError: ``operations`` contains a tool that is none of ADMIN's.
     """
     known = loaded or load_settings(Root(root).config)

@@ -53,13 +53,14 @@ def principal_of(ledger: LedgerClient, user_id: str, subject_id: str, key_id: st
         ledger: the ledger with the keys.
         user_id: the user; may be empty.
         subject_id: the data subject; may be empty.
-        key_id: the virtual key, whose team and organisation are added; empty for none.
+        key_id: id or name of the virtual key, whose id, team and organisation are added; empty
+            for none.
 
     Raises:
         NotFoundError: there is no such key.
         InvalidInputError: the user or the data subject is not a valid id.
         LedgerError: the ledger cannot be read.
-        AuthUnavailableError: the keys cannot be read.
+        AuthUnavailableError: the stored key is damaged.
     """
     if not key_id:
         return Principal(user_id, subject_id)

@@ -346,9 +346,11 @@ def takes_free_text(schema: Mapping[str, Any]) -> bool:
 
 
 def bare_words(message: str) -> list[str]:
-    """Return the distinct words of a message, without surrounding punctuation.
+    """Return the distinct words of a message in their order, without quotes and punctuation at
+    their ends.
 
-    Order is that of the message.
+    Words are separated by white space and keep their case. Brackets other than round ones, and
+    dashes, stay; a word of punctuation alone is left out.
 
     Args:
         message: the user's message.
@@ -357,4 +359,4 @@ def bare_words(message: str) -> list[str]:
 
 
 def _bare(word: str) -> str:
-    return word.strip("\"'`?!,;:()").rstrip(".")
+    return word.strip("\"'`?!,;:()").rstrip("\"'`?!,;:().")

@@ -149,7 +149,10 @@ class Permissions:
         )
 
     def note_of_edit(self, key: str) -> str:
-        """Return the note to a model about arguments that a person changed; empty if none were.
+        """Return the line that precedes a result in the prompt if a person changed the arguments.
+
+        It says who changed them and gives the arguments with which the call ran, so it is only for
+        calls that ran. Without a change, or if the changed arguments were erased, it is empty.
 
         Args:
             key: idempotency key of the call.

@@ -97,8 +97,9 @@ class McpEndpointSettings(Section):
     """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``).
 
     The fields are the address, further accepted hosts and origins, and limits of sessions, calls,
-    sizes and times. Calls above ``calls_at_once`` or ``calls_per_caller`` wait, and above
-    ``calls_waiting`` are refused. Longer results are cut.
+    sizes and times. ``calls_at_once`` and ``calls_per_caller`` count calls of ``router_route``, and
+    apart from them calls of all other tools. Calls above these limits wait; above
+    ``calls_waiting``, which holds for each user or key, they are refused. Longer results are cut.
     """
 
     host: str = Field(description="address that `remit mcp --http` listens on")

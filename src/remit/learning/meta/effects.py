@@ -119,8 +119,15 @@ class EffectReader:
 
     The epoch before the adoption is compared with the epoch that the adoption began. Only untainted
     samples count that the change concerns: those of its contract, those whose model a route chose,
-    or all. A proposal's own grader, if it carries one, grades them. Calls of a canary's route are
-    left out. Other changes between the epochs are included, because this is not an experiment.
+    or all. A proposal's own grader, if it carries one, grades them; without one the recorded reward
+    counts, and for a routing head the recorded cost. A rollback takes both from what it rolls back.
+    Calls of a canary's route are left out. Other changes between the epochs are included, because
+    this is not an experiment.
+
+    The adoptions are those that the ledger proves when the object is made; later ones are not seen.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:

@@ -21,10 +21,11 @@ _REBUILD = "Run `remit package registry --rebuild`."
 def check_ownership(
     registry: Registry, disk: RootDisk, changing: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Yield faults of files: no owner, two owners, missing, another hash, no regular file, or in a
-    reserved folder.
+    """Yield faults of files: no owner, two owners, missing, another hash, no regular file, or owned
+    in a reserved folder.
 
-    Two paths that differ only in case count as one. Files of the ledger need no owner.
+    Only files below HOT, HO2 and HO1 need an owner, except the ledger's and those in reserved
+    folders. Two paths that differ only in case count as one.
 
     Args:
         registry: the installed packages.

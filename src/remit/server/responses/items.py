@@ -64,10 +64,13 @@ def items_in(text: bytes) -> list[bytes]:
 
 
 def output_of(answer: Any) -> list[bytes]:
-    """Return the output items of a recorded ``response`` object; empty if it has none.
+    """Return the exact texts of the output items of a recorded ``response`` object.
+
+    The result is empty if the object has no list ``output``.
 
     Args:
-        answer: the exact JSON text of the object, or the marker of erased content.
+        answer: the exact JSON text of the object as bytes, or the marker of erased content. Any
+            other value gives an empty list.
 
     Raises:
         ErasedItemsError: the object was erased.
