@@ -274,7 +274,8 @@ HEADERS = {
 """Headers of the client that rows send."""
 
 COVERED = {
-    ("every endpoint that sends text", "input tokens"): ["chat", "messages", "responses", "completions"],
+    ("every endpoint that sends text", "input tokens"):
+        ["chat", "messages", "responses", "completions"],
     ("every endpoint that sends text", "output tokens"): ["chat, no limit", "chat, many answers"],
     ("every endpoint", "a more expensive service"):
         [*SERVED, "chat, the default service", "chat, an unknown service"],
