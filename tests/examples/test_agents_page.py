@@ -1,7 +1,8 @@
 """``docs/agents.md``: its Python runs from top to bottom as one program, its commands after it.
 
-Conventions of the page: ``py`` is Python that goes on where the block before stopped, ``toml`` is a
-part of ``remit.toml``, ``sh`` holds commands for a root in which all that has happened.
+Conventions of the page: ``py`` is Python that continues the block before, or a program of its own
+if the first line names its file; ``toml`` is a part of ``remit.toml``, ``sh`` holds commands for a
+root in which all that has happened.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.examples.playing import EXAMPLES, PATIENCE_S, Asked, Use, playing
 
 PAGE = EXAMPLES.parent / "docs/agents.md"
 TEXT = PAGE.read_text()
+FILE = re.compile(r"# (\w+\.py)\n")
 LEFT_OUT = re.compile(r"(?:SES|LED)-…")
 
 
@@ -71,7 +73,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _run(place: Path, environment: dict[str, str]) -> str:
     """The page as one program; what it printed."""
     program = place / "page.py"
-    program.write_text("\n".join(blocks("py")))
+    program.write_text("\n".join(block for block in blocks("py") if not FILE.match(block)))
     done = subprocess.run(
         [sys.executable, str(program)], cwd=place, env=environment, capture_output=True, text=True,
         timeout=4 * PATIENCE_S,
@@ -89,6 +91,23 @@ def test_the_page_runs(place: Path, dialect: str) -> None:
         assert "This is what came of it: 3" in advice  # of one step
         assert "three minutes" in advice  # and of the other
     _commands(place)
+
+
+@pytest.mark.parametrize(("said", "comes"), [("y", "10 packets of sencha are ordered"), ("n", "")])
+def test_the_complete_program_runs(place: Path, said: str, comes: str) -> None:
+    (block,) = (block for block in blocks("py") if FILE.match(block))
+    named = FILE.match(block)
+    assert named
+    (place / named[1]).write_text(block)
+    with playing("openai", reader) as model:
+        done = subprocess.run(
+            [sys.executable, named[1]], cwd=place, env=model.environment, capture_output=True,
+            text=True, timeout=PATIENCE_S, input=f"Buy 10 packets of sencha.\n{said}\n",
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Approve order_tea {'tea': 'sencha', 'packets': 10}? [y/N] This is" in done.stdout
+    assert comes in done.stdout
+    assert comes or "are ordered" not in done.stdout
 
 
 def _commands(place: Path) -> None:

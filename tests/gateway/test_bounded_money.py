@@ -274,9 +274,10 @@ HEADERS = {
 """Headers of the client that rows send."""
 
 COVERED = {
-    ("all that send text", "input tokens"): ["chat", "messages", "responses", "completions"],
-    ("all that send text", "output tokens"): ["chat, no limit", "chat, many answers"],
-    ("all", "a more expensive service"):
+    ("every endpoint that sends text", "input tokens"):
+        ["chat", "messages", "responses", "completions"],
+    ("every endpoint that sends text", "output tokens"): ["chat, no limit", "chat, many answers"],
+    ("every endpoint", "a more expensive service"):
         [*SERVED, "chat, the default service", "chat, an unknown service"],
     ("chat, messages, responses", "images, given as data, URL or id"):
         ["chat, an image", "messages, an image", "responses, an image"],
