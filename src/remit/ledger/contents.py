@@ -230,9 +230,9 @@ class StoredValue(NamedTuple):
     def is_of(self, encoded: bytes) -> bool:
         r"""Return True if the codec is the right one for an RFC 8785 encoding.
 
-        A text without ``\u0000`` must be stored as ``text``; any other value as ``json``, if JSON
-        writes the parsed value as the same bytes again. False if it does not, or if ``encoded`` is
-        not JSON. Compression is not considered, and ``exact`` counts as ``json``.
+        An encoding that begins with a quote is not parsed: without ``\u0000`` it must be stored as
+        ``text``, with it as ``json``. Any other must be JSON, stored as ``json``, that is the same
+        bytes when parsed and written again. Compression is ignored; ``exact`` counts as ``json``.
 
         Args:
             encoded: the encoding of the value.
@@ -484,7 +484,7 @@ def fill(value: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
     """Return a copy of ``value`` with each commitment object replaced, at any depth.
 
     A commitment object has a member ``$content`` or ``$messages``: it stands for content that is
-    stored apart. ``value`` is not changed; parts without members or elements are shared.
+    stored apart. Every object and list of the result is new; other parts are shared.
 
     Args:
         value: a JSON value, such as the metadata of a record.

@@ -55,7 +55,7 @@ class ReplayWanted:
 
     Raises:
         InvalidInputError: the request has neither a change, a proposal nor a model, or both of the
-            first two; or ``both`` is True without change and model.
+            first two; or ``both`` is True without a model, or without a change or proposal.
     """
 
     contract_id: str
