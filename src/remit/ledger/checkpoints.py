@@ -196,11 +196,11 @@ class Checkpoints:
         return self.sign_in(self._transact)
 
     def sign_in(self, transact: Transact, *, is_forked: bool = False) -> str:
-        """Sign the present tree as :meth:`sign` does, in the caller's transactions; return the note
-        that is stored: an earlier one if the tree has not grown.
+        """Sign the present tree in the caller's transactions; return the stored note.
 
-        In a root, the checkpoint is written next to the key, then in the database. If another
-        process replaces the head next to the key meanwhile, signing is repeated.
+        If the tree has not grown, that is the earlier note. In a root, the checkpoint is written
+        next to the key, then in the database. If another process replaces the head next to the key
+        meanwhile, signing is repeated.
 
         Args:
             transact: runs a function in a transaction.

@@ -98,7 +98,8 @@ class McpEndpointSettings(Section):
 
     The fields are the address, further accepted hosts and origins, and limits of sessions, calls,
     sizes and times. Calls above ``calls_at_once`` or ``calls_per_caller`` wait, and above
-    ``calls_waiting`` are refused. Longer results are cut.
+    ``calls_waiting`` are refused. These limits hold for `router_route`, and anew for all other
+    tools together. Longer results are cut.
     """
 
     host: str = Field(description="address that `remit mcp --http` listens on")
