@@ -382,6 +382,8 @@ async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
     Raises:
         InvalidThoughtError: another process recorded the head at the same time.
         LedgerWriteError: the head cannot be written.
+        EntryArchivedError, TrailError: a recorded head is in a segment that is not attached, or its
+            entry is damaged.
     """
     for kind, data in (("EVIDENCE", head.evidence), ("HEAD", head.encoded)):
         name = f"{kind}-{sha256_hex(data)}"
