@@ -142,6 +142,7 @@ class Replays:
             graded.
         ProposalError: there is no such proposal.
         OSError: the proposal's archive cannot be read, as after its adoption or rejection.
+        PackageError: that archive is damaged.
         ContractError: the contract cannot be used.
         LedgerError: the ledger cannot be read or written.
     """
