@@ -104,7 +104,9 @@ class Proposal:
 
     @property
     def name(self) -> str:
-        """The package version that is installed; for a rollback, the one that is removed."""
+        """Package and proposed version; for a rollback, ``rollback of``, package and the version
+        that it takes back.
+        """
         if self.rolls_back:
             return f"rollback of {self.package_id} {self.base_version}"
         return f"{self.package_id} {self.version}"
