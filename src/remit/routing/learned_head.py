@@ -260,7 +260,8 @@ class LearnedHead:
 
         Returns:
             Pairs of the ``EXCHANGE`` that contains the prompt, and the similarity in millionths:
-            the squared cosine of both sets of buckets. Empty without the training set.
+            the squared cosine of both sets of buckets, which may be 0. Empty without the training
+            set.
         """
         mine = set(seen)
         found = [
