@@ -203,8 +203,9 @@ def may_name(raw: bytes) -> bool:
 def objects_named(body: Body, names: tuple[str, ...] = _NAMES) -> list[str]:
     """Return the ids of stored objects that a request names, without duplicates, in any dialect.
 
-    A text with several ids is split at white space, commas and semicolons. The arguments of tool
-    calls are ignored, because providers do not interpret them. Nothing is looked up.
+    A text with several ids is split at white space, commas and semicolons. Ignored are the
+    arguments of tool calls, which providers do not interpret, a provider's own skills, and
+    ``previous_message_id`` without the type ``continue``. Nothing is looked up.
 
     Args:
         body: the request.

@@ -87,15 +87,16 @@ def recorded_answer(
 def recorded_response(ledger: LedgerClient, entry: LedgerEntry) -> PromptResponse:
     """Return the response of the call that an ``EXCHANGE`` records, an answer or a failure.
 
-    The recorded headers and statuses of providers are unknown: the response has none of the former,
-    and the status that its error code stands for. Blocks.
+    Headers and statuses of providers are not recorded: a reply has only the content type of JSON,
+    and the status 200, or that for which the error code stands. A failed stream has no reply.
+    Blocks.
 
     Args:
         ledger: the ledger; only read.
         entry: the entry, with its content.
 
     Raises:
-        LedgerError: the ledger cannot be read.
+        LedgerError: the ledger cannot be read, or the answer was erased.
     """
     meta = entry.metadata
     failed = meta["outcome"] != "success"

@@ -57,9 +57,9 @@ class ReplayGateway(LLMGateway):
     """A gateway whose calls are answered from a recording. No provider is called.
 
     A request must equal a recorded one in the form in which that one was sent, or differ from it in
-    labels alone. The first request that equals none is refused as ``REPLAY_DIFFERS`` with the first
-    difference, as is every later one. Ids, times and costs of the answers are the recorded ones.
-    Calls that were recorded later than the difference are not answered.
+    labels alone. A request that equals none gets the next recorded refusal, if no recorded call
+    precedes it. Otherwise it is refused as ``REPLAY_DIFFERS`` with the first difference, as is
+    every later request. Ids, times and costs of the answers are the recorded ones.
 
     Args:
         recording: the run.

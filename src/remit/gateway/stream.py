@@ -69,9 +69,10 @@ def _can_be_read(raw: bytes) -> bool:
 class StreamTap:
     """The listener of one call's stream; :meth:`start` begins each attempt anew.
 
-    A sink that raises is not called again; the record does not change. If the client speaks the
-    stream's dialect, events that only add content are passed on unparsed (:meth:`pass_on`) and
-    parsed later in groups. The bytes that are kept count against the memory limit of the process.
+    After ``on_text`` or ``sink`` has raised, neither is called again; the record does not change.
+    If the client speaks the stream's dialect, events that only add content are passed on unparsed
+    (:meth:`pass_on`) and parsed later in groups. The bytes that are kept count against the memory
+    limit of the process.
 
     Args:
         on_text: receives the answer's text; None for no listener.
@@ -163,9 +164,10 @@ class StreamTap:
         """Pass on whole events unparsed; return False if they must be parsed first.
 
         False is also returned if the listener is not ready for more, or :meth:`may_pass_on` has not
-        allowed it. The events are kept until :meth:`catch_up` parses them, at the latest after 64
-        groups or 256 KiB. An empty ``usage`` that only Remit asked for is cut out. An error of the
-        sink is logged, and the sink is not called again.
+        allowed it. Events that repeat a known form are added to the sum at once. Others are kept
+        until :meth:`catch_up` parses them, at the latest after 64 groups or 256 KiB. An empty
+        ``usage`` that only Remit asked for is cut out. An error of the sink is logged, and the sink
+        is not called again.
 
         Args:
             raw: complete events, as they came.
@@ -356,8 +358,8 @@ class StreamTap:
         """Pass one event of a stream to the listener.
 
         The first event with ``begins`` that the sink does not hold back (by returning False) sets
-        ``first_after_ms``. The sum is not changed. Errors of the listener are logged, and the
-        listener is not called again. A text that cannot be read ends the text listener only.
+        ``first_after_ms``. The sum is not changed. An error of ``on_text`` or the sink is logged,
+        and neither is called again. A text that cannot be read ends ``on_text`` only.
 
         Args:
             chunk: the event.

@@ -118,8 +118,10 @@ def tools_of(
     """Return the part of a call's bound that its tools cause.
 
     Uses of a tool that the provider runs are bounded only by a limit that the endpoint's API
-    enforces: ``max_uses`` of Anthropic's tools, ``max_tool_calls`` of the Responses API. A missing
-    limit is in ``limits``. A tool that costs money and accepts no limit is unbounded.
+    enforces: ``max_uses`` of Anthropic's search and fetch, ``max_tool_calls`` of the Responses API.
+    A missing limit is in ``limits``. Anthropic's other tools count as ten uses, Gemini's that are
+    priced by the call as one. Any other tool that the provider runs, or one without a price, is
+    unbounded.
 
     Args:
         endpoint: its name, such as ``openai.chat``.

@@ -35,7 +35,7 @@ class Window:
     The balanced weights limit each party to its share of the whole, in any order of the values.
 
     Args:
-        alpha: probability that the settled sequence ever excludes the mean.
+        alpha: largest probability that the settled sequence ever excludes the mean.
     """
 
     def __init__(self, alpha: float) -> None:

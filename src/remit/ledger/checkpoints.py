@@ -44,8 +44,8 @@ Transact = Callable[[Callable[[Transaction], Any]], Any]
 class Checkpoints:
     """The checkpoints stored in a ledger's database, and the last head stored with its key.
 
-    Nothing is cached: each method reads the database and the stored head anew. A client holds one
-    object for its lifetime; threads may share it. A fork replaces :attr:`key` and :attr:`signer`.
+    Nothing is cached: methods read the database, and the head if they need it, anew. Threads may
+    share a client's object. A fork replaces :attr:`key` and :attr:`signer`.
 
     Args:
         store: the store of the ledger.
@@ -196,11 +196,11 @@ class Checkpoints:
         return self.sign_in(self._transact)
 
     def sign_in(self, transact: Transact, *, is_forked: bool = False) -> str:
-        """Sign the present tree in transactions of the caller, as :meth:`sign` does, and return the
-        note.
+        """Sign the present tree in the caller's transactions; return the stored note.
 
-        In a root, the checkpoint is written next to the key before the database. If another
-        process replaces the head next to the key meanwhile, signing is repeated.
+        If the tree has not grown, that is the earlier note. In a root, the checkpoint is written
+        next to the key, then in the database. If another process replaces the head next to the key
+        meanwhile, signing is repeated.
 
         Args:
             transact: runs a function in a transaction.

@@ -63,7 +63,8 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         InvalidInputError: neither or both of ``path_or_url`` and ``ledger_path`` are given.
         LedgerFormatError: the path or database holds something else, is damaged, or is of a newer
             version; or ``kept`` is given and it holds a segment.
-        LedgerKeyError: the ledger belongs to another key.
+        LedgerKeyError: the ledger belongs to another key than that of ``signer``, or with ``kept``
+            than ``verifier_key``; without ``kept``, a ``verifier_key`` is not compared.
         LedgerError: the ledger cannot be opened or made.
     """
 
@@ -368,8 +369,9 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written, or contains tiles of another log or newer
-                ones; tiles are requested and not all segments are attached; the extra is not
-                installed; the ledger is damaged; or content was erased during the export.
+                ones; only some segments are attached, or for tiles none; the extra is not
+                installed; a new checkpoint is refused, as by :meth:`checkpoint`; the ledger is
+                damaged; or content was erased during the export.
             InvalidInputError: there is no such format, or an open file is to get another than
                 ``jsonl``.
             TlogError: the file ``checkpoint`` in the target is no checkpoint.

@@ -180,7 +180,8 @@ class LedgerErasures(LedgerQueries):
         entries that show such a value is erased too, whatever its age, and so are all cached
         answers. Content in attached segments is erased too; other segments are not reached. Each
         event type with old content gets an ``ERASURE`` entry and a report, in the order of
-        ``days_by_event``; other types get none. The database's files are compacted after each.
+        ``days_by_event``; other types get none. The database's files are compacted after each. An
+        interrupted erasure of attached segments is completed first.
 
         Args:
             days_by_event: days by event type, ``*`` for all others but ``INSTALLED`` and
@@ -194,8 +195,8 @@ class LedgerErasures(LedgerQueries):
                 ``INSTALLED`` or ``ARCHIVED``.
             LedgerWriteError: the ledger cannot be written. After this and the next error, erasures
                 of earlier types stay.
-            LedgerError: attached segments are not all of them, or one cannot be written; or the
-                files cannot be compacted.
+            LedgerError: attached segments are not all of them, or one cannot be written; the ledger
+                cannot be read; or the files cannot be compacted.
         """
         days = dict(self.retention_days if days_by_event is None else days_by_event)
         if self._segments:

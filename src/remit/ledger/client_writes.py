@@ -20,8 +20,9 @@ class LedgerWrites:
     """The writing methods of :class:`~remit.ledger.LedgerClient`, each a durable transaction; not
     used alone.
 
-    Any thread may call them, but none inside a transaction. :meth:`submit`, :meth:`step` and
-    :meth:`probe` need a running event loop; the other writes block. A write that fails while a
+    Any thread may call them; inside a transaction, all but :meth:`prepare` raise LedgerError.
+    :meth:`submit`, :meth:`step` and :meth:`probe` need a running event loop; the other writes
+    block. A write that fails while a
     commit is under way at a database server raises LedgerConnectionError, which says that the
     outcome is unknown.
     """

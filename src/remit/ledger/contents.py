@@ -230,9 +230,9 @@ class StoredValue(NamedTuple):
     def is_of(self, encoded: bytes) -> bool:
         r"""Return True if the codec is the right one for an RFC 8785 encoding.
 
-        A text without ``\u0000`` must be stored as ``text``; any other value as ``json``, if JSON
-        writes the parsed value as the same bytes again. False if it does not, or if ``encoded`` is
-        not JSON. Compression is not considered, and ``exact`` counts as ``json``.
+        An encoding that begins with a quote is not parsed: without ``\u0000`` it must be stored as
+        ``text``, with it as ``json``. Any other must be JSON, stored as ``json``, that is the same
+        bytes when parsed and written again. Compression is ignored; ``exact`` counts as ``json``.
 
         Args:
             encoded: the encoding of the value.

@@ -178,7 +178,7 @@ def make_batch(
 
     Raises:
         LedgerFormatError: the cursor belongs to another ledger, or to entries that were lost.
-        InvalidInputError: the ledger has no entries up to ``end``, or ``end`` is not greater than
+        InvalidInputError: the ledger ends before the batch would, or ``end`` is not greater than
             the cursor's.
         LedgerError: as by :func:`~remit.ledger.extracts.make_extract`.
     """
@@ -239,7 +239,8 @@ def read_batches(
     """Return the range of exported lines if each batch meets every condition.
 
     A batch may come again with the same or another end, and a line that was cut off must come again
-    whole before the next proof. Lines after the last proof are counted, not verified.
+    whole before the next proof. Lines after the last proof are counted; their form is checked, and
+    their place in the log is not.
 
     Args:
         lines: the lines of one file, or of several in the order in which they were written.

@@ -10,8 +10,8 @@ from typing import Any
 class LedgerEntry:
     """An entry of the ledger.
 
-    The writer sets the first six fields. The ledger overwrites ``id``, ``timestamp``,
-    ``previous_hash`` and ``entry_hash`` on write.
+    The writer sets the first six fields. :meth:`LedgerClient.write` overwrites ``id``,
+    ``timestamp``, ``previous_hash`` and ``entry_hash``; an append in a transaction leaves them.
 
     Attributes:
         event_type: name of the event, from :data:`remit.ledger.EVENTS` or the caller's own.

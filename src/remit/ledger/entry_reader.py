@@ -50,8 +50,9 @@ class EntryRow:
 class Reader(ABC):
     """The reading methods that all stores share; an engine's store implements :meth:`select`.
 
-    Every method reads the database and raises the errors of :meth:`select`. :meth:`entries` and
-    :meth:`exact` also raise LedgerFormatError for a damaged record or value.
+    Nothing is cached, and the errors of :meth:`select` are raised. :meth:`entries` reads only
+    content, none without. It and :meth:`exact` also raise LedgerFormatError for a damaged record or
+    value.
 
     Attributes:
         segment: the entries of a segment; ``None`` for a ledger that grows.

@@ -19,9 +19,11 @@ class LedgerWriteError(LedgerError):
 
 
 class LedgerRollbackError(LedgerWriteError):
-    """The database lacks signed or recorded entries, or has others in their place.
+    """The database is not the one that this process, or the head next to its key, has seen.
 
-    The process does not write or sign any more, because its entries would replace the missing ones.
+    It lacks signed or recorded entries, has others in their place, belongs to another log, or was
+    forked or replaced while it was open. Nothing is written or signed as long as that lasts,
+    because new entries would replace the missing ones.
 
     Args:
         message: the fault, as a sentence.

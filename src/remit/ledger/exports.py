@@ -57,14 +57,15 @@ _UNVOUCHED = (
 class Exporter:
     """The export of a ledger, page by page. Each object makes a single export.
 
-    The constructor reads the end of the archived entries, and raises LedgerError if that fails.
+    Without ``segments``, the constructor reads the end of the archived entries, and raises
+    LedgerError if that fails.
 
     Args:
         store: the store of the ledger.
         checkpoints: its checkpoints, one of which the export contains.
         progress: called with the number of entries done and their total; ``None`` for nothing.
-        segments: all segments of the ledger, to write archived entries like all others; empty to
-            leave them out.
+        segments: all segments of the ledger, to write archived entries like all others; if one is
+            missing, :meth:`export` raises LedgerError at its entries. Empty to leave them out.
     """
 
     def __init__(

@@ -129,11 +129,11 @@ def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
         EntryNotFoundError: an entry or a run does not exist; EntryArchivedError if it is in a
             segment that is not attached.
         InvalidInputError: the range is empty, not in the ledger or above :data:`MAX_RANGE`
-            (100,000); or the entry is no tool action or model call, or belongs to no run.
+            (100,000); or the entry is no tool action or model call.
         NoSignerError: a new checkpoint is needed, and the client holds no key.
-        LedgerError: the index cannot be written, only some segments are attached, a new checkpoint
-            is refused, or the ledger cannot be read.
-        KeyError: ``of`` has other members.
+        LedgerError: the entry belongs to no run, the index cannot be written, only some segments
+            are attached, a new checkpoint is refused, or the ledger cannot be read.
+        KeyError: ``of`` has ``end`` without ``first``. Other members are not checked.
     """
     records = _range(ledger, of) if "end" in of else _run(ledger, of)
     seqs = sorted(records)

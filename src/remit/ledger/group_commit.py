@@ -71,13 +71,13 @@ _Item = tuple[Unit, "_Waiter | asyncio.Future[Any]"]
 
 class CheckpointSchedule:
     """Periodic signing of checkpoints in the writer's thread, which calls :meth:`tick` after each
-    commit.
+    commit and when a checkpoint is due.
 
     Args:
         checkpoints: the checkpoints of the ledger.
         store: the store that the thread writes.
         every_entries: a checkpoint is due after this many new entries.
-        every_s: a checkpoint is due this many seconds after the first new entry.
+        every_s: a checkpoint is due this many seconds after :meth:`tick` first noticed new entries.
     """
 
     def __init__(

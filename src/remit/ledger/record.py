@@ -20,7 +20,8 @@ MAX_RECORD_BYTES = 65_535
 class Columns(NamedTuple):
     """The columns of a record that are indexed: non-empty texts only, else ``None``.
 
-    Each is ``metadata[k]``, else ``metadata.provenance[k]``, else ``metadata.scope[k]``.
+    Each is ``metadata[k]``, else ``metadata.provenance[k]``, else ``metadata.scope[k]``. A member
+    that is present counts, whatever it holds: an empty one hides those after it.
 
     Attributes:
         session_id: the session.

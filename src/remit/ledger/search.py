@@ -127,7 +127,8 @@ class TextIndex:
     def forget(self, tx: Transaction, content_ids: list[int], *, merge: bool = True) -> None:
         """Remove values from the index before their rows are deleted, inside a transaction.
 
-        Without an index, nothing is done. Values that were not indexed yet are ignored.
+        Without an index, nothing is done. Values that were not indexed yet are ignored. LedgerError
+        is raised if the database cannot be read outside the transaction.
 
         Args:
             tx: the transaction that deletes the rows.

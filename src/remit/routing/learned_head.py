@@ -260,7 +260,8 @@ class LearnedHead:
 
         Returns:
             Pairs of the ``EXCHANGE`` that contains the prompt, and the similarity in millionths:
-            the squared cosine of both sets of buckets. Empty without the training set.
+            the squared cosine of both sets of buckets, which may be 0. Empty without the training
+            set.
         """
         mine = set(seen)
         found = [
@@ -382,6 +383,8 @@ async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
     Raises:
         InvalidThoughtError: another process recorded the head at the same time.
         LedgerWriteError: the head cannot be written.
+        EntryArchivedError, TrailError: a recorded head is in a segment that is not attached, or its
+            entry is damaged.
     """
     for kind, data in (("EVIDENCE", head.evidence), ("HEAD", head.encoded)):
         name = f"{kind}-{sha256_hex(data)}"

@@ -55,7 +55,7 @@ class ReplayWanted:
 
     Raises:
         InvalidInputError: the request has neither a change, a proposal nor a model, or both of the
-            first two; or ``both`` is True without change and model.
+            first two; or ``both`` is True without a model, or without a change or proposal.
     """
 
     contract_id: str
@@ -142,6 +142,7 @@ class Replays:
             graded.
         ProposalError: there is no such proposal.
         OSError: the proposal's archive cannot be read, as after its adoption or rejection.
+        PackageError: that archive is damaged.
         ContractError: the contract cannot be used.
         LedgerError: the ledger cannot be read or written.
     """

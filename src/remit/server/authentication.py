@@ -424,8 +424,8 @@ class Authenticator:
     def session_of(self, identity: Identity) -> str:
         """Return the default session id of a caller, which is the same for a key and day (UTC).
 
-        Calls that name no session belong to this session. The ids of the present day are cached;
-        nothing is written.
+        Calls that name no session belong to this session. Callers without a key share one. The ids
+        of the present day are cached; nothing is written.
 
         Args:
             identity: the caller.

@@ -115,7 +115,8 @@ def require_loopback(host: str) -> None:
 def http_config(application: Any, settings: ServerSettings) -> Config:
     """Return uvicorn's configuration, with Remit's limits on connections, headers and time.
 
-    The limits are set as by :func:`set_limits`.
+    The limits are set as by :func:`set_limits`. Uvicorn's own logs, its WebSockets, the ``server``
+    header and headers of proxies are off; :class:`Connection` parses requests.
 
     Args:
         application: the ASGI application.

@@ -145,8 +145,8 @@ SHOWN = {
 class ReportEntries:
     """Entries of a range of time, with proofs under a single checkpoint.
 
-    Each method reads the ledger and raises LedgerError if that fails. Tree hashes are cached
-    between the proofs of neighbours.
+    Every method but :meth:`covered` reads the ledger and raises LedgerError if that fails. Tree
+    hashes are cached between the proofs of neighbours.
 
     Args:
         ledger: the ledger.

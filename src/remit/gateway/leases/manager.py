@@ -170,7 +170,8 @@ class LeaseManager:
             wait_s: longest wait for another holder in seconds; 0 to try once.
             on_stop: called once when the holder is asked to stop; None to only set
                 :attr:`Lease.stop_requested`.
-            read: called in the transaction that takes the lease; see :attr:`Lease.read`.
+            read: called in the transaction that takes the lease; see :attr:`Lease.read`. Its error
+                undoes that, and is raised.
 
         Raises:
             LeaseBusyError: another holder did not release it in time.

@@ -69,7 +69,8 @@ class QueueSettings(Section):
     """``[worker.queues.NAME]``: limits of the orders of a queue, over all workers together.
 
     The number of running orders is limited in all, for each key and for each model; the starts per
-    minute, for each key and model. 0 is no limit. Starts are spread evenly: 60 is one a second.
+    minute, for each key and model. Orders without a key or model are not limited by it. 0 is no
+    limit. Starts are spread evenly: 60 is one a second.
     """
 
     at_once: int = Field(0, ge=0, description="maximum number of running orders of the queue")

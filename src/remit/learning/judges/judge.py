@@ -79,7 +79,8 @@ class Judge:
         """Grade exchanges in order and record each grade as feedback.
 
         A call is made only if its highest possible cost, and its number, still fit. Exchanges that
-        this judge graded before are skipped, so a run that ended early can be continued. Each call
+        this judge graded before the run are skipped, so a run that ended early can be continued; an
+        id that is given twice is graded twice. Each call
         is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry of the source
         ``judge``. An answer that is not a grade is not recorded as feedback.
 

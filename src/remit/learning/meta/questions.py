@@ -232,12 +232,13 @@ class Question:
         exchanges: number of untainted exchanges.
         success: share of exchanges with a valid answer: not failed, rejected or asked again.
         repair: share of turns that the user's next message corrects or asks again (Q1).
-        disagreement: share of pairs of valid answers to the same question that differ (Q2).
-        unstated: share of valid answers whose prompt leaves a requirement unstated (Q3).
+        disagreement: share of pairs of valid answers to the same question that differ (Q2); each
+            answer is in one pair at most.
+        unstated: share of valid answers with requirements whose prompt leaves one unstated (Q3).
         missing: requirements that prompts leave unstated, with the number of valid answers, highest
             first.
-        differing: pairs of exchanges whose valid answers differ.
-        examples: valid exchanges whose prompt leaves a requirement unstated.
+        differing: the first 20 pairs of exchanges whose valid answers differ.
+        examples: the first 20 valid exchanges whose prompt leaves a requirement unstated.
     """
 
     contract_id: str

@@ -91,7 +91,8 @@ class PromptLoop:
         Raises:
             InvalidInputError: there are fewer than four exchanges, one is held out, the prompt pack
                 belongs to no package, or the model that reflects has no price.
-            ProposalError: ``stale``: the content of an exchange was erased during the search.
+            ProposalError: ``stale``: an exchange does not exist, or its content was erased before
+                the end of the search; the calls are paid all the same.
             ConfigError: the extra ``learn`` is not installed.
             ConflictError: the prices or the model that answers changed during the search.
         """

@@ -161,7 +161,8 @@ class Found:
         before: mean grade of the recorded answers in the validation part.
         after: mean grade of the best candidate's answers.
         candidates: number of sets of additions that were asked, without the present prompt.
-        refused: proposed additions that quote an exchange, or are not a line of text.
+        refused: number of proposed additions that quote an exchange, or that
+            :func:`with_additions` refuses.
         calls: number of calls, those of earlier runs included.
         spent_nano: cost in nano-dollars, that of earlier runs included.
         ended: ``complete``, or ``budget`` if the budget ended the search early.
@@ -207,7 +208,7 @@ class PromptSearch:
         """Search for the best additions; :meth:`PromptLoop.search` names the errors.
 
         Candidates are scored by calls through the gateway, which the purse pays. A spent budget
-        ends the search without an error; any other RemitError of ``propose`` is raised.
+        ends the search without an error; any other RemitError of ``propose`` or a replay is raised.
         """
         try:
             from gepa.api import optimize

@@ -43,11 +43,12 @@ _AGAIN = "Propose the change again with the current record."
 class Governance:
     """The decisions of a person on the proposals of a root.
 
-    Each decision is one transaction of the installed or removed package and the entry with person
-    and reason. A killed process leaves both or neither; the next command completes the files.
+    A decision that changes a package is one transaction of it and the entry with person and reason.
+    A killed process leaves both or neither; the next command completes the files.
 
-    Each decision takes the id of a proposal, the beginning of one, or ``last``, and the person's
-    reason, which is recorded permanently. It raises ProposalError (``no_role``: the role does not
+    All decisions but :meth:`settle_canary` take the id of a proposal, the beginning of one, or
+    ``last``, and the person's
+    reason, which is recorded permanently. They raise ProposalError (``no_role``: the role does not
     allow ``adopt``; ``no_reason``: the reason is empty; ``not_found``: no proposal has the id;
     ``ambiguous``: several ids begin so; ``decided``: the proposal is not in the state that the
     decision changes) and InvalidInputError (the reason contains NUL or a lone surrogate). Nothing
@@ -82,7 +83,7 @@ class Governance:
 
         The call appends ``SIGNAL_ADOPTED`` together with the entry of the package, and writes the
         package's files. The proposal's archive is deleted. A first adoption lets the root's own key
-        sign learned packages, which changes ``trust.json``.
+        sign learned packages, which changes ``trust.json``, and stays if the installation fails.
 
         Args:
             also: returns entries to write before, in the same transaction.
@@ -134,8 +135,9 @@ class Governance:
         """Try a proposed route on a share of the calls, begin a policy epoch; return the proposal.
 
         The call appends a ``SIGNAL_CANARY`` entry with the terms and the rules, and records the
-        proposed head. Nothing is installed. The canary ends by :meth:`settle_canary`,
-        :meth:`stop_canary`, or a decision on the proposal.
+        proposed head after it; if that fails, the canary is in force all the same. Nothing is
+        installed. The canary ends by :meth:`settle_canary`, :meth:`stop_canary`, or a decision on
+        the proposal.
 
         Args:
             share: share of the calls, at least 0 and below 1. With 0 the proposed route chooses,
@@ -372,7 +374,7 @@ class Governance:
         self, tx: Transaction, proposal: Proposal, decision: str, reason: str, *,
         version: str | None = None,
     ) -> LedgerEntry:  # fmt: skip
-        """Return the entry of a decision, not yet written.
+        """Return the entry of a decision, not yet written. The role is not checked.
 
         Args:
             tx: the transaction that will append the entry; earlier decisions are read in it.

@@ -182,8 +182,9 @@ class Change:
     ) -> dict[str, bytes]:
         """Return the files of a version of the package that makes this change, keyed by path.
 
-        The files contain everything learned about the target: the files of the installed version,
-        and the change. Nothing is written.
+        The files contain everything learned about the target. For settings they are those of the
+        installed version, with the change; for a contract its new version and, if it was changed
+        now or before, its prompt pack. Nothing is written.
 
         Args:
             number: number of the version; the last part of a learned contract's version.

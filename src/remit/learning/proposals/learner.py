@@ -141,8 +141,8 @@ class Learner:
 
         Raises:
             ProposalError: ``decided``: the proposal is not adopted, is a rollback, or has an open
-                rollback; ``not_in_force``: a later proposal was adopted; ``not_found``: the
-                proposal does not exist.
+                rollback; ``not_in_force``: the package is at another version, or not installed;
+                ``not_found``: the proposal does not exist.
             RemitError: any other error of :meth:`propose`.
         """
         name = adopted.proposal_id

@@ -104,7 +104,9 @@ class Proposal:
 
     @property
     def name(self) -> str:
-        """The package version that is installed; for a rollback, the one that is removed."""
+        """Package and proposed version; for a rollback, ``rollback of``, package and the version
+        that it takes back.
+        """
         if self.rolls_back:
             return f"rollback of {self.package_id} {self.base_version}"
         return f"{self.package_id} {self.version}"
@@ -139,11 +141,11 @@ class Proposals:
             yield _proposal(entry, decided.get(entry.submission_id, ()))
 
     def get(self, proposal_id: str) -> Proposal:
-        """Return a proposal. With fewer digits, no proposal is found.
+        """Return a recorded proposal with the decisions on it; all of them are read for it.
 
         Args:
-            proposal_id: an id, the beginning of one with at least 4 hex digits, or ``last`` for the
-                latest.
+            proposal_id: an id, the beginning of one with at least 4 hex digits (with fewer, none is
+                found), or ``last`` for the latest.
 
         Raises:
             ProposalError: ``not_found``: no proposal has the id; ``ambiguous``: several ids begin

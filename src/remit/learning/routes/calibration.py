@@ -39,7 +39,8 @@ class Calibration:
         graded: number of answers whose grade was recorded.
         usd: cost of all calls in US dollars.
         prompts: number of prompts that every candidate was asked.
-        ended: ``done``, or ``budget`` if the next call might have exceeded the budget.
+        ended: ``done``, or ``budget`` if the next call might have exceeded the budget, or an
+            account refused a call of a prompt that is not recorded yet.
     """
 
     calls: int
@@ -62,8 +63,9 @@ async def calibrate(
     cost counts as this. A prompt is asked from the cheapest candidate to the dearest, and finished
     before another is begun. Each call is recorded as an ``EXCHANGE``, and each grade as a
     ``FEEDBACK`` entry. Failed calls, and calls that the account of a prompt's own session refuses,
-    are not graded. A recorded prompt is asked in its own session and for its own person, so that an
-    erasure of either reaches the new answers.
+    are not graded. If an account refuses a prompt that is not recorded yet, the calibration ends as
+    with a spent budget. A recorded prompt is asked in its own session and for its own person, so
+    that an erasure of either reaches the new answers.
 
     Args:
         grade: returns the grade of an answer; ``None`` records none.
@@ -199,7 +201,7 @@ class PowerPlan:
         saving_usd: the saving to detect, in US dollars a call.
         loss: the largest accepted loss of reward.
         power: probability of acceptance if the route saves that and loses nothing.
-        looks: number of fits that may decide, fixed in advance.
+        looks: number of fits that may decide, fixed in advance; 0 for any number, planned as 1.
         differing: mean squared difference of two models' rewards that the plan assumes.
         prompts: number of prompts that need graded answers of every model.
         graded: number of prompts that have them.

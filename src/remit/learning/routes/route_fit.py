@@ -72,7 +72,7 @@ def cross_fitted(
 ) -> list[Unseen]:  # fmt: skip
     """Return the prompts with predictions of heads that were fitted to the other folds.
 
-    A fold without prompts in the others is left out.
+    The prompts are in order of their folds. A fold without prompts in the others is left out.
 
     Args:
         prompts: graded prompts, oldest first; a fit takes the latest :data:`MAX_PROMPTS`.

@@ -65,7 +65,7 @@ class ConfidenceSequence:
     widened by half a thousandth.
 
     Args:
-        alpha: probability that the sequence ever excludes the mean.
+        alpha: largest probability that the sequence ever excludes the mean.
         low: smallest possible value.
         high: largest possible value.
 

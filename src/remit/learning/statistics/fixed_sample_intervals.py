@@ -181,7 +181,8 @@ def paired_effect(
         if all differences are equal, because Student's interval would have no width.
 
     Raises:
-        InvalidInputError: a difference lies outside the bounds, or there are no differences.
+        InvalidInputError: a difference lies outside the bounds; or, with ``looks`` or ``weights``,
+            there are no differences. Without both, these give the whole range.
     """
     if looks or weights:
         gate = one_sided(differences, weights, low=low, high=high, alpha=alpha, looks=looks)

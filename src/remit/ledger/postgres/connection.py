@@ -121,8 +121,8 @@ def masked(url: str) -> str:
 def numbered(sql: str) -> str:
     """Return a portable statement with PostgreSQL's placeholders: ``?`` becomes ``$1``, ``$2``…
 
-    Question marks in quoted text stay; comments are not recognised. The last 1,024 results are
-    cached.
+    Question marks in single quotes stay; comments and double-quoted names are not recognised. The
+    last 1,024 results are cached.
 
     Args:
         sql: a statement with ``?`` placeholders.
@@ -189,8 +189,8 @@ for _name in ("json", "jsonb"):
 class Answer:
     """A queued statement and its rows. The first iteration sends the writer's queue.
 
-    Iterating raises psycopg.Error if a statement of the queue failed, or the connection was lost
-    before.
+    Iterating raises psycopg.Error or OSError if a statement of the queue failed, or the connection
+    was lost.
 
     Args:
         writer: the writer that sends the statement.

@@ -44,7 +44,8 @@ def make_schema(url: str, schema: str, mark: str) -> None:
         url: URL of the database.
         schema: name of lower-case letters, digits and underscores, at most 63, not beginning with a
             digit.
-        mark: comment of the schema, by which it is recognised; quotes in it are dropped.
+        mark: comment of the schema, by which it is recognised; without quotes, which are dropped,
+            so that a repetition is refused.
 
     Raises:
         LedgerError: the name is invalid, another schema has this name, the database cannot be used,

@@ -48,8 +48,8 @@ class Pool:
             parameters: values of the placeholders.
 
         Raises:
-            psycopg.Error: the query failed, the pool is closed, or retries were in vain.
-            OSError: the server cannot be reached.
+            psycopg.Error, OSError: the query failed, the pool is closed, or the server could not be
+                reached until the end of the retries.
             UnicodeEncodeError: a text holds a lone surrogate.
         """
         end = time.monotonic() + self._retry_s

@@ -77,7 +77,7 @@ class PostgresBatch(Batch):
 
     Raises:
         LedgerLayoutError: the database has another layout.
-        psycopg.Error: the server refused the transaction, or the connection was lost.
+        psycopg.Error, OSError: the server refused the transaction, or the connection was lost.
     """
 
     ENGINE_ERRORS = _ENGINE_ERRORS

@@ -58,7 +58,8 @@ def export_thought_records(
     Raises:
         InvalidInputError: ``task_id`` is not a text that can be recorded.
         TrailError: a record cannot be read, or its content is missing without an erasure. The
-            records before it were written.
+            records before it were written, as after the next error.
+        LedgerError: the ledger cannot be read, or a record is in a segment that is not attached.
     """
     is_text = hasattr(stream, "encoding")
     count = 0

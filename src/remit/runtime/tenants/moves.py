@@ -320,8 +320,8 @@ def remove_old_places(host: TenantHost, name: str) -> list[str]:
         The places that were removed, in order of the ids of their moves.
 
     Raises:
-        RemitError: the tenant is being changed, or its ledger does not verify or lacks an entry of
-            an old one; nothing was removed.
+        RemitError: the tenant does not exist or is being changed, its key is not the recorded one,
+            or its ledger does not verify or lacks an entry of an old one; nothing was removed.
         LedgerError: an old ledger belongs to another tenant, or cannot be removed.
         OSError: the plan of a move cannot be deleted.
     """

@@ -33,7 +33,8 @@ class ListedTenant:
         state: ``served``, ``moving``, ``removing``, ``removed``, ``unfinished`` (its creation was
             interrupted), or ``damaged``.
         tenant: its root and file; ``None`` if it is removed, unfinished or damaged.
-        old_places: old ledgers of moves that still exist, as text for people.
+        old_places: old ledgers of moves that Remit did not remove yet, as text for people; not
+            looked for, so one that was deleted by hand is named too.
         removal: the entry of its removal; ``None`` without one.
     """
 

@@ -208,8 +208,8 @@ def read_talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str
         entries: entries, of which the latest ten ``EXCHANGE`` entries are read.
 
     Returns:
-        The messages, keyed by entry id, as JSON data. ``asked`` is empty if a prompt has more than
-        40 messages. An erased message is data that says so.
+        The messages, keyed by entry id, as JSON data. ``asked`` and ``wish`` are empty if a prompt
+        has more than 40 messages. An erased message is data that says so.
 
     Raises:
         LedgerError: the ledger cannot be read.

@@ -15,7 +15,8 @@ from remit.server.mcp.tools import McpTool, bounded, object_schema, rights_of
 def record_tools(runtime: Runtime) -> list[McpTool]:
     """Return the tools of operations that have a title. They run in the caller's name.
 
-    The tools only read; a key needs the permission of the operation.
+    The tools only read; a key needs the permission of the operation. ``[mcp_server]`` limits the
+    time of each, and the length of text arguments.
 
     Args:
         runtime: the open root.

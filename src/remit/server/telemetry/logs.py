@@ -50,7 +50,8 @@ class SecretFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace secrets in the record's message, traceback and extra fields; always return True.
 
-        The arguments are merged into the message first, and the traceback is formatted.
+        The arguments are merged into the message first, and the traceback is formatted. Extra
+        fields become JSON data; values of other types become texts.
 
         Args:
             record: the record, which is changed.

@@ -67,9 +67,10 @@ class ToolCalls:
     async def answer(self, params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
         """Return the result of one call; a refusal is a result that a model can read.
 
-        Calls and refusals are recorded. A call waits for a slot of its client. A call that needs
-        approval is not run: the result says so, and the client repeats the call. A result that does
-        not fit the tool's output schema is replaced by an error result.
+        Calls and refusals are recorded, but not unusable parameters. A call waits for a slot of its
+        client. A call that needs approval is not run: the request for approval is recorded, the
+        result says so, and the client repeats the call. A result that does not fit the tool's
+        output schema is replaced by an error result.
 
         Args:
             params: the parameters of the request.
