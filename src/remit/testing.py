@@ -404,8 +404,9 @@ class RecordChecks:
         assert by in names, f"{tool_id} was approved by {names or 'no one'}, not by {by}"
 
     def spent_at_most(self, tokens: int) -> None:
-        """Check that the calls of the session, without its sub-agents', used at most ``tokens``
-        tokens.
+        """Check that the calls of the session used at most ``tokens`` tokens.
+
+        Calls of sub-agents are not counted.
         """
         used = sum(
             entry.metadata["input_tokens"] + entry.metadata["output_tokens"]
@@ -420,7 +421,7 @@ class RecordChecks:
 
 
 def new_root(place: str | Path) -> Path:
-    """Make a root at ``place``, which must not exist: a copy of a root made once a process."""
+    """Copy a root, which is made once in each process, to ``place``, which must not exist."""
     return Path(shutil.copytree(_made(), place, symlinks=True))
 
 

@@ -146,7 +146,7 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
                 self._store.close()
 
     def attach(self, directories: Iterable[Path]) -> None:
-        """Read, search, verify, export and erase the segments in some directories too.
+        """Include segments in what this client reads, searches, verifies, exports and erases.
 
         The segments stay attached until :meth:`detach`, or until the client is closed. All threads
         see them. Attaching a segment twice opens it twice. A segment of an earlier layout is

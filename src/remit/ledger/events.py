@@ -65,8 +65,8 @@ _TABLE = (
            "batch_id", "batch_dispatch_id", "custom_id", "request_line", "labels")),
     Event("CONVERSATION_CHANGED", "server", ("conversation_id", "session_id", "agent_id"),
           "A conversation of the Responses API was created or deleted, or items were added or"
-          " removed; or the metadata of a stored chat completion changed, whose `EXCHANGE` is"
-          " `conversation_id`.",
+          " removed; or the metadata of a stored chat completion changed. `conversation_id` is"
+          " then its `EXCHANGE`.",
           ("key_id", "continues", "items", "labels", "removed", "removed_at")),
     Event("PROMPT_REJECTED", "gateway",
           ("agent_id", "session_id", "contract_id", "error_code", "error_message"),
@@ -81,7 +81,7 @@ _TABLE = (
            "organisation_id", "charged_to")),
     Event("BUDGET_ALLOCATED", "budget", ("scope", "session_id", "token_limit", "turn_limit"),
           "A scope received its limits, from `by`. The decision `RESET` begins a new window "
-          "of them; `WINDOW_SHORTENED` ends a window early that a clock far ahead had begun.",
+          "of them; `WINDOW_SHORTENED` ends a window whose start was far in the future.",
           ("work_order_id", "agent_id", "key_id", "user_id", "team_id", "organisation_id",
            "usd_limit", "requests_per_minute", "tokens_per_minute", "window", "time_zone",
            "window_end", "on_short", "passed", "by", "before")),
@@ -141,7 +141,8 @@ _TABLE = (
     Event("LLM_CALL", "worker",
           (*_WO, "exchange_entry_id", "dispatch_entry_id", "outcome", "model_id",
            "input_tokens", "output_tokens", "latency_ms"),
-          "The worker called a model; the `EXCHANGE` holds the text.", ("left_out",)),
+          "The worker called a model; the `EXCHANGE` contains the prompt and the answer.",
+          ("left_out",)),
     Event("TOOL_INTENT", "worker", (*_WO, "tool_id", "arguments", "idempotency_key"),
           "A tool is about to run. `approval` is the request whose approval this run uses up;"
           " `sub_session_id` is the session of a sub-agent.",
@@ -150,7 +151,7 @@ _TABLE = (
           (*_WO, "tool_id", "status", "arguments", "result", "arguments_bytes",
            "result_bytes", "tool_error", "idempotency_key"),
           "A tool ran or was refused. `fault` is present if the tool itself failed, not its "
-          "input; `note` names what was converted or cut.",
+          "input; `note` names converted arguments and a shortened result.",
           ("key_id", "fault", "note")),
     Event("MCP_MESSAGE", "mcp",
           (*_WO, "server", "method", "status", "arguments", "result", "tool_error"),
@@ -189,7 +190,7 @@ _TABLE = (
     Event("ESCALATION", "supervisor", (*_WO, "reasons", "work_order_ids"),
           "No result passed the quality gate."),
     Event("DEGRADATION", "supervisor", (*_WO, "error_code", "error_message"),
-          "A turn's plan failed; the agent answered without it, or not at all."),
+          "A turn's plan failed; the agent answered without a plan or did not answer."),
     Event("INSTALLED", "packages",
           ("package_id", "version", "operation", "operation_id", "previous_version",
            "archive_sha256", "manifest_sha256", "manifest", "source", "signature",
@@ -228,7 +229,7 @@ _TABLE = (
     Event("SIGNAL_REJECTED", "learning", _DECIDED, "A person rejected a proposal.", ("key_id",)),
     Event("SIGNAL_ROLLED_BACK", "learning",
           (*_DECIDED, "version", "previous_version", "policy_epoch"),
-          "An adopted proposal was undone: `version` is in force now; empty means none. "
+          "An adopted proposal was undone: `version` is in force now (empty: no version). "
           "`erasure_id` is present if content of the proposal was erased.",
           ("key_id", "erasure_id")),
     Event("ERASURE", "ledger", ("target", "requested_by", "erased_count", "erased_hash"),
@@ -264,7 +265,7 @@ _TABLE = (
           ("file", "sha256", "policy", "waiver", "distribution_version", "settings",
            "settings_sha256", "overrides", "prices", "price_changes", "fork")),
     Event("TENANT_CREATED", "tenants", ("tenant", "origin", "verifier_key", "place", "by"),
-          "A tenant was created: a root with a log of its own, whose key the entry states."),
+          "A tenant was created: a root with its own log. `verifier_key` is the log's key."),
     Event("TENANT_CHECKPOINT", "tenants",
           ("tenant", "origin", "size", "root", "checkpoint", "verifier_key", "extends",
            "consistency"),

@@ -48,8 +48,8 @@ class Agent(Generic[OutputT]):
 
     Its sessions are in the ledger.
 
-    :meth:`session` holds a conversation, :meth:`run` answers one message in a session of its own,
-    and :meth:`submit` leaves the work to a worker. :meth:`as_tool` and :meth:`as_handoff` give the
+    :meth:`session` holds a conversation, :meth:`run` answers one message in a new session, and
+    :meth:`submit` leaves the work to a worker. :meth:`as_tool` and :meth:`as_handoff` give the
     agent to other agents. An agent has no state of its own, so it may be used from several threads
     and for any number of sessions, until its runtime is closed.
 
@@ -383,7 +383,7 @@ class Agent(Generic[OutputT]):
         usd: float | None = None,
         max_attempts: int | None = None,
     ) -> OrderHandle[OutputT]:
-        """Submit a turn that a worker (``remit worker``) does in a session of its own.
+        """Submit a turn that a worker (``remit worker``) does in a new session.
 
         The order is durable when this returns: its entry and its place in the queue are one commit.
         Nothing is executed in this process.

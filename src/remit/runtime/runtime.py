@@ -278,7 +278,7 @@ class Runtime(Closeable):
         timeout_s: float = 0.0,
         context_tokens: int | None = None,
     ) -> Agent[OutputT]:
-        """Make an agent of your own. Nothing is recorded before its first session.
+        """Return an agent that this program defines. Nothing is recorded before its first session.
 
         Each MCP server in ``mcp`` is started, so that its tools can be listed. The agent may be
         made again under the same id: its sessions belong to the id.
@@ -395,7 +395,7 @@ class Runtime(Closeable):
         return packaged_agents(self._installed)
 
     def packaged_agent(self, agent_id: str, *, model: str | None = None) -> Agent[Any]:
-        """Return an agent that an installed package brought, within its package's permissions.
+        """Return an agent of an installed package, with the package's permissions.
 
         A route that is named as model is checked with its configuration, not here. Nothing is
         recorded before its first session.
@@ -463,7 +463,7 @@ class Runtime(Closeable):
         self.ledger.close()
 
     async def aclose(self) -> None:
-        """Close the providers' connections of the running event loop; leave the rest open.
+        """Close only the connections of the running event loop to providers.
 
         Call :meth:`close` for MCP servers and the ledger. The runtime can still be used; providers
         connect again.

@@ -99,7 +99,7 @@ class _Cron:
 
 
 class Schedule(Generic[OutputT]):
-    """A turn of an agent at each tick, in a session of its own.
+    """A schedule that runs a turn of an agent, in a new session, at each tick.
 
     Any number of processes may run the same schedule. Each tick runs once; an interrupted tick is
     continued by the next process that looks. :meth:`turns` waits for ticks for ever, :meth:`adue`
@@ -176,7 +176,7 @@ class Schedule(Generic[OutputT]):
         self._looked_at: int | None = None
 
     async def aturns(self, *, deps: Any = None) -> AsyncIterator[TurnResult[OutputT]]:
-        """Wait for ticks without end and yield the turn of each.
+        """Yield the turn of each tick, and wait for the next one; the iterator does not end.
 
         A turn that waits for a person is yielded in that state, and again after its end. Each tick
         writes a session with its turn. The clock and waiting turns are looked at every 30 seconds

@@ -100,7 +100,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps, one of which gives the answer.
+    """A list of steps, one of which gives the answer.
 
     Immutable: :meth:`within` and :meth:`giving` return changed copies.
 
