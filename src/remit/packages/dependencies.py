@@ -160,7 +160,7 @@ def dependency_order(manifests: Mapping[str, Manifest]) -> list[str]:
         circle = " → ".join(reversed(error.args[1]))  # graphlib lists each before its dependents.
         raise PackageError(
             "dependency_cycle",
-            f"Packages depend on each other in a circle: {circle}.",
+            f"These packages depend on each other in a circle: {circle}.",
             next_step="Omit one of these dependencies.",
         ) from error
     ordered: list[str] = []

@@ -193,7 +193,7 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
     for gate in check_gates(context, ("G0B", "G1"), record=False, by="route learn").gates:
         if not gate.passed:
             raise InvalidInputError(
-                f"Gate {gate.gate} does not pass, so no route can be adopted.",
+                f"Gate {gate.gate} fails, so no route can be adopted.",
                 next_step="`remit gate check --all` lists the faults.",
             )
     permits = unpermitted_models(context)

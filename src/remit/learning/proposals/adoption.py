@@ -360,7 +360,7 @@ class Governance:
         for finding in check_settings(self._context(loaded), files):
             raise PackageError(
                 "gate_failed",
-                f"Gate G3 does not pass: {finding.message}",
+                f"Gate G3 fails: {finding.message}",
                 next_step=finding.next_step,
             )
         return loaded
