@@ -140,7 +140,10 @@ def test_an_answer_is_put_on_record_and_given_when_the_store_is_back(
     _fails_before_the_answer(store, session)
     status, body, headers = served.call("openai", "no", session=new_session())
     assert status == 503
-    assert json.loads(body)["error"]["code"] in ("record_unavailable", "auth_unavailable")
+    refused = json.loads(body)["error"]
+    assert refused["code"] in ("record_unavailable", "auth_unavailable")
+    if refused["code"] == "record_unavailable":
+        assert "not sent to a provider" in refused["message"]
     assert headers["retry-after"] == "1"
     page = visitor.get(path)
     if isinstance(store, Postgres):  # where nothing can be read either
@@ -182,6 +185,21 @@ def test_without_file_descriptors_an_answer_is_put_on_record(
     finally:
         resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, limits)
     assert served.exchange(session).metadata["outcome"] == "success"
+
+
+def test_a_call_that_was_settled_meanwhile_was_sent(
+    store: Store, asking: ThreadPoolExecutor
+) -> None:
+    served, session = store.served, new_session()
+    call = asking.submit(served.call, "openai", "hello [[delay=1.5]]", session=session)
+    _dispatched(served, session)
+    (sent,) = served.entries("DISPATCH", session)
+    gone = "DELETE FROM in_flight WHERE dispatch_entry_id = ?"
+    served.ledger.transact(lambda tx: tx.execute_many(gone, [(sent.id,)]))
+    status, body, _ = call.result(60)
+    refused = json.loads(body)["error"]
+    assert (status, refused["code"]) == (503, "record_unavailable")
+    assert "was sent to a provider" in refused["message"]
 
 
 def test_a_server_that_is_to_end_tries_until_its_drain_ends(
