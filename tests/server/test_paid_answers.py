@@ -187,21 +187,6 @@ def test_without_file_descriptors_an_answer_is_put_on_record(
     assert served.exchange(session).metadata["outcome"] == "success"
 
 
-def test_a_call_that_was_settled_meanwhile_was_sent(
-    store: Store, asking: ThreadPoolExecutor
-) -> None:
-    served, session = store.served, new_session()
-    call = asking.submit(served.call, "openai", "hello [[delay=1.5]]", session=session)
-    _dispatched(served, session)
-    (sent,) = served.entries("DISPATCH", session)
-    gone = "DELETE FROM in_flight WHERE dispatch_entry_id = ?"
-    served.ledger.transact(lambda tx: tx.execute_many(gone, [(sent.id,)]))
-    status, body, _ = call.result(60)
-    refused = json.loads(body)["error"]
-    assert (status, refused["code"]) == (503, "record_unavailable")
-    assert "was sent to a provider" in refused["message"]
-
-
 def test_a_server_that_is_to_end_tries_until_its_drain_ends(
     store: Store, asking: ThreadPoolExecutor
 ) -> None:

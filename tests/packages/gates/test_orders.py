@@ -179,7 +179,7 @@ WRONG_WAYS: list[tuple[Any, str]] = [
     (lambda write: (write.plan(), write.plan()), "was planned twice"),
     (
         _ends(then=lambda write: write.end(10, 0.01, event="WO_FAILED")),
-        "(WO_FAILED) belongs to WO-SES-1-003, which had ended",
+        "belongs to WO-SES-1-003, which had ended",
     ),
     (_steps("WO_EXECUTING"), "is planned and cannot become executing"),
     (_steps("WO_DISPATCHED", "WO_COMPLETED"), "is dispatched and cannot become completed"),
