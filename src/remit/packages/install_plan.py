@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from remit.contracts import precedence
 from remit.kernel.canonical import canonical_json
 from remit.ledger import Content, LedgerEntry
 from remit.packages.archive_checks import Candidate
-from remit.packages.dependencies import in_order, precedence
+from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.paths import folded
