@@ -175,7 +175,7 @@ class Names:
         self.router: Chooser | None = None
         self._config = config
         self._known = known
-        self._found: dict[tuple[str | None, str | None], list[tuple[str, str]]] = {}
+        self._found: dict[tuple[str | None, str | None], tuple[tuple[str, str], ...]] = {}
         self._choices: dict[tuple[str | None, str | None], Choice] = {}
 
     def forget(self) -> None:
