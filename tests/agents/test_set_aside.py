@@ -22,7 +22,7 @@ from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installed_files import InstalledFiles, shipped_file
 from remit.learning import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
-from remit.routing import find_decision, replay
+from remit.routing import explain, find_decision, replay
 from remit.runtime import Runtime
 from tests.support.agents import Scripted
 from tests.support.packages import bring
@@ -137,7 +137,7 @@ def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(scripted:
             assert signal.metadata["instead"] == "anthropic/claude-spare"  # by the registry's name
             assert asked(session) == ["claude-well"]
             last = list(runtime.ledger.query(event_type="EXCHANGE"))[-1]
-            decision = runtime.router.explain(last.metadata["decision_id"])
+            decision = explain(runtime.ledger, last.metadata["decision_id"])
             assert decision["candidates_considered"] == ["well"]
             assert replay(find_decision(runtime.ledger, decision["decision_id"]))["agrees"]
             assert asked(agent.session(session.session_id)) == ["claude-well"]

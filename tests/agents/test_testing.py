@@ -130,6 +130,16 @@ class Own:
         return ProviderResponse("Mine.", "mine-1", 1, 1)
 
 
+def test_names_with_fallbacks_are_listed_and_their_targets_are_not(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    with (root / "remit.toml").open("a") as file:
+        file.write('\n[gateway.fallbacks]\nfast = ["somewhere/small"]\n')
+    with Runtime.open(root) as runtime:
+        found = dict(runtime.models())
+    assert found["fast"] == "remit"
+    assert "somewhere/small" not in found
+
+
 def test_providers_of_the_program_are_named_like_others(remit_runtime: Open) -> None:
     runtime = remit_runtime(providers={"mine": Own(), "scripted": ScriptedModel("Scripted.")})
     runtime.require_model()

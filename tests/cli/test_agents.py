@@ -25,6 +25,7 @@ from remit.ledger import LedgerClient
 from tests.cli.conftest import Run
 from tests.support.agents import by_kind
 from tests.support.commands import require_said
+from tests.support.packages import archive_of, manifest_of
 from tests.support.roots import new_root
 from tests.support.waiting import until
 from tests.support.wire import Step, WireServer, anthropic_answer, serve, tool_use
@@ -105,7 +106,7 @@ class Clerk:
             process.send_signal(signal.SIGKILL)
         return session, request
 
-    def cli(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def cli(self, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         env = {**self.environment(), **more}
         return self.remit(*arguments, "--root", str(self.root), **env)
 
@@ -202,7 +203,12 @@ def test_a_session_that_waits_is_cancelled(clerk: Callable[..., Clerk]) -> None:
 def test_only_the_program_of_an_agent_goes_on_with_its_turn(clerk: Callable[..., Clerk]) -> None:
     it = clerk()
     session, request = it.begin_and_die()
-    require_said(it.cli("approve", request, "--run"), "the agent clerk")
+    decided = it.cli("approve", request, "--run", "--json")
+    assert decided.returncode == 0, decided.stderr
+    told = json.loads(decided.stdout)
+    assert (told["state"], told["turn"]) == ("granted", None)
+    assert "No command can run the agent clerk." in decided.stderr
+    assert f'`agent.session("{session}").resume()`' in decided.stderr
     require_said(it.cli("session", "resume", session), "the agent clerk")
     assert it.turns(session) == []  # neither ended it, and what was decided stays decided
     assert it.run("go on", session).stdout == "Order 12 is paid back.\n"
@@ -236,6 +242,35 @@ def test_the_shells_own_session_goes_on_at_once(
         assert ledger.verify().verified
         events = ledger.count_by_event()
     assert (events["TOOL_CALL"], events["TURN_RECORDED"]) == (1, 1)
+
+
+def test_the_session_of_a_packaged_agent_is_resumed_by_commands(
+    clerk: Callable[..., Clerk], tmp_path: Path
+) -> None:
+    it = clerk(
+        anthropic_answer(tool_use("list_sessions", {}), tool_use("list_sessions", {})),
+        anthropic_answer("There is one."),
+    )
+    tools = ["list_sessions"]
+    agent = {
+        "agent_id": "mine", "title": "Mine", "contract_id": "PRC-EXECUTE-001", "tools": tools,
+        "approve": tools,
+    }  # fmt: skip
+    files = {"HO2/agents/mine.json": json.dumps(agent).encode()}
+    manifest = manifest_of(files, "PKG-MINE-001", permissions={"tools": tools})
+    package = tmp_path / "mine.tar"
+    package.write_bytes(archive_of(tmp_path / "package", files, manifest))
+    installed = it.cli("package", "install", package, "--dev", "--approve")
+    assert installed.returncode == 0, installed.stderr
+    talked = it.cli("chat", "--agent", "mine", stdin="which sessions are there?\n")
+    assert "waits for approval" in talked.stderr, talked.stderr
+    first, second = it.json("approve")["approvals"]
+    decided = it.cli("approve", first["request_id"])
+    again = f"`remit chat --agent mine --session {first['session_id']}`"
+    assert again in decided.stderr
+    decided = it.cli("approve", second["request_id"], "--run", "--json")
+    assert decided.returncode == 0, decided.stderr
+    assert json.loads(decided.stdout)["turn"]["response"] == "There is one."
 
 
 def test_the_shells_own_session_says_what_it_waits_for(clerk: Callable[..., Clerk]) -> None:

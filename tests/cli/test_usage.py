@@ -126,6 +126,18 @@ def test_a_wrong_row_fails_the_check_and_is_mended(remit: Run, spent: str, work:
     assert remit("budget", "check").returncode == 0
 
 
+def test_a_repair_with_problems_left_fails(remit: Run, spent: str, work: Path) -> None:
+    from tests.support.stores import outside
+
+    outside(
+        str(work / ".remit/ledger.db"),
+        "UPDATE usage SET nano = 5 WHERE model_id = 'big'",
+        "UPDATE entries SET record = '[' WHERE event_type = 'EXCHANGE'",
+    )
+    result = remit("budget", "check", "--repair")
+    assert (result.returncode, "MISMATCH:" in result.stdout) == (1, True), result.stdout
+
+
 def test_an_import_knows_whose_keys_were_used(remit: Run, spent: str, work: Path) -> None:
     assert remit("ledger", "export", "--out", "all.jsonl").returncode == 0
     assert remit("init", "--bare", "new").returncode == 0

@@ -32,7 +32,7 @@ _FOR_REMIT = {
     "record_settings", "gate_context", "allow_without_limits", "of_package", "sub_session",
     "keyed_session", "aanswer", "within", "giving", "with_input", "moved_to", "announce",
     "person_behind", "permit", "records_where", "require_whole", "prepared", "canonical", "lacks",
-    "definition", "capabilities", "asend", "attached", "verify_chain", "packaged_agents",
+    "definition", "capabilities", "asend", "attached",
 }  # fmt: skip
 PARTS: dict[str, tuple[str, ...]] = {
     "remit": ("Runtime", "tool", "Tool", "Context", "current_call", "File", "TurnResult",

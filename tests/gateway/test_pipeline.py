@@ -434,6 +434,21 @@ async def test_cancelled_twice_while_the_intent_is_written(ledger: LedgerClient)
     assert ledger.orphans() == []
 
 
+def test_a_recorded_answer_needs_no_closed_circuit(ledger: LedgerClient) -> None:
+    provider = MockProvider(responses=["Paid.", ProviderError("SERVER_ERROR", "down")])
+    config = CircuitBreakerConfig(failure_threshold=1, recovery_timeout_ms=600_000)
+    gateway = _gateway(ledger, provider, max_retries=0, circuit_breaker=config)
+    first = gateway.route(prompt_request(idempotency_key="one"))
+    assert gateway.route(prompt_request()).error_code == "SERVER_ERROR"
+    again = gateway.route(prompt_request(idempotency_key="one"))
+    assert (again.content, again.replayed) == ("Paid.", True)
+    assert again.exchange_entry_id == first.exchange_entry_id
+    other = gateway.route(prompt_request(idempotency_key="one", prompt="Another question?"))
+    assert other.error_code == "IDEMPOTENCY_MISMATCH"
+    assert gateway.route(prompt_request(idempotency_key="two")).error_code == "CIRCUIT_OPEN"
+    assert len(provider.requests) == 2
+
+
 async def test_a_refused_reservation_does_not_swallow_a_cancellation(ledger: LedgerClient) -> None:
     budgeter = TokenBudgeter(ledger)
     budgeter.allocate(BudgetScope("SES-TESTTEST"), 5_000)

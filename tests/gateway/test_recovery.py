@@ -5,11 +5,36 @@ from __future__ import annotations
 import threading
 import time
 
-from remit.gateway import LeaseLostError, LLMGateway, RouterConfig
+import pytest
+
+from remit.gateway import LeaseLostError, LLMGateway, RouterConfig, UnrecordedAnswerError
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.ledger import LedgerClient
-from remit.providers import ProviderResponse
+from remit.ledger import LedgerClient, LedgerWriteError
+from remit.providers import MockProvider, ProviderResponse
+from remit.server.refusals import no_record
 from tests.support.requests import prompt_request
+from tests.support.stores import outside
+
+
+@pytest.mark.any_store
+def test_a_refused_record_says_whether_its_call_was_sent(ledger: LedgerClient, target: str) -> None:
+    provider = MockProvider()
+    gateway = LLMGateway(ledger, dev_mode=True)
+    gateway.register_provider("mock", provider)
+    stop = "CREATE TRIGGER stop{} BEFORE INSERT ON entries {} BEGIN SELECT RAISE(ABORT, 'no'); END"
+    outside(target, stop.format(1, "WHEN NEW.event_type = 'EXCHANGE'"))
+    with pytest.raises(UnrecordedAnswerError) as unrecorded:
+        gateway.route(prompt_request())
+    assert len(provider.requests) == 1
+    outside(target, stop.format(2, ""))
+    with pytest.raises(LedgerWriteError) as unsent:
+        gateway.route(prompt_request())
+    assert len(provider.requests) == 1
+    lost = LeaseLostError("The call was settled.")
+    for error, said in (
+        (unrecorded.value, "was sent to"), (lost, "was sent to"), (unsent.value, "was not sent to")
+    ):  # fmt: skip
+        assert f"{said} a provider" in no_record(error).message
 
 
 def test_released_instead_of_charged(ledger: LedgerClient) -> None:

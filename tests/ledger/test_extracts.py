@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -142,6 +143,35 @@ def test_every_omission_is_named(ledger: LedgerClient, tmp_path: Path) -> None:
             return str(found["message"])
 
         named(cases, read)
+
+
+def test_a_false_index_is_refused_by_all_readers(ledger: LedgerClient, tmp_path: Path) -> None:
+    write_run(ledger, 3, turns=2)
+    whole = make_extract(ledger, {"session_id": SESSION})
+    true = json.loads(whole["records"][-1])["metadata"]
+    cases = [json.dumps(whole)]
+    *others, row = true["actions"]
+    for changed in ([row[0], *row[2:]], [row[0], *sorted({*row[1:], 2})]):  # less, and a dispatch
+        false = {**true, "actions": [*others, changed]}
+        ledger.write(LedgerEntry("INDEXED", SESSION, "INDEXED", "x", metadata=false))
+        cases.append(json.dumps(make_extract(ledger, {"session_id": SESSION})))
+    standalone = load_standalone()
+    read_extract(cases[0], KEY)
+    for data in cases[1:]:
+        assert "index-actions" in refused(lambda: read_extract(data, KEY))  # noqa: B023
+        check = partial(standalone.check_extract, json.loads(data), str(KEY))
+        assert "index-actions" in refused(check)
+    if find_browser() is None:
+        pytest.skip("there is no chromium")
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><script>{script('verify.js')}</script>", "utf-8")
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page.as_uri())
+        read = f"(async (t) => RemitProof.extract(RemitProof.read(t), {json.dumps(str(KEY))}))"
+        found = [browser.run(f"{read}({json.dumps(data)})") for data in cases]
+    assert [(one["state"], one["step"]) for one in found] == [
+        ("verified", ""), ("failed", "index"), ("failed", "index"),
+    ]  # fmt: skip
 
 
 def test_one_index_serves_until_the_run_goes_on(ledger: LedgerClient) -> None:

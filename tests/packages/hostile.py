@@ -391,7 +391,7 @@ PLACES = [
          True),
     Case("its own file in other case", "case_only", "differ only in case",
          after(mine(), then=upgrade(at("HOT/policy/MINE.md", version="2.0.0"), "--approve")), True),
-    Case("rules of its own for itself", "own_framework", "brings itself",
+    Case("rules of its own for itself", "own_framework", "its own framework",
          install(_own_framework, flags=("--dev", "--approve"))),
     Case("a file of the kernel's, not approved", "permissions_widened", "kernel's plane",
          install(signed(mine()), flags=()), True),
@@ -401,10 +401,10 @@ PLACES = [
          disturbed(_linked_folder, install(mine())), True),
     Case("a link in the place of a tier", "linked_folder", "link",
          disturbed(_linked_tier, install(at("HO2/agents/x.json"))), True),
-    *(Case(f"a file in {path}", "reserved_path", "a place of Remit", install(at(path)))
+    *(Case(f"a file in {path}", "reserved_path", "reserved for Remit", install(at(path)))
       for path in ("HOT/installed/PKG-X-001/receipt.json", "HOT/installed/.journal/x",
                    "HOT/registries/x.json", "HOT/keys/x.pem", "HOT/Installed/x", "HOT/registries")),
-    Case("the ledger's place", "reserved_path", "a place of Remit",
+    Case("the ledger's place", "reserved_path", "reserved for Remit",
          disturbed(_ledger_moved, install(at("HO1/ledger.db"))), True),
     *(Case(f"a plane violated by {path}", "plane_path", "HO1/, its specification",
            install(at(path, plane_id="ho1")))

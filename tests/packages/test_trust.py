@@ -228,7 +228,7 @@ def test_a_file_that_was_changed_by_hand_is_not_believed(
     for call in (read_trust, sync_trust):
         assert code(call, path, ledger) == "trust_changed"
     assert code(restore_trust, path, ledger) == "nothing_recorded"
-    assert "was not made by Remit" in trust_problem(path, ledger)
+    assert "Remit did not write" in trust_problem(path, ledger)
     path.unlink()
     entry = add(path, ledger, anna)
     kept = path.read_bytes()

@@ -18,7 +18,7 @@ from remit.gateway import CircuitState
 from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerEntry
-from remit.routing import find_decision, replay
+from remit.routing import explain, find_decision, replay
 from remit.routing.exploration import draw
 from remit.routing.scores import ScoringInputs
 from tests.routing.test_independent import SCRIPT
@@ -101,7 +101,7 @@ def test_explored_decisions_say_so_replay_and_stop_with_the_money(
         seen[drawn.explored] += 1
     assert seen[True]
     assert seen[False]
-    assert "explore" in " ".join(runtime.router.explain(decision.id)["why"])
+    assert "explore" in " ".join(explain(runtime.ledger, decision.id)["why"])
     # Another process spends the rest of the day's money on exploring.
     costly = {**exchange.metadata, "explored": True, "cost_usd": 1.0}
     runtime.ledger.write(LedgerEntry("EXCHANGE", "x", "SUCCESS", "ok", metadata=costly))

@@ -15,7 +15,7 @@ from remit.kernel.exchange import RouteOutcome
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings
 from remit.ledger.sqlite import SqliteStore
-from remit.routing import RULES_UNAVAILABLE, find_decision, replay
+from remit.routing import RULES_UNAVAILABLE, explain, find_decision, replay
 from remit.routing.trail import verify_trail
 from remit.runtime import make_root
 from tests.support.commands import run_remit
@@ -36,7 +36,7 @@ def test_auto_is_decided_recorded_and_replayed_by_default(root: Path) -> None:
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
         response = runtime.gateway.route(prompt_request(model_id="auto"))
         assert response.outcome is RouteOutcome.SUCCESS
-        told = runtime.router.explain(response.decision_entry_id)
+        told = explain(runtime.ledger, response.decision_entry_id)
         # Shipped models are asked at their maker's address alone; the default model always is.
         assert told["candidates_considered"] == ["gpt-4o-mini"]
         assert told["task_id"] == "WO-SES-TESTTEST-001"
@@ -69,7 +69,7 @@ def test_without_evidence_auto_is_the_best_single_model_and_says_so(
         assert runtime.router.status()["routes"][0]["best_single"] == "dear"
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
         response = runtime.gateway.route(prompt_request(model_id="auto"))
-        why = runtime.router.explain(response.decision_entry_id)["why"]
+        why = explain(runtime.ledger, response.decision_entry_id)["why"]
         assert "best single model" in why[0]
     by_task = stated.replace("general = 60", "general = 60, code = 99")
     with remit.Runtime.open(new_root(tmp_path / "other", by_task + auto)) as runtime:
@@ -77,7 +77,7 @@ def test_without_evidence_auto_is_the_best_single_model_and_says_so(
         assert runtime.router.status()["routes"][0]["best_single"] == ""
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
         response = runtime.gateway.route(prompt_request(model_id="auto"))
-        assert "best single" not in str(runtime.router.explain(response.decision_entry_id)["why"])
+        assert "best single" not in str(explain(runtime.ledger, response.decision_entry_id)["why"])
 
 
 def test_where_nothing_was_measured_no_model_is_called_the_best(
@@ -98,7 +98,7 @@ def test_where_nothing_was_measured_no_model_is_called_the_best(
         assert (auto["first"], auto["best_single"]) == ("cheap", "")
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
         response = runtime.gateway.route(prompt_request(model_id="auto"))
-        why = runtime.router.explain(response.decision_entry_id)["why"]
+        why = explain(runtime.ledger, response.decision_entry_id)["why"]
         assert why[0].startswith("No abilities are stated for cheap")
     shown = run_remit("route", "status", "--root", root).stdout
     assert re.search(r"auto .* cheap", shown), shown
@@ -158,7 +158,7 @@ def test_rules_that_cannot_be_read_route_by_the_defaults_and_say_so(
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
         response = runtime.gateway.route(prompt_request(model_id="auto"))
         assert response.outcome is RouteOutcome.SUCCESS
-        told = runtime.router.explain(response.decision_entry_id)
+        told = explain(runtime.ledger, response.decision_entry_id)
         assert told["rule_version_hash"] == RULES_UNAVAILABLE
         assert replay(find_decision(runtime.ledger, told["decision_id"]))["agrees"]
     assert "weights.json" in caplog.text

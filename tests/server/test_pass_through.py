@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import io
 import json
 import random
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -490,6 +492,27 @@ def test_a_longer_form_than_allowed_is_refused(store: ObjectStore, tmp_path: Pat
                 reply = connection.getresponse()
                 assert (reply.status, b"max_upload_bytes" in reply.read()) == (413, True)
         assert store.asked[-1].path == "/v1/uploads"  # The provider never had a form whole.
+
+
+def test_a_form_has_one_time_limit_for_all_its_parts(store: ObjectStore, tmp_path: Path) -> None:
+    """Each wait is below the limit of 1 s, and both together are above it."""
+    toml = f"{QUICK}\n[server]\nbody_timeout_s = 1.0\n"
+    upload = form(data=("a.bin", b"x" * (3 << 20)))
+
+    def slowly() -> Iterator[bytes]:
+        for part in (upload[:-20], upload[-20:-10], upload[-10:]):
+            yield part
+            time.sleep(0.7)
+
+    with serving(tmp_path / "root", store.url, toml=toml) as served:
+        token = served.key(pass_through=_ALL).key
+        _, made = _ask(served, token, "POST", "/v1/uploads", b"{}")
+        sent = {"authorization": f"Bearer {token}", **FORM, "content-length": str(len(upload))}
+        with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
+            with contextlib.suppress(OSError):
+                connection.request("POST", f"/v1/uploads/{made['id']}/parts", slowly(), sent)
+            reply = connection.getresponse()
+            assert (reply.status, b"body_timeout_s" in reply.read()) == (408, True)
 
 
 @pytest.mark.parametrize("how", ["cut", "early answer", "gone"])

@@ -292,6 +292,22 @@ def test_a_client_that_stops_reading(tmp_path: Path) -> None:
         assert entry.metadata["response"].startswith("hello x")
 
 
+@pytest.mark.parametrize("reason", [None, "length"])
+def test_half_a_tool_call_before_the_end_is_no_success(reason: str | None, tmp_path: Path) -> None:
+    call = {"index": 0, "id": "c", "type": "function"}
+    call["function"] = {"name": "rm", "arguments": '{"path": "/tm'}
+    choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": reason}
+    chunk = {"id": "x", "object": "chat.completion.chunk", "model": "gpt-4o", "choices": [choice]}
+    events = [b"data: %s\n\n" % json.dumps(chunk).encode(), b"data: [DONE]\n\n"]
+    with wire.serve({}) as behind, serving(tmp_path / "root", behind.url, toml=QUICK) as served:
+        behind.script = [wire.Raw(content_type="text/event-stream", chunks=events)] * 9
+        session = new_session()
+        _, raw, _ = served.call("openai", "rm", model="gpt-4o", session=session, stream=True)
+        entry = served.entries("EXCHANGE", session)[0]
+        assert entry.metadata["outcome"] == ("error" if reason is None else "success")
+        assert (b'"error"' in raw) is (reason is None)
+
+
 _TEXT = "[[tokens=900 slow=0.02]]"
 _CHAT: dict[str, Any] = {"max_tokens": 900, "messages": [{"role": "user", "content": _TEXT}]}
 _GEMINI = {"contents": [{"role": "user", "parts": [{"text": _TEXT}]}]}

@@ -24,6 +24,7 @@ from remit.cli.shared import (
     whoami,
 )
 from remit.cli.turn_display import TurnPrinter, turn_data
+from remit.kernel.installed_files import InstalledFiles
 from remit.operations import facts
 from remit.views.wording import call_text, json_text, moment, pretty_json
 
@@ -51,7 +52,11 @@ _NOTHING_WAITS = "No tool call is waiting for approval."
     default="",
     help="Reason (recorded permanently); the model sees the reason of a denial.",
 )
-@click.option("--run", is_flag=True, help="After the decision, resume the session in this process.")
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Then resume the session here, if its agent is ADMIN or a package's.",
+)
 @click.option("--model", help="With --run: the model that answers.")
 @decides
 def approve(
@@ -289,14 +294,19 @@ def _print_request(request: Approval, agent_id: str) -> None:
 def _when(root: Path | None, request: Approval, agent_id: str) -> str:
     """Return a clause that says how the session of a request is resumed.
 
-    This program can resume only sessions of the shell's own agent.
+    Commands can resume sessions of the shell's own agent and of agents of packages.
     """
-    _, loaded = open_settings(root)
+    place, loaded = open_settings(root)
     if agent_id == loaded.settings.chat.agent_id:
         return f"when you resume its session: `remit session resume {request.session_id}`"
+    if InstalledFiles(place.path).owner(f"HO2/agents/{agent_id}.json"):
+        return (
+            "when you resume its session: "
+            f"`remit chat --agent {agent_id} --session {request.session_id}`"
+        )
     return (
-        f"when the program of the agent {agent_id} resumes {request.session_id} with "
-        "`session.resume()`"
+        f"when the program of the agent {agent_id} calls "
+        f'`agent.session("{request.session_id}").resume()`'
     )
 
 
@@ -308,15 +318,24 @@ def _go_on(
     model: str | None,
     as_json: bool,
 ) -> dict[str, Any] | None:
+    """Resume the session of a request and return the data of its turn.
+
+    Return None after a note if the session has no unfinished turn, or if only the program that
+    defines the agent can resume it.
+    """
     from remit.runtime import Runtime
 
     with Runtime.open(root, model=model, by=whoami()) as runtime:
-        if agent_id != runtime.loaded.settings.chat.agent_id:
-            note(f"The decision is recorded. The order continues {when}.")
-            raise SystemExit(1)
+        if agent_id == runtime.loaded.settings.chat.agent_id:
+            session = runtime.session
+        elif agent_id in runtime.packaged_agents():
+            session = runtime.packaged_agent(agent_id, model=model).session
+        else:
+            note(f"No command can run the agent {agent_id}. The order continues {when}.")
+            return None
         runtime.require_model()
         with TurnPrinter(quiet=as_json) as printer:
-            result = runtime.session(request.session_id).resume(on_event=printer)
+            result = session(request.session_id).resume(on_event=printer)
         if result is None:
             note("The session has no unfinished turn.")
             return None

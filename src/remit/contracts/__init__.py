@@ -17,7 +17,7 @@ from remit.contracts.folder import ContractError
 from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
-    from remit.contracts.contract import Boundary, PromptContract
+    from remit.contracts.contract import Boundary, PromptContract, precedence
     from remit.contracts.contract_context import required_context
     from remit.contracts.loader import ContractLoader, parse_contract, parse_pack
     from remit.contracts.pack import PromptPack, check_examples, cut_sections
@@ -36,6 +36,7 @@ __all__ = [
     "fence",
     "parse_contract",
     "parse_pack",
+    "precedence",
     "required_context",
 ]
 

@@ -13,7 +13,29 @@ from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import load_unique
 from remit.kernel.schemas import first_problem, schema_problem, shipped_schema
 
+Precedence = tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]
+
 _MAX_PROBLEM = 400  # characters; a problem may quote the file
+
+
+def precedence(version: str) -> Precedence:
+    """Return a sort key for a version, by section 11 of Semantic Versioning 2.0.0.
+
+    A pre-release comes before its release. Versions that differ only in build metadata have equal
+    keys.
+
+    Args:
+        version: a version such as ``1.0.0-rc.1``. ValueError if its core is not three integers;
+            the rest is not checked.
+    """
+    core, _, pre = version.partition("+")[0].partition("-")
+    major, minor, patch = (int(part) for part in core.split("."))
+    identifiers = tuple(
+        (0, int(part), "") if re.fullmatch("[0-9]+", part) else (1, 0, part)
+        for part in pre.split(".")
+        if pre
+    )
+    return major, minor, patch, not pre, identifiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +158,9 @@ class PromptContract:
         )  # fmt: skip
 
     @property
-    def precedence(self) -> tuple[Any, ...]:
-        """A sort key of the version in the order of Semantic Versioning 2.0.0 §11.
-
-        A pre-release comes before its release; build metadata does not count. ValueError is raised
-        if the version is malformed.
-        """
-        core, _, pre = self.version.partition("+")[0].partition("-")
-        numbers = tuple(int(part) for part in core.split("."))
-        identifiers = tuple(
-            (0, int(part), "") if re.fullmatch("[0-9]+", part) else (1, 0, part)
-            for part in pre.split(".")
-            if pre
-        )
-        return (*numbers, not pre, identifiers)
+    def precedence(self) -> Precedence:
+        """A sort key of the version; see :func:`precedence`."""
+        return precedence(self.version)
 
     @property
     def prerelease(self) -> bool:

@@ -24,7 +24,7 @@ from remit.gateway.billing import Bill
 from remit.gateway.call_transactions import FinishCall, FinishedCall, StartCall
 from remit.gateway.circuit import Permit
 from remit.gateway.config import RouterConfig
-from remit.gateway.failures import failure_of
+from remit.gateway.failures import cancelled, failure_of
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral_calls import send
@@ -188,9 +188,7 @@ class Attempts:
         if attempt.error is not None:
             # The dispatch is durable and needs its exchange, although nothing is sent.
             permit.release()
-            attempt.result = Failure(
-                RouteOutcome.ERROR, "CANCELLED", "the caller disconnected before sending"
-            )
+            attempt.result = cancelled(attempt.error, suffix=" before sending")
         call.claimed = call.claim is not None
         call.attempts += 1
         return attempt
@@ -300,7 +298,7 @@ class Attempts:
             attempt: the attempt, with its result.
 
         Raises:
-            LedgerError: the ledger refused the answer; recovery settles the call.
+            UnrecordedAnswerError: the ledger refused the answer; recovery settles the call.
             LeaseLostError: the call was settled as an orphan before its answer came.
             CancelledError: the caller was cancelled; both entries are recorded.
         """

@@ -262,7 +262,9 @@ class CallPath:
     async def _refuse_all(
         self, call: Call, choice: Choice, refusals: Sequence[Refusal], tried: Tried
     ) -> PromptResponse:
-        """Record the refusal of a call that no model could be asked for, and return it.
+        """Record and return the refusal of a call that no model could be asked for.
+
+        If only circuits are in the way, return the answer recorded for the idempotency key, if any.
 
         Args:
             refusals: the refusals of the models, in order.
@@ -276,8 +278,12 @@ class CallPath:
             refusal = choice.refusal(refusals) if choice.is_routed else refusals[-1]
             return await self.refuse(call, refusal)
         await self._require_ownership(call)
-        refusal = self._budget_refusal(call, tried.candidate) or choice.refusal(refusals)
-        return await self.refuse(call, refusal)
+        refusal = choice.refusal(refusals)
+        if refusal.code == "CIRCUIT_OPEN" and (
+            answered := await self._in_flight.answered(call.claim)
+        ):
+            return await self._replay(call, choice.models[0], answered)
+        return await self.refuse(call, self._budget_refusal(call, tried.candidate) or refusal)
 
     async def _close(self, call: Call, response: PromptResponse | None) -> None:
         """Release the idempotency key of a failed call, close its choice, and report the call.
@@ -290,7 +296,8 @@ class CallPath:
             response: its response; None if the call raises.
         """
         if call.claimed and (call.last is None or call.last.outcome is not _SUCCESS):
-            await self._release(call)
+            assert call.claim is not None
+            await self._in_flight.release_claim(call.claim)
         choice, ended = call.choice, call.last if response is None else response
         if choice is not None and choice.is_routed:
             choice.close()
@@ -478,14 +485,6 @@ class CallPath:
         if call.choice is not None:
             call.choice.note_recorded(model, answer)
         return answer
-
-    async def _release(self, call: Call) -> None:
-        """Release the idempotency key of a failed call. A failure to do so is logged."""
-        assert call.claim is not None
-        try:
-            await self._in_flight.release_claim(call.claim)
-        except RemitError as error:
-            _log.warning("an idempotency key was not released: %s", error.message)
 
 
 _SUCCESS = RouteOutcome.SUCCESS

@@ -178,7 +178,7 @@ class Names:
         self.router: Chooser | None = None
         self._config = config
         self._known = known
-        self._found: dict[tuple[str | None, str | None], list[tuple[str, str]]] = {}
+        self._found: dict[tuple[str | None, str | None], tuple[tuple[str, str], ...]] = {}
         self._choices: dict[tuple[str | None, str | None], Choice] = {}
 
     def forget(self) -> None:
@@ -261,11 +261,11 @@ class Names:
         name = (provider_id, model_id)
         found = self._found.get(name)
         if found is None:
-            found = list(candidates(self._config, self._known, *name))
+            named = list(candidates(self._config, self._known, *name))
             behind = self._behind(provider_id, model_id)  # the registry first
             if behind is not None:
-                found[0] = behind
-            found = list(dict.fromkeys(found))
+                named[0] = behind
+            found = tuple(dict.fromkeys(named))
             if len(self._found) < _MAX_NAMES:
                 self._found[name] = found
         return found

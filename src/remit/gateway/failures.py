@@ -68,9 +68,7 @@ def failure_of(
         )
     elif isinstance(error, asyncio.CancelledError):
         permit.release()
-        said = str(error.args[0]) if error.args else ""
-        why = said if said in ENDED_BY else "the caller disconnected"
-        failure = Failure(RouteOutcome.ERROR, "CANCELLED", why, billing)
+        failure = cancelled(error, billing)
     elif isinstance(error, Exception):  # whatever a provider object does is on record
         _log.warning(
             "provider %s broke its protocol: %s", attempt.to.provider_id, type(error).__name__
@@ -84,6 +82,25 @@ def failure_of(
         permit.release()
         raise error
     return failure
+
+
+def cancelled(
+    error: BaseException,
+    billing: Literal["nothing", "arrived", "bound"] = "nothing",
+    suffix: str = "",
+) -> Failure:
+    """Return the failure of a call whose caller was cancelled, with the reason of ``ENDED_BY``.
+
+    Any other reason is that the caller disconnected.
+
+    Args:
+        error: the cancellation.
+        billing: how the attempt is billed.
+        suffix: text to add to the reason.
+    """
+    said = str(error.args[0]) if error.args else ""
+    why = said if said in ENDED_BY else "the caller disconnected"
+    return Failure(RouteOutcome.ERROR, "CANCELLED", why + suffix, billing)
 
 
 def _billing_of(

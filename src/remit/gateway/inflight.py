@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,13 +26,28 @@ from remit.gateway.leases.recovery import Policy, Recovery
 from remit.gateway.leases.renewal import Renewal
 from remit.gateway.session_owners import NotYoursError, Ownership, note_owned
 from remit.gateway.values import Claim
+from remit.kernel.errors import RemitError
 from remit.kernel.exchange import WritesAhead
-from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
+from remit.ledger import (
+    LedgerClient,
+    LedgerError,
+    LedgerUnavailableError,
+    LedgerWriteError,
+    Transaction,
+)
 
 _log = logging.getLogger("remit.gateway")
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
+_FIND_ANSWER = (
+    "SELECT exchange_entry_id FROM idempotency "
+    "WHERE caller = ? AND idempotency_key = ? AND until_ms >= ?"
+)
 _REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError)
+
+
+class UnrecordedAnswerError(LedgerWriteError):
+    """The request was sent to a provider, but the ledger refused the record of its answer."""
 
 
 class InFlightCalls:
@@ -217,7 +233,7 @@ class InFlightCalls:
 
         Raises:
             LeaseLostError: the call was settled as an orphan.
-            LedgerError: the ledger refused the answer; the call is left to recovery.
+            UnrecordedAnswerError: the ledger refused the answer; the call is left to recovery.
             CancelledError: the caller was cancelled and the answer is not recorded.
         """
         gone: asyncio.CancelledError | None = None
@@ -248,6 +264,10 @@ class InFlightCalls:
                 self._recovery.give_up(step.dispatch_entry_id, failure)
                 if gone is not None:
                     raise gone from failure
+                if isinstance(failure, LedgerError):
+                    raise UnrecordedAnswerError(
+                        failure.message, next_step=failure.next_step
+                    ) from failure
                 raise failure
             if not wait_s:
                 _log.warning(
@@ -305,9 +325,20 @@ class InFlightCalls:
             await self.submit(named)
             note_owned(self.known, named)
 
+    async def answered(self, claim: Claim | None) -> str:
+        """Return the id of the ``EXCHANGE`` that answered an idempotency key; empty if none did."""
+        if claim is None:
+            return ""
+        now_ms = round(time.time() * 1000)
+        found = await asyncio.to_thread(self._ledger.select, _FIND_ANSWER, (*claim[:2], now_ms))
+        return str(found[0][0]) if found else ""
+
     async def release_claim(self, claim: Claim) -> None:
-        """Delete the claim of a failed call on its idempotency key, so the key is free again."""
-        await self.submit(claim)
+        """Release the idempotency key of a failed call. A failure to do so is logged."""
+        try:
+            await self.submit(claim)
+        except RemitError as error:
+            _log.warning("an idempotency key was not released: %s", error.message)
 
     def count(self) -> int:
         """Return the number of calls in flight in all processes. Blocks."""

@@ -345,15 +345,15 @@ class Eraser:
                 own |= more
             found = [_found(*pair) for pair in zip(selects[1:], ids[1:], strict=True)]
             ids[0] |= _stored(tx, found)
+            running = calls_in_flight(tx, entry.metadata)
             if not any(ids):
                 raise ErasureError(
-                    "There is no content to erase.",
+                    f"There is no content to erase. {running}".strip(),
                     next_step="The content may already be erased: `remit ledger query "
-                    "--event-type ERASURE` "
-                    "lists all erasures.",
+                    "--event-type ERASURE` lists all erasures.",
                 )
             report = self._erase_in(tx, sorted(ids[0]), None if dry_run else entry, found)
-            return replace(report, remainder=calls_in_flight(tx, entry.metadata))
+            return replace(report, remainder=running)
 
         report: ErasureReport = self._run(call)
         copies = "" if dry_run else self._store.compact()

@@ -285,16 +285,21 @@ def _check_budgets_lines(found: dict[str, Any]) -> Iterator[str]:
             yield (f"{row[place]}  {row['field']}: stored {row['live']}, "
                    f"ledger {row['ledger']}")  # fmt: skip
     yield from found["problems"]
-    verdict = "match" if found["equal"] else "repaired" if found["repaired"] else "MISMATCH"
+    verdict = "match" if found["equal"] else "MISMATCH" if _has_problem(found) else "repaired"
     budgets, calls = count(found["scopes"], "budget"), count(found["held_calls"], "call")
     tokens = count(found["held_tokens"], "token")
     yield f"{verdict}: {budgets}; {calls} in flight, {tokens} reserved"
 
 
+def _has_problem(found: dict[str, Any]) -> bool:
+    """Return True if a difference or problem remains after the check."""
+    return bool(found["problems"]) or not (found["equal"] or found["repaired"])
+
+
 @verb(
     "budget check", "GET /budgets/check", summary="Compare budgets with the ledger",
     needs="manage_budgets", result="Audit", lines=_check_budgets_lines, writes_with=("repair",),
-    has_failed=lambda found: not (found["equal"] or found["repaired"]),
+    has_failed=_has_problem,
 )  # fmt: skip
 def check_budgets(
     root: RootPort, caller: Caller, *,
@@ -306,13 +311,13 @@ def check_budgets(
     """Compare the stored balances with the ledger; exit 1 if they differ.
 
     In a large ledger ([gates] full_entries) the check continues from the last one. A problem
-    counts as a difference; a repair exits with 0, even if problems remain.
+    counts as a difference, also after a repair, because problems are never repaired.
 
     Returns:
         ``equal`` (no difference and no problem), the ``differences`` of budgets, those of
         ``usage``, all three before a repair; ``problems`` as sentences; ``repaired`` (a repair was
         requested, and not all was equal); and the numbers ``scopes``, ``held_tokens`` and
-        ``held_calls``. Problems are never repaired. At the command line, an unreadable ledger is a
+        ``held_calls``. At the command line, an unreadable ledger is a
         problem, unless a repair is requested. ``repair`` implies ``full``.
 
     Raises:

@@ -185,7 +185,7 @@ def adopt_proposal(
     shadow: bool = field(
         "Record the choices of the proposed route, and use the current one.", False
     ),
-    key: str = field("Id of the only key whose calls count.", "", most=128),
+    key: str = field("Name or id of the only key whose calls count.", "", most=128),
     task: str = field("The only task whose calls count, such as `code`.", "", most=64),
     reason: str = _reason(),
     by: str | None = by(),
@@ -203,9 +203,9 @@ def adopt_proposal(
         The proposal in its new state; one with a canary stays open.
 
     Raises:
-        NotFoundError: no such proposal exists, or several begin with the prefix.
+        NotFoundError: no such proposal or key exists, or several proposals begin with the prefix.
         InvalidInputError: the options contradict each other; or a canary is requested for a
-            proposal that is not of the kind ``head``, or with a wrong share or budget.
+            proposal that is not of the kind ``head``, or with a wrong share, budget or task.
         ProposalError: the state of the proposal, or a gate, does not permit the decision.
         PackageError: a gate refuses the change, or the package cannot be installed now.
         LedgerError: the ledger cannot be read or written.
@@ -222,6 +222,8 @@ def adopt_proposal(
     if shadow and (share or usd):
         raise InvalidInputError("A shadow has neither a share nor a budget.",
                                 next_step="Run `remit learn adopt ID --shadow`.")  # fmt: skip
+    if key:
+        key = root.keys.find(key).key_id
     return governance.start_canary(
         one.proposal_id, reason=reason, share=share, usd=usd, for_key=key, task=task
     ).to_dict()

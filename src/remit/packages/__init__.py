@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from remit.contracts import precedence
 from remit.kernel import lazy_names
 from remit.packages.archive import Archive, canonical_targz, pack, read_archive
 from remit.packages.archive_checks import Candidate, IncomingArchive, admit
@@ -27,7 +28,7 @@ from remit.packages.config_changes import (
     recorded_settings,
     waived,
 )
-from remit.packages.dependencies import in_range, precedence
+from remit.packages.dependencies import in_range
 from remit.packages.documents import AgentDocument, Framework
 from remit.packages.errors import (
     ArchiveError,

@@ -105,7 +105,7 @@ def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> 
         if other != name:
             raise PackageError(
                 "offered_twice",
-                f"{other} and {name} are both of {manifest.package_id}.",
+                f"Both {other} and {name} contain {manifest.package_id}.",
                 next_step="Keep one of them.",
             )
     if not found:

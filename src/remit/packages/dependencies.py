@@ -7,10 +7,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
+from remit.contracts import precedence
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
-
-Precedence = tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]
 
 _COMPARATOR = re.compile(r"(==|>=|<=|>|<)(.*)")
 _OPERATORS = {
@@ -43,25 +42,6 @@ def in_range(version: str, allowed: str) -> bool:
             return False
         allows_prerelease |= _is_prerelease(bound) and mine[:3] == theirs[:3]
     return allows_prerelease
-
-
-def precedence(version: str) -> Precedence:
-    """Return a sort key for a version, by section 11 of Semantic Versioning 2.0.0.
-
-    Versions that differ only in build metadata have equal keys.
-
-    Args:
-        version: a version such as ``1.0.0-rc.1``. ValueError if its core is not three integers;
-            the rest is not checked.
-    """
-    core, _, pre = version.partition("+")[0].partition("-")
-    major, minor, patch = (int(part) for part in core.split("."))
-    identifiers = tuple(
-        (0, int(part), "") if re.fullmatch("[0-9]+", part) else (1, 0, part)
-        for part in pre.split(".")
-        if pre
-    )
-    return major, minor, patch, not pre, identifiers
 
 
 def in_order(
@@ -160,7 +140,7 @@ def dependency_order(manifests: Mapping[str, Manifest]) -> list[str]:
         circle = " → ".join(reversed(error.args[1]))  # graphlib lists each before its dependents.
         raise PackageError(
             "dependency_cycle",
-            f"Packages depend on each other in a circle: {circle}.",
+            f"These packages depend on each other in a circle: {circle}.",
             next_step="Omit one of these dependencies.",
         ) from error
     ordered: list[str] = []

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from remit.contracts import precedence
 from remit.kernel.canonical import canonical_json
 from remit.ledger import Content, LedgerEntry
 from remit.packages.archive_checks import Candidate
-from remit.packages.dependencies import in_order, precedence
+from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.paths import folded
@@ -161,8 +162,8 @@ def make_plan(
         if twin := twins.get(folded(path)):
             raise PackageError(
                 "case_only",
-                f"{path} would replace {twin}, and the two differ only in case or in Unicode's "
-                "form: not every file system can tell them apart.",
+                f"{path} would replace {twin}, but the names differ only in case or Unicode form, "
+                "so some file systems treat them as one file.",
                 next_step="Give the file another name.",
             )
     approved = [
@@ -236,7 +237,8 @@ def require_not_learned(changes: Collection[Change]) -> None:
         if any(one is not None and one.learned for one in manifests):
             raise PackageError(
                 "learned",
-                f"{change.package_id} is learned: it changes only with a recorded decision.",
+                f"{change.package_id} is a learned package, which changes only with a "
+                "recorded decision.",
                 next_step="Use `remit learn adopt` or `remit learn rollback`.",
             )
 
@@ -312,15 +314,15 @@ def _check_authority(manifest: Manifest, now: InstalledPackage | None) -> None:
     ):
         raise PackageError(
             "own_framework",
-            f"{manifest.package_id} belongs to {manifest.framework_id}, which it brings itself: it "
+            f"{manifest.package_id} contains its own framework, {manifest.framework_id}, so it "
             "would set its own rules.",
             next_step="Assign the package to an installed framework; for agents, FMWK-AGENT-001.",
         )
     if new := set(manifest.modules) - set(now.manifest.modules if now else ()):
         raise PackageError(
             "modules_reserved",
-            f"{manifest.package_id} says that it governs {min(new)}; only what comes with Remit "
-            "governs its modules.",
+            f"{manifest.package_id} lists the module {min(new)}; only packages that come with "
+            "Remit may list modules.",
             next_step="Omit `modules` from the manifest.",
         )
 
@@ -355,8 +357,8 @@ def _approved(
         return replace(change, widened=more, approved_by=f"{by}, with --dev")
     raise PackageError(
         "permissions_widened",
-        f"{manifest.package_id} {manifest.version} asks for more than "
-        + ("nothing" if before is None else "it had")
+        f"{manifest.package_id} {manifest.version} requires "
+        + ("permissions" if before is None else "more permissions than before")
         + f": {'; '.join(more[:_MAX_PERMISSIONS])}"
         + (f"; and {len(more) - _MAX_PERMISSIONS} more." if len(more) > _MAX_PERMISSIONS else "."),
         next_step="`remit package show` lists all permissions; `remit package install --approve` "
@@ -368,14 +370,14 @@ def _kernel_places(manifest: Manifest, before: InstalledPackage | None) -> list[
     """Return a line for each file or place of the kernel's plane that a package gains."""
     had = {asset.path for asset in before.manifest.assets} if before is not None else set()
     found = [
-        f"the file {asset.path}, of the kernel's plane"
+        f"the file {asset.path} in the kernel's plane"
         for asset in manifest.assets
         if asset.path.startswith("HOT/") and asset.path not in had
     ]
     if before is None:
         return found
     if before.ships:
-        found.append("the place of a package that came with Remit")
+        found.append("replacing a package that came with Remit")
     for name in ("plane_id", "framework_id"):
         was, now = getattr(before.manifest, name), getattr(manifest, name)
         if was != now:

@@ -134,7 +134,7 @@ def check_folders(root: Path, path: str) -> None:
         if not stat.S_ISDIR(mode):
             raise PackageError(
                 "linked_folder",
-                f"{root / folder} is not a folder of its own but a link or file.",
+                f"{root / folder} is a link or a file instead of a folder.",
                 next_step="Move it away; files are never written through links.",
             )
 

@@ -172,7 +172,7 @@ class PackageManager:
             if twice := [name for name in names if names.count(name) > 1]:
                 raise PackageError(
                     "offered_twice",
-                    f"{twice[0]} is to be installed twice at once.",
+                    f"The command names {twice[0]} twice.",
                     next_step="Choose one of its versions.",
                 )
             changes = planned_installation(new, registry, only_upgrade=only_upgrade)

@@ -64,7 +64,7 @@ def check_placement(
         if f"{key}/".startswith(reserved):
             raise PackageError(
                 "reserved_path",
-                f"{who}: that is a place of Remit itself.",
+                f"{who}: the path is reserved for Remit.",
                 next_step="Move the file to another path.",
             )
         if not is_in_plane(manifest, path):
@@ -157,6 +157,6 @@ def _require(gate: str, findings: Iterable[Finding]) -> None:
         first, more = found[0], len(found) - 1
         raise PackageError(
             "gate_failed",
-            f"Gate {gate} does not pass: {first.message}" + (f" (and {more} more)" if more else ""),
+            f"Gate {gate} fails: {first.message}" + (f" (and {more} more)" if more else ""),
             next_step=first.next_step,
         )

@@ -421,7 +421,6 @@ def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
 def _damaged(entry: LedgerEntry, problem: str) -> PackageError:
     return PackageError(
         "registry_damaged",
-        f"{entry.id}, by which {entry.submission_id} was {entry.event_type.lower()}, "
-        f"cannot be understood: {problem}.",
+        f"{entry.id} ({entry.event_type} of {entry.submission_id}) cannot be read: {problem}.",
         next_step=AFTER_DAMAGE,
     )

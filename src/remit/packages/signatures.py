@@ -349,7 +349,7 @@ def _too_few(
     if counted:
         return PackageError(
             "below_threshold",
-            f"{counted} of the {needed} trusted keys that have to sign {package_id} did"
+            f"{counted} of the {needed} required trusted keys signed {package_id}"
             f"{f' (others signed: {others})' if others else ''}.",
             next_step="Have another trusted key sign it: `remit package sign` adds a second "
             "signature.",

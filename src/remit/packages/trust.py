@@ -223,7 +223,7 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
             return TrustPolicy(), None, ""
         raise PackageError(
             "trust_changed",
-            f"{path} was not made by Remit: no change of the trusted keys is recorded.",
+            f"Remit did not write {path}: no change of the trusted keys is recorded.",
             next_step="Move the file away, and add the keys that you trust: `remit package trust "
             "add`.",
         )
@@ -232,8 +232,8 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
     if found is not None and not current and digest not in earlier:
         raise PackageError(
             "trust_changed",
-            f"{path} was changed by another program: it is not what {newest.id} "
-            "recorded, nor any file before.",
+            f"Another program changed {path}: the file differs from the keys that {newest.id} "
+            "and earlier entries record.",
             next_step="Find out who made the change, and keep a copy: `remit package trust "
             "restore` "
             "replaces it with the recorded one.",

@@ -311,7 +311,7 @@ def format_time(at: datetime) -> str:
     """
     if at.utcoffset() is None:
         raise InvalidInputError(
-            "A time without a zone was given.", next_step="Give one with its zone, such as UTC."
+            "The time has no time zone.", next_step="Give the time with its zone, such as UTC."
         )
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

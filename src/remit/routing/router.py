@@ -23,7 +23,6 @@ from remit.routing.canary import Canary, canary_in_force
 from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import rank
 from remit.routing.choice import RouteChoice
-from remit.routing.decision_explanation import explain
 from remit.routing.emitters import ThoughtRecordEmitter
 from remit.routing.exploration import Exploration
 from remit.routing.intent import read_intent
@@ -44,7 +43,7 @@ _log = logging.getLogger("remit.routing")
 
 
 class Router:
-    """The chooser of models for requests that name a route, which also explains its choices.
+    """The chooser of models for requests that name a route.
 
     Args:
         gateway: states providers, prices and circuits, and makes calls for texts.
@@ -320,19 +319,6 @@ class Router:
             ],
             "models": models_status(self._registry, self._gateway),
         }
-
-    def explain(self, decision: str) -> dict[str, Any]:
-        """Return why a model was chosen, or the fate of a call. Blocks.
-
-        The result is that of :func:`remit.routing.explain`.
-
-        Args:
-            decision: the id of a decision, or of an entry of a call.
-
-        Raises:
-            NotFoundError: there is no such decision or call.
-        """
-        return explain(self._ledger, decision, self._gateway.model_prefixes)
 
     # -- what a route means ------------------------------------------------------------------
 

@@ -215,7 +215,7 @@ def _check_contracts(
         if fixed and not allows_named(granted, fixed):
             raise NotFoundError(
                 f"{who} answers under {contract_id}, which requires the model {fixed}; the "
-                "package is not permitted to use it.",
+                "package does not permit it.",
                 next_step=_CHECK,
             )
 

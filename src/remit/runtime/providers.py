@@ -100,7 +100,7 @@ class Providers:
 
         These are default models of reachable providers, the local model, and priced models of
         reachable providers that are the program's own or at their own address. If two providers
-        have one model, own ones and default models come first. Routes and models of
+        have one model, own ones and default models come first. Routes and names of
         ``[gateway.fallbacks]`` have the provider ``remit`` unless a provider has that name already.
         No provider is called.
 
@@ -121,7 +121,7 @@ class Providers:
         for price in prices:
             if price.provider in self.reachable and price.provider in known | self.own.keys():
                 found.setdefault(price.model, price.provider)
-        for names in (*settings.gateway.fallbacks.values(), routes):
+        for names in (settings.gateway.fallbacks, routes):
             for name in names:
                 found.setdefault(name, "remit")
         return found

@@ -26,7 +26,7 @@ from remit.learning.routes import (
     PowerPlan,
     RouteFit,
     calibrate,
-    fit_route,
+    fit_recorded,
     graded_prompts,
     power_plan,
 )
@@ -63,7 +63,7 @@ class RouteWanted:
         saving: share of the best single model's cost that the route is to save, 0 to 1.
         usd_per_call: highest mean cost of a call in US dollars; ``None`` to derive it from
             ``saving``.
-        quality_floor: see :func:`fit_route`.
+        quality_floor: see :func:`remit.learning.routes.fit_route`.
         max_tokens: output limit of each call.
         graders: graders and references that the caller gives.
     """
@@ -193,7 +193,7 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
     for gate in check_gates(context, ("G0B", "G1"), record=False, by="route learn").gates:
         if not gate.passed:
             raise InvalidInputError(
-                f"Gate {gate.gate} does not pass, so no route can be adopted.",
+                f"Gate {gate.gate} fails, so no route can be adopted.",
                 next_step="`remit gate check --all` lists the faults.",
             )
     permits = unpermitted_models(context)
@@ -269,9 +269,9 @@ def learn_route(
         if limit is None:
             best = max(means, key=lambda name: (means[name][0], -means[name][1], name))
             limit = (1 - wanted.saving) * means[best][1]
-        found = fit_route(
-            every, limit, rules=runtime.router.rules.weights, quality_floor=wanted.quality_floor,
-            guard=runtime.loaded.settings.routing.guard,
+        found = fit_recorded(
+            runtime.ledger, wanted.route, every, limit, rules=runtime.router.rules.weights,
+            quality_floor=wanted.quality_floor, guard=runtime.loaded.settings.routing.guard,
             progress=lambda done, total: progress("fitting", done, total),
         )  # fmt: skip
     if not isinstance(found, str) and not found.missing:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from remit.gateway import LeaseLostError, UnrecordedAnswerError
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
@@ -58,6 +59,11 @@ _FAILED = {
 }
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"  # The type of details in A2A errors.
 _INVALID_REQUEST, _INTERNAL_ERROR = -32600, -32603
+_NOT_SENT = "This request cannot be recorded now, so this attempt was not sent to a provider."
+_SENT = (
+    "The request was sent to a provider, but its answer cannot be recorded; Remit charges at most "
+    "the reserved amount."
+)
 _NAMES = {"CONTEXT_LENGTH": "context_length_exceeded"}
 """Error codes that clients know by another name."""
 
@@ -158,16 +164,18 @@ def shutting_down() -> HttpError:
 def no_record(error: RemitError) -> HttpError:
     """Return (not raise) the 503 for a request whose record could not be written; log the reason.
 
-    A ledger that was rolled back needs an operator, so that error carries no retry time.
+    The message says whether the request was sent. A ledger that was rolled back needs an operator,
+    so that error carries no retry time.
 
     Args:
         error: the error of the write.
     """
     _log.error("a record could not be made: %s", error.message)
-    if isinstance(error, LedgerRollbackError):  # A retry cannot succeed.
-        return HttpError(503, "record_unavailable", str(error))
-    said = "The record of this request cannot be written now; try again later."
-    return HttpError(503, "record_unavailable", said, retry_after_s=1)
+    was_sent = isinstance(error, UnrecordedAnswerError | LeaseLostError)
+    said = _SENT if was_sent else _NOT_SENT
+    if isinstance(error.__cause__ if was_sent else error, LedgerRollbackError):
+        return HttpError(503, "record_unavailable", f"{said} {error}")  # A retry cannot succeed.
+    return HttpError(503, "record_unavailable", f"{said} Try again later.", retry_after_s=1)
 
 
 def status_of(response: PromptResponse) -> int:

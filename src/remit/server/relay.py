@@ -202,7 +202,8 @@ class Relay:
         comment = self._comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             code, message = response.error_code or "error", response.error_message or ""
-            if self._held and not self._kind:  # The last event is the provider's own error.
+            # Unless it is [DONE], the last event is the provider's own error.
+            if self._held and not self._kind and not self._held.rstrip().endswith(b"[DONE]"):
                 self._write(comment + self._held, more=False)
             else:
                 self.break_off(status_of(response), code, message, comment)

@@ -30,8 +30,8 @@ class FormUpload:
         body: reads the form.
         receive: ASGI's function.
         length: number of bytes that the client announced; None if unknown.
-        most: the largest allowed number of bytes.
-        timeout_s: longest wait for the next bytes, in seconds.
+        settings: ``max_upload_bytes`` limits the form. The waits for the client may take
+            ``body_timeout_s`` in all for each begun ``max_body_bytes`` of the form.
         allow: called with name and text of each text field; raises HttpError to refuse the form.
 
     Attributes:
@@ -45,16 +45,14 @@ class FormUpload:
         body: ArrivingForm,
         receive: Receive,
         length: int | None,
-        most: int,
-        timeout_s: float,
+        settings: ServerSettings,
         allow: Allow,
     ) -> None:
         self.body = body
         self.length = length
         self.refused: HttpError | None = None
         self._receive = receive
-        self._most = most
-        self._timeout_s = timeout_s
+        self._settings = settings
         self._allow = allow
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -76,14 +74,18 @@ class FormUpload:
         raise ProviderError("INVALID_REQUEST", said, healthy=True)
 
     async def _checked(self) -> AsyncIterator[bytes]:
-        size, more = 0, True
+        size, waited_s, more = 0, 0.0, True
+        settings, clock = self._settings, asyncio.get_running_loop().time
         while more:
-            message = await next_message(self._receive, self._timeout_s)
+            allowed_s = settings.body_timeout_s * (1 + size // settings.max_body_bytes)
+            begun = clock()
+            message = await next_message(self._receive, allowed_s - waited_s)
+            waited_s += clock() - begun
             piece: bytes = message.get("body", b"")
             more = bool(message.get("more_body"))
             size += len(piece)
-            if size > self._most:
-                raise _too_long(self._most)
+            if size > settings.max_upload_bytes:
+                raise _too_long(settings.max_upload_bytes)
             fields = self.body.feed(piece) if piece else []
             if not more:
                 fields += self.body.feed(b"")
@@ -134,7 +136,7 @@ async def read_form(
         form = ArrivingForm.of(endpoint, kind)
     except BodyError as error:
         raise HttpError(400, "invalid_request", error.message, param=error.param) from error
-    return form, FormUpload(form, receive, known, most, settings.body_timeout_s, allow)
+    return form, FormUpload(form, receive, known, settings, allow)
 
 
 def _fields_of(body: FormBody) -> list[tuple[str, str]]:

@@ -172,8 +172,9 @@ def test_a_shadow_chooses_and_the_current_route_answers(place: Path) -> None:
         assert not settled.verdict
 
 
-@pytest.mark.parametrize(("option", "value"), [("--key", "key-elsewhere"), ("--task", "code")])
+@pytest.mark.parametrize(("option", "value"), [("--key", "elsewhere"), ("--task", "code")])
 def test_a_canary_concerns_one_key_or_one_task(place: Path, option: str, value: str) -> None:
+    command(place, "key", "create", "--name", "elsewhere")
     begin(place, "--share", 0.5, "--usd", 1, option, value)
     with opened(place) as runtime:
         decision, exchange = ask(runtime, "Tell me of tea.")
@@ -266,6 +267,21 @@ def test_terms_that_contradict_each_other_are_refused(
     with opened(place) as runtime:
         assert not list(runtime.ledger.query(event_type="SIGNAL_CANARY"))
         assert not list(runtime.ledger.query(event_type="SIGNAL_ADOPTED"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code", "said"),
+    [("--key", "elsewere", 1, "elsewere"), ("--task", "cod", 2, "Tasks: chat, code, ")],
+)
+def test_a_misspelt_key_or_task_is_refused(
+    place: Path, option: str, value: str, code: int, said: str
+) -> None:
+    command(place, "key", "create", "--name", "elsewhere")
+    terms = ("--reason", "x", "--share", 0.5, "--usd", 1, option, value)
+    found = command(place, "learn", "adopt", "last", *terms, code=code)
+    assert said in found["error"]
+    with opened(place) as runtime:
+        assert not list(runtime.ledger.query(event_type="SIGNAL_CANARY"))
 
 
 def test_erased_evidence_stops_the_canary_and_leaves_no_head(place: Path) -> None:

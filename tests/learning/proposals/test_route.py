@@ -119,6 +119,11 @@ def test_a_learned_route_is_adopted_replayed_rolled_back_and_erased(
         assert refused["proposal_id"] == ""
         assert command(place, "learn", "proposals")["proposals"] == []
 
+        for score, is_over in ((1.0, False), (0.9, False), (0.9, False), (0.8, True), (0.9, False)):
+            command(place, "feedback", ids[0], "--score", score)
+            found = command(place, "route", "fit", "--usd-per-call", 0.01)
+            assert any("2 fits have looked" in one for one in found["missing"]) is is_over
+
         first, _ = proposed(place)
         command(place, "learn", "adopt", first, "--reason", "It pays.")
         decision, chosen, rules = decided(place)

@@ -50,7 +50,7 @@ def test_what_gates_report_is_on_record(house: House) -> None:
     assert failed.metadata["problems"] == report.gates[1].errors
     assert failed.metadata["by"] == "test"
     assert failed.metadata["registry_sha256"].startswith("sha256:")
-    assert failed.reason == report.gates[1].message == "1 thing is wrong"
+    assert failed.reason == report.gates[1].message == "1 problem"
     with house.context() as context:
         report = check_gates(context, ["G1"], record=False, by="test")
         assert (report.passed, report.gates[0].entry_id) == (True, "")
@@ -72,7 +72,7 @@ def test_no_more_is_reported_than_is_asked_for(house: House) -> None:
         house.write(f"HO1/stray-{number}.txt", "x")
     result = house.one("G0B")
     assert (result.error_count, len(result.errors)) == (30, 20)
-    assert result.message == "30 things are wrong"
+    assert result.message == "30 problems"
     assert result.to_dict()["error_count"] == 30
 
 
@@ -220,7 +220,7 @@ def test_a_waived_signature_passes_and_is_counted(house: House) -> None:
     with house.ledger() as ledger:
         package = Registry.from_ledger(ledger).packages[package_id]
     (house.path / receipt_path(package_id)).write_bytes(receipt_bytes(package))
-    assert "1 waived on record" in house.passes("G5")
+    assert "1 waived by an entry" in house.passes("G5")
 
 
 def test_an_empty_root_passes_no_gate(house: House) -> None:
@@ -241,7 +241,7 @@ def test_a_registry_that_cannot_be_read_fails_its_gates_and_no_report(house: Hou
     report = house.check()
     failed = {gate.gate: gate.errors for gate in report.gates if not gate.passed}
     assert failed.keys() == {"G0B", "G1", "G1-COMPLETE", "G3", "G4", "G5"}
-    assert all("cannot be understood" in errors[0] for errors in failed.values())
+    assert all("cannot be read" in errors[0] for errors in failed.values())
 
 
 def test_a_gate_that_breaks_has_failed(house: House) -> None:
@@ -283,7 +283,7 @@ def test_a_failure_is_an_exit_only_where_it_is_enforced(house: House) -> None:
     house.write("HO1/stray.txt", "x")
     plain = gate_check(house, "--gate", "G0B", "--gate", "G1")
     assert plain.returncode == 0
-    assert "FAIL G0B: 1 thing is wrong\n" in plain.stdout
+    assert "FAIL G0B: 1 problem\n" in plain.stdout
     assert "HO1/stray.txt belongs to no package.\n" in plain.stdout
     assert "next: Move the file out of the root" in plain.stdout
     assert "\nok   G1: " in plain.stdout

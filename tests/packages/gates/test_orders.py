@@ -141,8 +141,8 @@ def test_an_order_costs_what_its_exchanges_do(house: House) -> None:
         write.call(write.exchange(wo_id="WO-SES-1-005"), "WO-SES-1-005")
         write.end(10, 0.01, "WO-SES-1-005")
     (error,) = house.one("G2").errors
-    assert "WO-SES-1-005 says that it cost 10 + 10 tokens" in error
-    assert "its exchanges come to 20 + 20 tokens, 0.02 USD" in error
+    assert "The cost of WO-SES-1-005 in " in error
+    assert "is 10 + 10 tokens, 0.01 USD, but its exchanges cost 20 + 20 tokens, 0.02 USD" in error
 
 
 def _steps(*steps: Any) -> Any:
@@ -174,12 +174,12 @@ def _ends(tokens: int = 10, usd: float | None = 0.01, then: Any = None, **cost: 
 
 
 WRONG_WAYS: list[tuple[Any, str]] = [
-    (lambda write: write.step("WO_EXECUTING"), "had ended, or was never planned"),
+    (lambda write: write.step("WO_EXECUTING"), "had ended or was never planned"),
     (_ends(then=Writer.begin), "was planned 2 times"),
     (lambda write: (write.plan(), write.plan()), "was planned twice"),
     (
         _ends(then=lambda write: write.end(10, 0.01, event="WO_FAILED")),
-        "is a WO_FAILED of WO-SES-1-003, which had ended",
+        "belongs to WO-SES-1-003, which had ended",
     ),
     (_steps("WO_EXECUTING"), "is planned and cannot become executing"),
     (_steps("WO_DISPATCHED", "WO_COMPLETED"), "is dispatched and cannot become completed"),
@@ -187,12 +187,12 @@ WRONG_WAYS: list[tuple[Any, str]] = [
     (_steps("WO_DISPATCHED", "WO_DISPATCHED"), "is dispatched and cannot become dispatched"),
     (_steps(("WO_EXECUTING", {"resumed": True})), "cannot be resumed"),
     (_steps(("WO_DISPATCHED", {"tier": "ho1"})), "Only tier ho2 may take"),
-    (lambda write: write.plan(tier="ho1"), "and is not the supervisor's"),
+    (lambda write: write.plan(tier="ho1"), "but the supervisor did not write it"),
     (lambda write: write.plan(constraints=1), "does not hold a plan"),
-    (_ends(9), r"says that it cost 9 \+ 9 tokens, 0.01 USD"),
-    (_ends(usd=0.009), r"0.009 USD; its exchanges come to 10 \+ 10 tokens, 0.01 USD"),
+    (_ends(9), r"is 9 \+ 9 tokens, 0.01 USD"),
+    (_ends(usd=0.009), r"0.009 USD, but its exchanges cost 10 \+ 10 tokens, 0.01 USD"),
     (_ends(usd=None), "no known price; its exchanges"),
-    (_ends(total_tokens=19), "says that it cost"),
+    (_ends(total_tokens=19), "The cost of"),
 ]
 
 
@@ -260,7 +260,7 @@ def test_a_later_run_goes_on_from_what_was_open(house: House) -> None:
         write.step("WO_DISPATCHED")
         write.plan("WO-SES-1-002")
     found = house.errors("G2")
-    assert f"WO_DISPATCHED of {ORDER}, which had ended" in found
+    assert f"(WO_DISPATCHED) belongs to {ORDER}, which had ended" in found
     assert "WO-SES-1-002 was planned 2 times" in found  # also where its first plan is not read
     assert not house.check("G2", full=True).passed
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.kernel.loops import run_blocking
 from remit.ledger import EVENTS, LedgerClient, LedgerEntry
 from remit.routing.trail import (
@@ -221,6 +221,7 @@ def test_an_id_that_is_not_there(ledger: LedgerClient) -> None:
         with pytest.raises(ThoughtNotFoundError) as raised:
             get_thought_record(ledger, wanted)
         assert isinstance(raised.value, KeyError)
+        assert isinstance(raised.value, NotFoundError)
         assert "remit trail" in str(raised.value)
 
 

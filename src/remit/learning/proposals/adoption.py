@@ -13,7 +13,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
 from remit.kernel.root import Root
-from remit.kernel.settings import LoadedSettings, load_settings
+from remit.kernel.settings import LoadedSettings, RoutingSettings, load_settings
 from remit.learning.proposals.canary_comparison import Compared, read_canary
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals, require_in_force
 from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE
@@ -150,8 +150,8 @@ class Governance:
             ProposalError: ``canary_in_force``: another canary is in force; ``stale``, ``edited`` or
                 ``lost``: the proposal cannot be adopted now; or as for each decision.
             PackageError: gate G3 refuses the resulting settings.
-            InvalidInputError: the proposal is of another kind than ``head``, or the share or the
-                budget has a wrong value.
+            InvalidInputError: the proposal is of another kind than ``head``, the share or the
+                budget has a wrong value, or no call has the task.
         """
         proposal = self._open(proposal_id, reason)
         if proposal.kind != "head":
@@ -167,11 +167,14 @@ class Governance:
             )
         self._require_current(proposal)
         files = self._archive(proposal).files
-        guard = self._check_settings(files).settings.routing.guard
+        settings = self._check_settings(files).settings.routing
+        rules = json.loads(files[RULES_FILE])
+        if task:
+            _check_task(task, settings, rules)
         head = LearnedHead.from_bytes(files[HEAD_FILE], files[EVIDENCE_FILE])
         terms: dict[str, Any] = {
-            "share": share, "usd": usd, "tolerance": guard.tolerance, "for_key": for_key,
-            "task": task, "rules": content(json.loads(files[RULES_FILE])),
+            "share": share, "usd": usd, "tolerance": settings.guard.tolerance, "for_key": for_key,
+            "task": task, "rules": content(rules),
             "heads": [f"HEAD-{head.digest}", f"EVIDENCE-{sha256_hex(head.evidence)}"],
         }  # fmt: skip
 
@@ -365,7 +368,7 @@ class Governance:
         for finding in check_settings(self._context(loaded), files):
             raise PackageError(
                 "gate_failed",
-                f"Gate G3 does not pass: {finding.message}",
+                f"Gate G3 fails: {finding.message}",
                 next_step=finding.next_step,
             )
         return loaded
@@ -409,6 +412,18 @@ class Governance:
             f"SIGNAL_{decision}", proposal.proposal_id, decision,
             f"{proposal.name} {decision.replace('_', ' ').lower()}", metadata=metadata,
         )  # fmt: skip
+
+
+def _check_task(task: str, settings: RoutingSettings, rules: Mapping[str, Any]) -> None:
+    """Raise InvalidInputError if neither the rules nor the settings of routes name a task."""
+    known = {"chat", *rules["intent"]["tasks"]}
+    known.update(route.task for route in settings.routes.values() if route.task)
+    for model in settings.models.values():
+        known.update(model.abilities.keys() - {"general"})
+    if task not in known:
+        raise InvalidInputError(
+            f"No call has the task {task!r}.", next_step=f"Tasks: {', '.join(sorted(known))}."
+        )
 
 
 def _of_canary(

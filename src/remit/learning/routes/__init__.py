@@ -8,9 +8,10 @@ from remit.learning.routes.ridge import (
     fit_head,
     graded_prompts,
 )
-from remit.learning.routes.route_fit import ROUTE_SETTINGS, RouteFit, fit_route
+from remit.learning.routes.route_fit import ROUTE_SETTINGS, RouteFit, fit_recorded, fit_route
 
 __all__ = [
     "CALIBRATOR", "ROUTE_SETTINGS", "Calibration", "GradedPrompt", "PowerPlan", "RouteFit",
-    "abilities_case", "calibrate", "fit_head", "fit_route", "graded_prompts", "power_plan",
+    "abilities_case", "calibrate", "fit_head", "fit_recorded", "fit_route", "graded_prompts",
+    "power_plan",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from remit.learning.statistics import (
     paired_effect,
     pairs_needed,
 )
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.learned_head import MILLION, learned_score
 
@@ -133,6 +134,7 @@ IN_FORCE = "in force"
 RULES_FILE = "HOT/routing/learned.json"
 ROUTE_SETTINGS = {"routing": {"rules": RULES_FILE}}  # They put a learned route in force.
 _NANO = 1_000_000_000
+_LOOK = "route_look"
 HEAD_FILE = "HOT/routing/learned.head.json"
 EVIDENCE_FILE = "HOT/routing/learned.evidence.json"
 
@@ -269,6 +271,52 @@ def fit_route(
         evidence=sorted({entry for one in (*learned, *taken) for entry in one.evidence}),
         files=route_files(document, head),
     )  # fmt: skip
+
+
+def fit_recorded(
+    ledger: LedgerClient, route: str, prompts: Sequence[GradedPrompt], usd_per_call: float, *,
+    rules: Weights, quality_floor: float, guard: GuardSettings,
+    progress: Callable[[int, int], None],
+) -> RouteFit | str:  # fmt: skip
+    """Fit a route as :func:`fit_route`, and record the fit as a look at the route's grades.
+
+    Fits of the same grades are one look. A look is a ``SIGNAL_OBSERVED`` entry. Once
+    ``guard.looks`` fits were recorded under the rules in force, a fit of other grades is not
+    recorded, and its ``missing`` says that it may not decide. With 0 looks nothing is recorded.
+
+    Args:
+        ledger: the record of the looks.
+        route: name of the route.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+    """
+    found = fit_route(
+        prompts, usd_per_call, rules=rules, quality_floor=quality_floor, guard=guard,
+        progress=progress,
+    )  # fmt: skip
+    if isinstance(found, str) or not guard.looks:
+        return found
+    grades = sorted((one.exchange_id, sorted(one.rewards.items())) for one in prompts)
+    look = {"kind": _LOOK, "rules": rules.rule_version_hash,
+            "grades": sha256_hex(json.dumps(grades).encode())}  # fmt: skip
+    looks = [
+        entry.metadata
+        for entry in ledger.query(event_type="SIGNAL_OBSERVED", submission_id=route)
+        if entry.metadata.get("kind") == _LOOK and is_authentic(entry)
+    ]
+    looks = [one for one in looks if one["rules"] == look["rules"]]
+    if look in looks[: guard.looks]:
+        return found
+    if len(looks) >= guard.looks:
+        said = (
+            f"{len(looks)} fits have looked at the grades of the route {route}, and "
+            f"[routing.guard] looks permits {guard.looks}. If looks is 0, any number may decide."
+        )
+        return replace(found, missing=[*found.missing, said])
+    said = f"fit {len(looks) + 1} of {guard.looks} that may decide on the route {route}"
+    ledger.write(LedgerEntry("SIGNAL_OBSERVED", route, "OBSERVED", said, metadata=look))
+    return found
 
 
 def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]:

@@ -43,7 +43,7 @@ def check_ownership(
         for asset in package.manifest.assets:
             path = asset.path
             if is_reserved(path):
-                problem = f"{package_id} owns {path}, where no package may own anything."
+                problem = f"{package_id} owns {path}, but no package may own files there."
                 yield Finding(problem, f"Run `remit package remove {package_id}`.")
             twin = known.setdefault(folded(path), path)
             if twin != path:
@@ -114,7 +114,7 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
         for name in package.manifest.modules:
             other = stated.setdefault(name, package_id)
             if other != package_id:
-                problem = f"{other} and {package_id} both say that they govern {name}."
+                problem = f"Both {other} and {package_id} list the module {name}."
                 yield Finding(problem, "Only one package may own it.")
             if name not in modules:
                 problem = f"{package_id} governs {name}, which the running code does not have."

@@ -97,7 +97,7 @@ def check_completeness(view: PackageView) -> Check:
                 problem = f"{framework_id} expects {spec_id}, which is not installed."
                 yield Finding(problem, _INSTALL)
             elif expected.framework_id != framework_id:
-                problem = f"{framework_id} expects {spec_id}, which says that it belongs to "
+                problem = f"{framework_id} expects {spec_id}, which belongs to "
                 yield Finding(f"{problem}{expected.framework_id}.", "Make both agree.")
     for spec in view.specs.values():
         declared: list[tuple[str, Collection[str], Collection[str]]] = [
@@ -109,15 +109,15 @@ def check_completeness(view: PackageView) -> Check:
         for kind, names, usable in declared:
             for name in names:
                 if name not in usable:
-                    problem = f"{spec.spec_id} declares the {kind} {name}, which is not there, or "
+                    problem = f"{spec.spec_id} declares the {kind} {name}, which is missing or "
                     fix = _INSTALL if kind != "tool" else "Correct the name in the specification."
                     yield Finding(f"{problem}cannot be used.", fix)
     yield from check_agents(view)
     yield from check_contracts(view)
     yield from check_places(view)
     return (
-        f"{len(view.frameworks)} frameworks have their specifications ({len(view.specs)}), and "
-        f"these what they declare: {len(view.contracts)} contracts, {len(view.schemas)} "
+        f"{len(view.frameworks)} frameworks have their specifications ({len(view.specs)}), with "
+        f"all declared parts: {len(view.contracts)} contracts, {len(view.schemas)} "
         f"schemas, {len(view.agents)} agents usable"
     )
 
@@ -142,8 +142,8 @@ def check_places(view: PackageView) -> Iterator[Finding]:
                 yield Finding(problem, "Move the file, or give the package another plane.")
             if framework is not None and not allows_path(framework.paths, asset.path):
                 problem = (
-                    f"{package_id} owns {asset.path}, where {framework.framework_id} lets its "
-                    f"packages own nothing; it allows {', '.join(framework.paths) or 'no place'}."
+                    f"{package_id} owns {asset.path}, which {framework.framework_id} does not "
+                    f"allow; it allows {', '.join(framework.paths) or 'no path'}."
                 )
                 yield Finding(problem, "Move the file, or choose another specification.")
 

@@ -48,7 +48,7 @@ def check_acceptance(view: PackageView, prices: PriceTable) -> Check:
                 for problem in check_examples(contract, pack):
                     yield Finding(problem, _FIX)
         if contract_id not in covered:
-            problem = f"{contract_id} has no acceptance case: neither an example nor another."
+            problem = f"{contract_id} has no acceptance case and no example."
             yield Finding(
                 problem, "Add an example to the contract, in a new version of its package."
             )
@@ -56,7 +56,7 @@ def check_acceptance(view: PackageView, prices: PriceTable) -> Check:
     count += sum(len(contract.examples) for contract, _ in view.every_contract())
     if not count:
         yield Finding("No package declares an acceptance case.", "Run `remit init`.")
-    return f"{count} acceptance cases pass, for {len(view.contracts)} contracts and more"
+    return f"{count} acceptance cases pass, including those of {len(view.contracts)} contracts"
 
 
 def _contract(view: PackageView, case: Mapping[str, Any], _: PriceTable) -> Iterator[str]:

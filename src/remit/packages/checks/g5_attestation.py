@@ -96,7 +96,7 @@ def check_attestation(
     count = len(registry.packages)
     return (
         f"{count} packages have their receipt and archive; {count - waived} signed, {waived} "
-        "waived on record"
+        "waived by an entry"
     )
 
 

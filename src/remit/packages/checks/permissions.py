@@ -29,8 +29,8 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
         manifest, framework = package.manifest, view.framework_of(package_id)
         if framework is None:
             problem = (
-                f"What {package_id} may be permitted is not known: {manifest.framework_id} "
-                "is not installed or not valid."
+                f"The permissions of {package_id} cannot be checked, because "
+                f"{manifest.framework_id} is not installed or not valid."
             )
             yield Finding(problem, "Install the package that contains it.")
             continue
@@ -42,8 +42,8 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
         for kind, word in KINDS.items():
             for name in getattr(granted, kind):
                 if not ceilings.covers(kind, name):
-                    problem = f"{package_id} is permitted the {word} {name}, which "
-                    yield Finding(f"{problem}{framework.framework_id} does not let.", fix)
+                    problem = f"{package_id} has a permission for the {word} {name}, which "
+                    yield Finding(f"{problem}{framework.framework_id} does not allow.", fix)
         spends = granted.models and any(one.classification == "agent" for one in manifest.assets)
         for name in BUDGETS:
             value = granted.budgets.get(name)
@@ -81,10 +81,10 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
                 fix = "Correct the name of the tool, or install the distribution that contains it."
                 yield Finding(problem, fix)
             if not permissions.allows_tool(tool_id):
-                problem = f"{who} may use the tool {tool_id}, which the package is not permitted."
+                problem = f"{who} may use the tool {tool_id}, which its package does not permit."
                 yield Finding(problem, f"Add {tool_id} to the tools of the package's permissions.")
         if not _may_use_model(agent, permissions, view):
-            problem = f"{who} asks the model {agent.model}, which the package is not permitted."
+            problem = f"{who} asks the model {agent.model}, which its package does not permit."
             fix = f"Add {agent.model} to the models of the package's permissions."
             yield Finding(problem, fix)
         for contract, _ in view.contracts.get(agent.contract_id, ()):
@@ -92,7 +92,7 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
             if fixed and not allows_named(permissions, fixed):
                 problem = (
                     f"{who} answers under {contract.contract_id} {contract.version}, which fixes "
-                    f"the model {fixed}; the package is not permitted it."
+                    f"the model {fixed}; the package does not permit this model."
                 )
                 fix = f"Add the model, as provider/model, to the permissions of {package_id}."
                 yield Finding(problem, fix)
@@ -127,7 +127,7 @@ def check_contracts(view: PackageView) -> Iterator[Finding]:
         if others and not permits(tools, _READS_ALL):
             problem = (
                 f"The contract {contract.contract_id} {contract.version} of {package_id} "
-                "reads the record of other sessions, for which the package has no permission."
+                "reads entries of other sessions, which the package does not permit."
             )
             fix = (
                 f"Add {_READS_ALL} to the tools of the package's permissions, or ask for "

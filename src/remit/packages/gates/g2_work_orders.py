@@ -88,8 +88,8 @@ def check_orders(context: GateContext) -> GateRun:
         yield Finding("The ledger is empty.", "Run `remit init`.")
     still_open = sorted(orders.open, key=lambda wo_id: orders.open[wo_id].planned)
     message = (
-        f"work orders: {orders.ended} ended, each by a legal transition and with the cost "
-        "of its exchanges"
+        f"work orders: {orders.ended} ended, each with legal transitions and the cost of its "
+        "exchanges"
     )
     if still_open:
         listed = ", ".join(still_open[:_MAX_LISTED]) + (
@@ -98,7 +98,7 @@ def check_orders(context: GateContext) -> GateRun:
         message += f"; {len(still_open)} open: {listed}"
     if verified:
         message += (
-            f"; entries from {first} on were read, the {verified_entries} before were {verified}"
+            f"; read from entry {first} on, because the first {verified_entries} were {verified}"
         )
     resume_at = min((order.planned for order in orders.open.values()), default=entries)
     return message, {"verified_entries": entries, "resume_at": resume_at}
@@ -167,7 +167,7 @@ class _Orders:
             if found is not None:
                 self.fail(wo_id, f"{wo_id} was planned twice ({entry.id}).")
             elif (entry.metadata.get("scope") or {}).get("tier") != "ho2":
-                self.fail(wo_id, f"{entry.id} plans {wo_id}, and is not the supervisor's.")
+                self.fail(wo_id, f"{entry.id} plans {wo_id}, but the supervisor did not write it.")
             else:
                 self.open[wo_id] = _Open(order, seq)
         elif found is not None:
@@ -183,7 +183,7 @@ class _Orders:
                         if callers[-1] != wo_id
                     }
         elif seq >= self._verified:
-            problem = f"{entry.id} is a {entry.event_type} of {wo_id}, which had ended, or was "
+            problem = f"{entry.id} ({entry.event_type}) belongs to {wo_id}, which had ended or was "
             self.fail(wo_id, f"{problem}never planned.")
 
     def _add(self, seq: int, own: str, session_id: str, count: Callable[[Usage], None]) -> None:
@@ -220,8 +220,8 @@ class _Orders:
         ]
         if stated not in sums or cost.total_tokens != cost.input_tokens + cost.output_tokens:
             problem = (
-                f"{found.order.wo_id} says that it cost {_words(*stated)}; its exchanges come to "
-                f"{_words(*sums[-1])} ({entry.id})."
+                f"The cost of {found.order.wo_id} in {entry.id} is {_words(*stated)}, but its "
+                f"exchanges cost {_words(*sums[-1])}."
             )
             self.fail(found.order.wo_id, problem)
 

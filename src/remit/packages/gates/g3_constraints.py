@@ -112,16 +112,16 @@ def check_constraints(context: GateContext) -> GateRun:
     ceilings = sum(len(framework.config) for framework in view.frameworks.values())
     needed = sum(len(package.manifest.dependencies) for package in packages.values())
     message = (
-        f"{len(packages)} packages within their frameworks' ceilings, {ceilings} ceilings of "
-        f"settings kept, {needed} dependencies met; {len(used)} tools and models in use on "
-        "record, all permitted"
+        f"{len(packages)} packages within their frameworks' ceilings, settings within {ceilings} "
+        f"ceilings, {needed} dependencies met; {len(used)} tools and models used, all "
+        "permitted"
     )
     if waived := [*waived, *(f"{what} ({entry_id})" for what, entry_id in stated.used.items())]:
-        message += f"; not part of any package, but waived in the record: {', '.join(waived)}"
+        message += f"; waived, because only the ledger records them: {', '.join(waived)}"
     if (prices := recorded_prices(context.ledger)).sha256:
-        message += f"; prices of the operator's own as {prices.entry_id} says"
+        message += f"; the operator's own prices are those of {prices.entry_id}"
     if verified:
-        message += f"; uses in the {verified_entries} entries before were {verified}"
+        message += f"; uses in the first {verified_entries} entries were {verified}"
     return message, {"verified_entries": entries}
 
 

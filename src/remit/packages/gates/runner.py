@@ -62,8 +62,8 @@ def _check_files(context: GateContext) -> GateRun:
         problem = f"The running code cannot be read: {error.message}"
         yield Finding(problem, error.next_step)
     return (
-        f"{len(registry.owners)} files of {len(registry.packages)} packages, each owned once and "
-        f"unchanged; {running}"
+        f"{len(registry.owners)} files of {len(registry.packages)} packages, each with one owner "
+        f"and unchanged; {running}"
     )
 
 
@@ -140,7 +140,7 @@ class GateResult:
             most: largest number of findings to keep.
         """
         count = len(findings)
-        problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
+        problem = "1 problem" if count == 1 else f"{count} problems"
         again = f"Fix the fault, then run `remit gate check --gate {gate}` again."
         shown = tuple(Finding(message, fix or again) for message, fix in findings[:most])
         return cls(gate, False, problem, shown, count)

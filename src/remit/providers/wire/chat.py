@@ -140,12 +140,30 @@ class _Choice:
         self.content: Pieces | None = None  # the message's, while it is a text
         self.whole: dict[str, Any] | None = None  # a choice that came in one piece
 
+    @property
+    def is_cut(self) -> bool:
+        """True if arguments of a tool call do not end as an object, and no reason is given."""
+        if self.fields.get("finish_reason"):
+            return False
+        calls = self.message.get("tool_calls")
+        called = [
+            call.get("function")
+            for call in (calls if type(calls) is list else ())
+            if type(call) is dict
+        ]
+        texts = (
+            settled(function.get("arguments"))
+            for function in (*called, self.message.get("function_call"))
+            if type(function) is dict
+        )
+        return any(type(text) is str and text.strip()[-1:] not in ("", "}") for text in texts)
+
 
 class ChatSum(StreamSum):
     """The sum of a stream of Chat Completions or Completions: its choices and usage so far.
 
     The stream has ended once every begun choice has ended or ``[DONE]`` came, unless an event was
-    an error.
+    an error, or ``[DONE]`` came in the middle of a tool call.
 
     Args:
         kind: the ``object`` of the answer: ``chat.completion``, whose choices have a ``message``,
@@ -326,7 +344,7 @@ class ChatSum(StreamSum):
         if self.error is not None:
             return False
         if self._done:
-            return True
+            return not any(state.is_cut for state in self._choices.values())
         return bool(self._choices) and all(
             state.whole is not None or state.fields.get("finish_reason")
             for state in self._choices.values()

@@ -11,7 +11,7 @@ import orjson
 from pydantic import AfterValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from remit.kernel.canonical import NotCanonicalError, sha256_hex, surrogate_error
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.kernel.pydantic_validation import check_fields, first_error
 from remit.ledger import Erased
 
@@ -42,7 +42,7 @@ class TrailError(RemitError):
     """A thought record cannot be read, or the trail is damaged; the base of the other errors."""
 
 
-class ThoughtNotFoundError(TrailError, KeyError):
+class ThoughtNotFoundError(TrailError, NotFoundError, KeyError):
     """No thought record has the given id."""
 
 

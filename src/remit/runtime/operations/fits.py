@@ -108,7 +108,8 @@ def fit_route(
     With --quality-floor 0, reward is weighed against cost to keep --usd-per-call. Above 0, the
     route takes the cheapest model with that reward, and ``missing`` states if that costs more. The
     route in use does not change. --propose creates a proposal; `remit learn adopt` adopts it. If no
-    proposal can be created, --propose makes the command exit with 1.
+    proposal can be created, --propose makes the command exit with 1. Each fit of other grades is
+    recorded, and only the first [routing.guard] looks fits may decide.
 
     Returns:
         ``missing`` (sentences; empty if a proposal can be created) and ``proposal_id`` (empty
@@ -124,8 +125,8 @@ def fit_route(
 
     require_reason(propose, reason)
     with Runtime.open(root.path, by=caller.name) as runtime:
-        fitted = routes.fit_route(
-            prompts_of(runtime, name), usd_per_call,
+        fitted = routes.fit_recorded(
+            runtime.ledger, name, prompts_of(runtime, name), usd_per_call,
             rules=runtime.router.rules.weights, quality_floor=quality_floor,
             guard=runtime.loaded.settings.routing.guard, progress=root.progress("fitting"),
         )  # fmt: skip

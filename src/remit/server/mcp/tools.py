@@ -14,7 +14,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from remit.agents.tools import Tool, ToolError, tool
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import NotFoundError, RemitError
 from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import McpEndpointSettings, Settings
 from remit.runtime.operations import all_operations
@@ -123,10 +123,15 @@ def rights_of(name: str) -> dict[str, Any]:
     """Return ``needs`` and ``writes`` of the operation that names a tool.
 
     Args:
-        name: id of the tool; StopIteration is raised if no operation names it.
+        name: id of the tool.
+
+    Raises:
+        NotFoundError: no operation names the tool.
     """
-    kind = next(kind for kind in all_operations() if name in kind.tools)
-    return {"needs": kind.needs, "writes": kind.changes}
+    for kind in all_operations():
+        if name in kind.tools:
+            return {"needs": kind.needs, "writes": kind.changes}
+    raise NotFoundError(f"No operation names the tool {name!r}.")
 
 
 def tools_of(toolset: object, settings: Settings) -> list[McpTool]:

@@ -78,13 +78,10 @@ const RemitProof = (() => {
     "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155" +
     "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b";
 
-  const verifies = async (key, signature, message) =>
-    crypto.subtle.verify(
-      "Ed25519",
-      await crypto.subtle.importKey("raw", key, "Ed25519", false, ["verify"]),
-      signature,
-      message,
-    );
+  const verifies = async (raw, signature, message) => {
+    const key = await crypto.subtle.importKey("raw", raw, "Ed25519", false, ["verify"]);
+    return crypto.subtle.verify("Ed25519", key, signature, message);
+  };
 
   async function missing() {
     if (!globalThis.crypto || !crypto.subtle) {
@@ -159,21 +156,16 @@ const RemitProof = (() => {
 
   // The members of a bundle, each with its test.
   const isText = (value) => typeof value === "string";
+  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const isTexts = (value) => Array.isArray(value) && value.every(isText);
   const MEMBERS = {
-    entry_id: isText,
-    seq: Number.isSafeInteger,
-    entry_hash: isText,
-    record: isText,
-    size: Number.isSafeInteger,
-    proof: (value) => Array.isArray(value) && value.every(isText),
-    checkpoint: isText,
-    vkey: isText,
+    entry_id: isText, seq: Number.isSafeInteger, entry_hash: isText, record: isText,
+    size: Number.isSafeInteger, proof: isTexts, checkpoint: isText, vkey: isText,
   };
 
   /** A bundle has exactly these members. */
   function needMembers(bundle) {
-    const isObject = bundle !== null && typeof bundle === "object" && !Array.isArray(bundle);
-    need(isObject, "bundle", "This is not the proof of an entry.");
+    need(isObject(bundle), "bundle", "This is not the proof of an entry.");
     for (const [name, holds] of Object.entries(MEMBERS)) {
       const isThere = Object.hasOwn(bundle, name) && holds(bundle[name]);
       need(isThere, "bundle", `The member ${name} of the proof is missing or has the wrong type.`);
@@ -182,6 +174,15 @@ const RemitProof = (() => {
     need(extra === undefined, "bundle", `The proof has an unknown member: ${extra}.`);
     const isNamed = bundle.entry_id === entryId(bundle.seq);
     need(isNamed, "bundle", `The proof names ${bundle.entry_id} but covers ${entryId(bundle.seq)}.`);
+  }
+
+  /** The value of a JSON text; null where it is none. */
+  function parse(text) {
+    try {
+      return JSON.parse(text);
+    } catch {
+      return null;
+    }
   }
 
   /** The bundle or extract in a JSON text; an object with a name twice is refused. */
@@ -205,12 +206,7 @@ const RemitProof = (() => {
     const bytes = utf8(record);
     const sum = hex(await sha256(bytes));
     need(sum === entry_hash, "hash", `The record's SHA-256 is ${sum}, not ${entry_hash}.`);
-    let parsed = null;
-    try {
-      parsed = JSON.parse(record);
-    } catch {
-      // said below
-    }
+    const parsed = parse(record);
     const isIt = parsed && parsed.seq === seq && parsed.id === entryId(seq);
     need(isIt, "record", `The record is not entry ${entryId(seq)}.`);
     return { bytes, parsed };
@@ -244,9 +240,7 @@ const RemitProof = (() => {
     previous_hash: ["string"], prompts_used: ["object"], reason: ["string", "object"],
     seq: ["number"], submission_id: ["string"], timestamp: ["string"],
   };
-  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
   const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
-  const isTexts = (value) => Array.isArray(value) && value.every(isText);
 
   /** RFC 8785. */
   function canonical(value) {
@@ -257,12 +251,7 @@ const RemitProof = (() => {
   }
 
   function parseRecord(text) {
-    let record = null;
-    try {
-      record = JSON.parse(text);
-    } catch {
-      // reported below
-    }
+    const record = parse(text);
     const names = Object.keys(RECORD);
     const isRecord =
       text.isWellFormed() &&
@@ -319,8 +308,7 @@ const RemitProof = (() => {
 
   /** The root of the RFC 6962 tree of `size` leaves, from some leaves and all other subtrees. */
   async function rootOf(entries, hashes, size) {
-    let leaf = 0;
-    let used = 0;
+    let [leaf, used] = [0, 0];
     function node(start, end) {
       if (leaf === entries.length || entries[leaf].seq >= end) {
         const hash = used < hashes.length ? unbase64(hashes[used], 32) : null;
@@ -345,12 +333,8 @@ const RemitProof = (() => {
   const ACTIONS = ["EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED", "TOOL_CALL"];
   const MAX_RANGE = 100_000;
   const EXTRACT = {
-    format: (value) => value === "remit-extract/1",
-    of: isObject,
-    checkpoint: isText,
-    verifier_key: isText,
-    records: isTexts,
-    hashes: isTexts,
+    format: (value) => value === "remit-extract/1", of: isObject, checkpoint: isText,
+    verifier_key: isText, records: isTexts, hashes: isTexts,
   };
   const INDEX = {
     of: isObject, entries: Array.isArray, actions: Array.isArray, part: isCount, parts: isCount,
@@ -408,12 +392,36 @@ const RemitProof = (() => {
     need("entry" in of || canonical(of) === run, "index", "The index is of another run.");
     const listed = found.flatMap((one) => one.entries);
     need(isRising(listed), "index", "The index is not in order.");
-    return {
-      run: Object.entries(last.of)[0],
-      listed,
-      actions: found.flatMap((one) => one.actions),
-      parts: new Set(found.map(({ seq }) => seq)),
-    };
+    const [actions, parts] = [found.flatMap((one) => one.actions), found.map(({ seq }) => seq)];
+    return { run: Object.entries(last.of)[0], listed, actions, parts: new Set(parts) };
+  }
+
+  /** The actions of a true index of these records: docs/ledger-format.md, section 13. */
+  function actionsOf(entries) {
+    const [known, used, asked, rows] = [new Map(), new Map(), new Map(), []];
+    const at = (kind, name) => (isText(name) && known.get(`${kind} ${name}`)) || [];
+    const set = (kind, name, seqs) => isText(name) && known.set(`${kind} ${name}`, seqs);
+    const add = (kind, name, seq) => set(kind, name, [...at(kind, name), seq]);
+    for (const { record, seq } of entries) {
+      const { event_type: event, metadata } = record;
+      const [order, key] = [column(record, "work_order_id") || null, metadata.idempotency_key];
+      if (ACTIONS.includes(event)) {
+        const row = [...at("SESSION_START", ""), ...at("WO_EXECUTING", order),
+          ...at("id", metadata.dispatch_entry_id)];
+        if (event === "TOOL_CALL") row.push(...at("LLM_CALL", order), ...at("key", key));
+        row.push(...row.flatMap((one) => at("id", used.get(one))));
+        row.push(...row.flatMap((one) => at("request", asked.get(one))));
+        rows.push([seq, ...[...new Set(row)].sort((one, other) => one - other)]);
+      } else if (event === "SESSION_START") set(event, "", [seq]);
+      else if (["WO_EXECUTING", "LLM_CALL"].includes(event)) set(event, order, [seq]);
+      else if (["DISPATCH", "TOOL_INTENT", "APPROVAL_REQUESTED"].includes(event)) {
+        add("id", record.id, seq);
+        if (event !== "DISPATCH") add("key", key, seq);
+        if (event === "TOOL_INTENT") used.set(seq, metadata.approval);
+        if (event === "APPROVAL_REQUESTED") asked.set(seq, record.id);
+      } else if (event.startsWith("APPROVAL_")) add("request", metadata.request_id, seq);
+    }
+    return rows;
   }
 
   const named = (seqs) => {
@@ -424,9 +432,7 @@ const RemitProof = (() => {
   /** No entry of the range, run or action is missing; returns a sentence that says which it is. */
   function checkComplete(of, entries) {
     const names = Object.keys(of).sort();
-    let own = entries;
-    let wanted = [];
-    let said = "";
+    let [own, wanted, stated, said] = [entries, [], null, ""];
     if (String(names) === "end,first") {
       const isRange =
         isCount(of.first) && isCount(of.end) && of.first < of.end && of.end - of.first <= MAX_RANGE;
@@ -443,12 +449,10 @@ const RemitProof = (() => {
       wanted = chosen ?? listed;
       said = `${run[0]} ${run[1]} before ${entryId(Math.min(...parts))}`;
       if (chosen) said = `the action ${of.entry} of ${said}`;
-      const ends = new Set(actions.map(([seq]) => seq));
-      for (const { record, seq } of own) {
+      for (const { record } of own) {
         need(column(record, run[0]) === run[1], "other", `${record.id} is of another run.`);
-        need(ACTIONS.includes(record.event_type) === ends.has(seq), "index",
-          `The index is wrong about ${record.id}, which may be an action.`);
       }
+      stated = actions;
     }
     const there = new Set(own.map(({ seq }) => seq));
     const missing = wanted.filter((seq) => !there.has(seq)).sort((one, other) => one - other);
@@ -456,6 +460,9 @@ const RemitProof = (() => {
     const expected = new Set(wanted);
     const others = [...there].filter((seq) => !expected.has(seq));
     need(!others.length, "other", `${named(others)} not part of what the file says it has.`);
+    const rows = stated?.filter(([seq]) => there.has(seq));
+    need(!rows || canonical(rows) === canonical(actionsOf(own)), "index",
+      "The index names other actions than the records are.");
     return `All ${own.length} entries of ${said} are there.`;
   }
 

@@ -182,10 +182,9 @@ class ChatReader(StreamReader):
             self._ended = True
             self._close()
             choice = self._sum.first_choice
-            has_reason = choice is None or choice.fields.get("finish_reason") or self._sum.is_whole
-            for number, state in enumerate(self._calls):
-                if not has_reason and _is_cut(state.call):
-                    raise unreadable("tool_calls")
+            if choice is not None and choice.is_cut and not self._sum.is_whole:
+                raise unreadable("tool_calls")
+            for number in range(len(self._calls)):
                 self._end_call(number)
 
 
@@ -199,13 +198,6 @@ def _is_whole(call: dict[str, Any]) -> bool:
         return isinstance(text, dict) or isinstance(orjson.loads(text), dict)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return False
-
-
-def _is_cut(call: dict[str, Any]) -> bool:
-    """Return True if a call's arguments have begun and do not end as an object does."""
-    function = call.get("function")
-    text = settled(function.get("arguments")) if isinstance(function, dict) else None
-    return isinstance(text, str) and text.strip()[-1:] not in ("", "}")
 
 
 def _kind_of(call: dict[str, Any]) -> str:
