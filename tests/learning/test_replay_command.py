@@ -214,6 +214,17 @@ def test_a_proposal_and_another_model(answered: Path, provider: Scripted) -> Non
     other = json.loads(run_remit(*common, "--model", "gpt-4o").stdout)
     assert (other["mean_after"], provider.bodies[-1]["model"]) == (0, "gpt-4o")
     assert other["kept"] != proposed["kept"]
+    again = [*common, "--proposal", "last"]
+    ordered = json.loads(run_remit(*again, "--queue", "default").stdout)["order_id"]
+    (file,) = (answered / "proposals").iterdir()
+    file.write_bytes(file.read_bytes() + b"\0")
+    changed = run_remit(*again)
+    assert (changed.returncode, "was changed later" in changed.stderr) == (1, True), changed.stderr
+    file.unlink()
+    lost = run_remit(*again)
+    assert (lost.returncode, "Propose the change again" in lost.stderr) == (1, True), lost.stderr
+    with Runtime.open(answered, model=MODEL) as runtime, working(runtime):
+        assert run_blocking(runtime.orders.ended(ordered, 60)).error_code == "ProposalError"
 
 
 def test_the_question_or_the_model_within_one_budget(answered: Path, provider: Scripted) -> None:
