@@ -56,6 +56,9 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     wanted = held_out(answered)
     assert wanted > 4
     provider.bodies.clear()
+    cut = run_remit(*arguments(answered, 0.000001))
+    assert f"0 of {wanted}" in cut.stderr
+    assert f"{wanted} of {wanted}" not in cut.stderr
     none = replayed(answered, 0.000001)
     assert (none["replayed"], none["ended"], provider.bodies) == (0, "budget", [])
     killed_at(3, provider, *arguments(answered, 1))
