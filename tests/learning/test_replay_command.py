@@ -56,6 +56,9 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     wanted = held_out(answered)
     assert wanted > 4
     provider.bodies.clear()
+    cut = run_remit(*arguments(answered, 0.000001))
+    assert f"0 of {wanted}" in cut.stderr
+    assert f"{wanted} of {wanted}" not in cut.stderr
     none = replayed(answered, 0.000001)
     assert (none["replayed"], none["ended"], provider.bodies) == (0, "budget", [])
     killed_at(3, provider, *arguments(answered, 1))
@@ -214,6 +217,17 @@ def test_a_proposal_and_another_model(answered: Path, provider: Scripted) -> Non
     other = json.loads(run_remit(*common, "--model", "gpt-4o").stdout)
     assert (other["mean_after"], provider.bodies[-1]["model"]) == (0, "gpt-4o")
     assert other["kept"] != proposed["kept"]
+    again = [*common, "--proposal", "last"]
+    ordered = json.loads(run_remit(*again, "--queue", "default").stdout)["order_id"]
+    (file,) = (answered / "proposals").iterdir()
+    file.write_bytes(file.read_bytes() + b"\0")
+    changed = run_remit(*again)
+    assert (changed.returncode, "was changed later" in changed.stderr) == (1, True), changed.stderr
+    file.unlink()
+    lost = run_remit(*again)
+    assert (lost.returncode, "Propose the change again" in lost.stderr) == (1, True), lost.stderr
+    with Runtime.open(answered, model=MODEL) as runtime, working(runtime):
+        assert run_blocking(runtime.orders.ended(ordered, 60)).error_code == "ProposalError"
 
 
 def test_the_question_or_the_model_within_one_budget(answered: Path, provider: Scripted) -> None:

@@ -183,6 +183,16 @@ def test_what_changes_for_agents_is_compared() -> None:
     assert not compare_packages(new, old).widened
 
 
+def test_a_number_in_place_of_a_truth_value_is_shown() -> None:
+    kinds = {"HO2/agents/a.json": "agent"}
+    old, new = (
+        view({"HO2/agents/a.json": encoded({**AGENT, "title": title, "terms": {"n": n}})}, kinds)
+        for title, n in (("A", 1), ("B", True))
+    )
+    _, text = compared(old, new)
+    assert """      - terms {"n": 1}\n      + terms {"n": true}\n""" in text
+
+
 def test_lesser_changes(tmp_path: Path) -> None:
     new = Archive.from_directory(directory_of(tmp_path / "p"))
     assert new == read_archive(io.BytesIO(pack(tmp_path / "p")), LIMITS)

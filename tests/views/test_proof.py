@@ -214,7 +214,8 @@ def test_a_cosignature_does_not_stand_in_for_the_logs_own(
     (entry_id,) = _write(client, 1)
     witness = Signer.generate("witness.example/w1", COSIGNATURE)
     signed = SignedCheckpoint.parse(client.checkpoint())
-    client.checkpoints.add_cosignatures(signed.with_signatures([signed.cosign(witness)]))
+    cosigned = signed.with_signatures([signed.cosign(witness)])
+    client.checkpoints.add_cosignature(cosigned, witness.verifier_key)
     bundle = proof_bundle(client, entry_id)
     assert "witness.example/w1" in bundle["checkpoint"]
     assert _verify(browser, bundle)["state"] == "verified"

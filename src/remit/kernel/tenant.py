@@ -104,12 +104,14 @@ class TenantFile:
             value: the parsed content of a tenant file.
 
         Raises:
-            TypeError: the value is no object, or a member other than ``ready`` is missing, unknown,
-                or not a text.
+            TypeError: the value is no object, a member other than ``ready`` is missing, unknown or
+                not a text, or ``database`` is neither empty, ``host`` nor a URL.
         """
         found = cls(**value)
         names = {field.name for field in fields(cls)} - {"ready"}
         if not all(type(getattr(found, name)) is str for name in names):
+            raise TypeError
+        if found.database not in ("", HOST) and "://" not in found.database:
             raise TypeError
         return found
 

@@ -157,8 +157,8 @@ class Replay:
             calls: limit of the calls of all runs together; ``None`` for no limit.
             held_out: True to ask held-out exchanges; False to ask the others, which a search may
                 use.
-            progress: called with the number done and the number in all; at the end, also after a
-                limit, with both equal.
+            progress: called with the number done and the number in all; at the end with both
+                equal, unless a limit ended the run.
 
         Raises:
             ConflictError: the prices or the model that answers changed since an earlier run.
@@ -204,7 +204,8 @@ class Replay:
                 if pair.model_id != before_it:
                     raise self._drift(f"{pair.model_id} answers now, and {before_it} did before")
             pairs[exchange_id] = pair
-        progress(len(wanted), len(wanted))
+        else:
+            progress(len(wanted), len(wanted))
         asked = [pairs[one] for one in wanted if one in pairs]
         found = tuple(pair for pair in asked if pair.model_id)
         return ReplayResult(

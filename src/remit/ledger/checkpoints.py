@@ -295,14 +295,14 @@ class Checkpoints:
             self._store.doubt()
         return str(name), note
 
-    def add_cosignatures(self, signed: SignedCheckpoint) -> None:
-        """Add the signature lines of ``signed``, unverified, to the stored checkpoint of its text.
+    def add_cosignature(self, signed: SignedCheckpoint, witness: VerifierKey) -> None:
+        """Verify a witness's line of ``signed`` and add it to the stored checkpoint of its text.
 
-        A line replaces a stored line of the same key, even a later one.
+        A valid later line of the witness stays. Other lines of ``signed`` are ignored.
 
         Raises:
             LedgerError: this ledger has no such checkpoint, or cannot be written.
-            TlogError: the stored checkpoint is malformed.
+            TlogError: the line is missing or invalid, or the stored checkpoint is malformed.
         """
         size = signed.checkpoint.size
 
@@ -311,7 +311,7 @@ class Checkpoints:
             stored = SignedCheckpoint.parse(rows[0][0]) if rows else None
             if stored is None or stored.note.text != signed.note.text:
                 raise LedgerError(f"This ledger has no such checkpoint of {size} entries.")
-            note = str(signed.with_signatures(stored.note.signatures))
+            note = str(stored.with_cosignature(signed, witness))
             tx.execute("UPDATE checkpoints SET note = ? WHERE size = ?", (note, size))
 
         self._transact(add)

@@ -445,7 +445,7 @@ def cosigned(
         signed = run_blocking(
             request_cosignature(url, signed, witness, ledger.checkpoints.prove_consistency)
         )
-        ledger.checkpoints.add_cosignatures(signed)  # Stored now: the next may fail.
+        ledger.checkpoints.add_cosignature(signed, witness)  # Stored now: the next may fail.
     return signed
 
 

@@ -208,7 +208,7 @@ def _differing(
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in names or sorted({*old, *new})
-        if (name in old) != (name in new) or old.get(name) != new.get(name)
+        if (name in old) != (name in new) or _pretty(old.get(name)) != _pretty(new.get(name))
     )
 
 

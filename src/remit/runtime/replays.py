@@ -22,7 +22,6 @@ from remit.learning import (
 )
 from remit.learning.meta import Attribution, attribute, record_attribution, replay_both
 from remit.learning.proposals import Change, Proposals
-from remit.packages import read_archive
 
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
@@ -140,9 +139,8 @@ class Replays:
     Raises:
         InvalidInputError: the change is invalid or another contract's, or its answers cannot be
             graded.
-        ProposalError: there is no such proposal.
-        OSError: the proposal's archive cannot be read, as after its adoption or rejection.
-        PackageError: that archive is damaged.
+        ProposalError: there is no such proposal, or its archive was changed or cannot be read, as
+            after its adoption or rejection.
         ContractError: the contract cannot be used.
         LedgerError: the ledger cannot be read or written.
     """
@@ -237,6 +235,7 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
 
     Raises:
         InvalidInputError: the change is invalid, is of another contract, or is a rollback.
+        ProposalError: the proposal is unknown, or its archive was changed or cannot be read.
     """
     contract_id = wanted.contract_id
     if wanted.proposal:
@@ -252,8 +251,7 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
                 next_step=f"`remit learn show {found.proposal_id[:12]}` shows the values before "
                 "and after.",
             )
-        with known.archive(found.proposal_id).open("rb") as stream:
-            archive = read_archive(stream, runtime.loaded.settings.packages)
+        archive = known.read(found, runtime.loaded.settings.packages)
         return {path: data for path, data in archive.files.items() if path.startswith("HO1/")}
     if wanted.change is None:
         return {}

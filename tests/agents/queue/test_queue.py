@@ -60,6 +60,22 @@ def test_an_order_is_submitted_done_and_gone_from_the_table(ledger: LedgerClient
         bench.queue.get("ORD-NOSUCHORDER")
 
 
+def test_an_order_submitted_during_a_read_is_found(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, select = Bench(ledger), ledger.select
+    order_id, put = bench.queue.prepare(Submission(agent_id="clerk", task="Find it."), by="t")
+
+    def select_first(sql: str, values: Any = ()) -> Any:
+        monkeypatch.undo()
+        found = select(sql, values)
+        ledger.transact(put)
+        return found
+
+    monkeypatch.setattr(ledger, "select", select_first)
+    assert bench.queue.get(order_id).state == "ready"
+
+
 def test_what_a_failed_transaction_submits_is_not_submitted(ledger: LedgerClient) -> None:
     bench = Bench(ledger)
     order_id, put = bench.queue.prepare(Submission(agent_id="a", task="x"), by="t")

@@ -62,6 +62,15 @@ def test_ids_work_without_a_name(ledger: LedgerClient) -> None:
             directory.find("team", "green")
         with pytest.raises(NotFoundError):
             directory.rename("team", "red", "Red", by="ann")
+        group: Any = "group"
+        for call in (
+            lambda: directory.list(group),
+            lambda: directory.find(group, "red"),
+            lambda: directory.declare(group, "red", "Red", by="ann"),
+            lambda: directory.rename(group, "red", "Red", by="ann"),
+        ):
+            with pytest.raises(InvalidInputError, match="'group'"):
+                call()
         directory.declare("user", "a/n:n", "Ann", by="ann")
         blue, red = directory.described(directory.list("team"), budgeter.list())
         assert (red["name"], red["users"], red["budget"]) == (None, ["a/n:n"], None)

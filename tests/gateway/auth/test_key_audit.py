@@ -152,6 +152,7 @@ def test_a_change_replaces_the_lists_and_leaves_the_rest(ledger: LedgerClient) -
         assert keys.find("k").identity.may_pass(_SHOW)
         keys.rotate("k")
         assert keys.find("k").pass_through_unpriced == ("*",)
+        assert keys.change("k") == keys.change("k", pass_through=[]) == keys.find("k")
         assert _problems(ledger) == []
         entries = [*ledger.query(event_type="KEY_CREATED", submission_id=made.key_id)]
         assert [entry.decision for entry in entries] == [

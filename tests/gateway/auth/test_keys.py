@@ -366,6 +366,8 @@ def test_wrong_words_with_a_key(keys: KeyStore, ledger: LedgerClient) -> None:
     for reason in ("a\nb", "r" * 501):
         with pytest.raises(InvalidInputError):
             keys.revoke("k", reason)
+    with pytest.raises(InvalidInputError, match="'group'"):
+        keys.budget_scope("group", "g")
     assert ledger.count() == 1
     assert keys.authenticate(made.key)
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.ledger.tlog import COSIGNATURE, NoteSignature, SignedCheckpoint, Signer
+from remit.ledger.tlog import COSIGNATURE, Note, NoteSignature, SignedCheckpoint, Signer, TlogError
 from remit.ledger.witness import (
     Witness,
     WitnessError,
@@ -145,15 +145,41 @@ async def test_a_fresh_cosignature_replaces_the_line_of_its_key(
         damaged = NoteSignature(line.name, line.key_id, line.signature[:-1] + b"\0")
         for old in (damaged, line):
             before = signed.with_signatures([old])
-            ledger.checkpoints.add_cosignatures(before)
+            ledger.transact(
+                lambda tx, note=str(before): tx.execute("UPDATE checkpoints SET note = ?", (note,))
+            )
             async with _running(witness) as url:
                 fresh = await request_cosignature(url, before, key, log.prove)
             ((_, time),) = fresh.cosignatures([key])
             assert time > 5
-            ledger.checkpoints.add_cosignatures(fresh)
+            ledger.checkpoints.add_cosignature(fresh, key)
             stored = ledger.checkpoints.latest()
             assert stored is not None
             assert stored.cosignatures([key]) == [(key, time)]
+
+
+def test_only_a_valid_later_line_of_the_witness_is_added(
+    witness: Witness, signer: Signer, log: Log, tmp_path: Path
+) -> None:
+    with LedgerClient(tmp_path / "l.db", signer=log.signer) as ledger:
+        ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
+        signed = SignedCheckpoint.parse(ledger.checkpoint())
+        early, late, far = (signed.cosign(signer, time) for time in (5, 9, 99))
+        damaged = NoteSignature(far.name, far.key_id, far.signature[:-1] + b"\0")
+        forged = log.signer.sign_note("another text\n")
+
+        def add(*lines: NoteSignature) -> None:
+            given = SignedCheckpoint(signed.checkpoint, Note(signed.note.text, lines))
+            ledger.checkpoints.add_cosignature(given, witness.verifier_key)
+
+        add(late, forged)
+        add(early)
+        for lines in ((damaged,), (forged,)):
+            with pytest.raises(TlogError, match="cosignature of"):
+                add(*lines)
+        stored = ledger.checkpoints.latest()
+        assert stored is not None
+        assert stored.note.signatures == (*signed.note.signatures, late)
 
 
 async def test_a_cut_or_rewritten_log(witness: Witness, log: Log, state: WitnessState) -> None:

@@ -178,6 +178,11 @@ def test_a_damaged_tenant_and_a_stray_folder_keep_no_other_heads_from_the_host(
     with opened(root) as ledger:
         shares = Shares(4, 1024, of="tenant")
         tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, CallMetrics())
+        (folder / "acme/tenant.json").write_bytes(
+            file.replace(b'"database": ""', b'"database": "elsewhere"')
+        )
+        with pytest.raises(RemitError, match=r"tenant\.json is damaged"):
+            find_tenant(Root(root), "acme")
         for damaged in (b"{", file.replace(b"acme", b"globex")):
             (folder / "acme/tenant.json").write_bytes(damaged)
             tenants.take_heads(ledger)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
+from remit.agents.queue.rows import COLUMNS, rows_of
 from remit.agents.queue.submission import END_STATES, OrderState, OrderStatus, Row, Submission
-from remit.ledger import Erased, LedgerEntry, LedgerFormatError, content, entry_id, is_authentic
+from remit.ledger import (
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    LedgerFormatError,
+    content,
+    entry_id,
+    is_authentic,
+)
 
 
 def submitted(
@@ -98,28 +107,42 @@ def status_of_row(row: Row, submitted_at: str, due: str) -> OrderStatus:
     )  # fmt: skip
 
 
-def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") -> OrderStatus | None:
-    """Return an order's status; None if the entries contain no submission.
+def read_status(
+    ledger: LedgerClient, order_id: str, due: Callable[[Row], str]
+) -> OrderStatus | None:
+    """Return an order's status; None if there is no such order.
 
     Entries that are not authentic are ignored. The row takes precedence over an ``ORDER_ENDED``,
     unless the order is set aside: such an order keeps its row.
 
     Args:
-        entries: the order's entries, in ledger order.
-        row: the order's row; None if it has none.
-        due: time at which the order is due, in ISO 8601; empty unless delayed.
+        ledger: the ledger with the order's row and entries.
+        order_id: the order.
+        due: returns the time at which an order is due, in ISO 8601; empty unless delayed.
 
     Raises:
-        LedgerFormatError: the entries contain no ``ORDER_ENDED``, and the order has no row, or one
-            that is set aside.
+        LedgerFormatError: the order is open in the ledger, but has no row.
+        LedgerError: the ledger cannot be read.
     """
+    try:
+        return _read_status(ledger, order_id, due)
+    except LedgerFormatError:  # The order was perhaps submitted after its row was read.
+        return _read_status(ledger, order_id, due)
+
+
+def _read_status(
+    ledger: LedgerClient, order_id: str, due: Callable[[Row], str]
+) -> OrderStatus | None:
+    sql = f"SELECT {COLUMNS} FROM orders WHERE order_id = ?"
+    row = next(iter(rows_of(ledger.select(sql, (order_id,)))), None)
+    entries = ledger.query(submission_id=order_id, with_content=False)
     known = [entry for entry in entries if is_authentic(entry)]
     first = next((one for one in known if one.event_type == "ORDER_SUBMITTED"), None)
     last = next((one for one in reversed(known) if one.event_type == "ORDER_ENDED"), None)
     if first is None:
         return None
     if row is not None and row.state != "failed":
-        return status_of_row(row, first.timestamp, due)
+        return status_of_row(row, first.timestamp, due(row))
     if last is None:
         raise LedgerFormatError(
             f"The order {first.submission_id} is open in the ledger, but the queue has no row.",

@@ -12,9 +12,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from remit.agents.queue import entries, rows
-from remit.agents.queue.entries import subject_of
 from remit.agents.queue.projection import stated
-from remit.agents.queue.rows import parsed_cursor, unknown_cursor
 from remit.agents.queue.submission import (
     END_STATES,
     STATES,
@@ -155,7 +153,9 @@ class OrderQueue:
                 return
             seq = parse_entry_id(tx.append(prepared))
             assert seq is not None
-            due = 0 if wanted.due is None else _ms(wanted.due) - tx.wall_ms + tx.now_ms
+            due = 0
+            if wanted.due is not None:
+                due = int(wanted.due.timestamp() * 1000) - tx.wall_ms + tx.now_ms
             row = Row(
                 **stated(entry, seq), state="delayed" if due > tx.now_ms else "ready", due_ms=due,
                 attempts=0, worker="", held_by="", waits_for="", announced=0,
@@ -191,7 +191,7 @@ class OrderQueue:
             )
         optional = ("key_id", "model_id", "user_id", "tokens", "usd")
         wanted = Submission(
-            task=task, subject_id=subject_of(submission),
+            task=task, subject_id=entries.subject_of(submission),
             **{name: data[name] for name in ("agent_id", "kind", "queue", "priority",
                                                       "max_attempts")},
             **{name: data[name] for name in optional if name in data},
@@ -216,12 +216,7 @@ class OrderQueue:
             LedgerError: the ledger cannot be read.
         """
         require_id(order_id)
-        found = self._ledger.select(
-            f"SELECT {rows.COLUMNS} FROM orders WHERE order_id = ?", (order_id,)
-        )
-        row = rows.rows_of(found)[0] if found else None
-        recorded = list(self._ledger.query(submission_id=order_id, with_content=False))
-        status = entries.status_of(recorded, row, self._due(row))
+        status = entries.read_status(self._ledger, order_id, self._due)
         if status is None:
             raise no_such_order(order_id)
         return status
@@ -263,7 +258,7 @@ class OrderQueue:
         found = self._ledger.select(
             f"SELECT e.timestamp, {columns} FROM orders AS o JOIN entries AS e ON e.seq = o.seq "
             f"{f'WHERE {where} ' if where else ''}ORDER BY o.priority, o.seq LIMIT ?",
-            (*equal.values(), *(parsed_cursor(after) if after else ()), limit),
+            (*equal.values(), *(rows.parsed_cursor(after) if after else ()), limit),
         )
         for submitted, *values in found:
             row = Row(*values)
@@ -472,8 +467,8 @@ class OrderQueue:
 
     def _list_ended(self, queue: str, state: str, limit: int, after: str) -> Iterator[OrderStatus]:
         shown = 0
-        if after and parse_entry_id(after) is None:
-            raise unknown_cursor()
+        if after:
+            rows.parsed_cursor(f"0/{after}")  # Raises for an unknown cursor.
         for entry in self._ledger.query(
             event_type="ORDER_ENDED", order="desc", after=after or None, with_content=False
         ):
@@ -486,15 +481,11 @@ class OrderQueue:
                 shown += 1
                 yield status
 
-    def _due(self, row: Row | None) -> str:
-        if row is None or row.state != "delayed":
+    def _due(self, row: Row) -> str:
+        if row.state != "delayed":
             return ""
         ms = row.due_ms - self._ledger.now_ms + self._ledger.wall_ms
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 _TURN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'TURN_RECORDED' LIMIT 1"
-
-
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)

@@ -262,10 +262,5 @@ def parsed_cursor(cursor: str) -> tuple[int, int]:
     priority, _, submitted = cursor.partition("/")
     seq = parse_entry_id(submitted)
     if seq is None or not re.fullmatch(r"-?[0-9]{1,4}", priority):
-        raise unknown_cursor()
+        raise InvalidInputError("The cursor is unknown.", next_step="Start again without a cursor.")
     return int(priority), seq
-
-
-def unknown_cursor() -> InvalidInputError:
-    """Return (not raise) the error for a cursor that no list of orders gave."""
-    return InvalidInputError("The cursor is unknown.", next_step="Start again without a cursor.")

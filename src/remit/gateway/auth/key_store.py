@@ -303,8 +303,8 @@ class KeyStore(Closeable):
 
         Raises:
             NotFoundError: no such key exists.
-            InvalidInputError: ``agent`` is given for an owner other than a session, or ``name`` is
-                empty.
+            InvalidInputError: the kind of owner is unknown, ``agent`` is given for an owner other
+                than a session, or ``name`` is empty.
             AuthUnavailableError: the row of the key is damaged.
             LedgerError: the ledger cannot be read.
         """
@@ -317,6 +317,8 @@ class KeyStore(Closeable):
             )
         if owner == "key" and name != "dev":  # dev mode's own is no virtual key
             name = self.find(name).key_id
+        if owner not in ("key", "user", "team", "organisation"):
+            raise InvalidInputError(f"Unknown kind of owner {owner!r}.")
         ids: dict[str, Any] = {f"{owner}_id": name}
         return BudgetScope(**ids)
 
@@ -412,8 +414,7 @@ class KeyStore(Closeable):
     ) -> VirtualKey:
         """Replace lists of a key's permissions; writes one ``KEY_CREATED`` entry, ``CHANGED``.
 
-        Everything else of the key stays, its secret too. The entry is written even if both lists
-        are None.
+        Everything else of the key stays, its secret too. Nothing is written if nothing changes.
 
         Args:
             name_or_id: the key.
@@ -440,7 +441,10 @@ class KeyStore(Closeable):
         def call(tx: Transaction) -> KeyRow:
             row = KeyRow.find(tx.execute, name_or_id)
             row.require_live()
-            row = replace(row, key=replace(row.key, **new).checked()).numbered(tx)
+            key = replace(row.key, **new).checked()
+            if key == row.key:
+                return row
+            row = replace(row, key=key).numbered(tx)
             return record_change(tx, "KEY_CREATED", "CHANGED", "Key changed", row, requested_by)
 
         return self._change(call).key

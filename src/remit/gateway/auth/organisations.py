@@ -136,7 +136,7 @@ class Directory:
             The owner before and after the change.
 
         Raises:
-            InvalidInputError: the id, the name or ``by`` cannot be used.
+            InvalidInputError: the kind, the id, the name or ``by`` cannot be used.
             NotFoundError: the owner is not declared.
             LedgerError: the ledger cannot be read or written.
         """
@@ -191,9 +191,11 @@ class Directory:
             kind: ``user``, ``team`` or ``organisation``.
 
         Raises:
+            InvalidInputError: the kind is unknown.
             LedgerError: the ledger cannot be read.
             AuthUnavailableError: the row of a key is damaged.
         """
+        _require_kind(kind)
         found = {owner.id: owner for owner in self.declared().values() if owner.kind == kind}
         ids = {getattr(key, f"{kind}_id") for key in self._keys()}
         scopes = (str(scope) for (scope,) in self._ledger.select(_SCOPES, ()))
@@ -212,6 +214,7 @@ class Directory:
             id_: the owner's id.
 
         Raises:
+            InvalidInputError: the kind is unknown.
             NotFoundError: the owner is not declared, and no unrevoked key or budget names it.
             AuthUnavailableError: the row of a key is damaged.
             LedgerError: the ledger cannot be read.
@@ -314,13 +317,13 @@ class Directory:
         check: Callable[[Owner | None], None],
         in_transaction: Callable[[Transaction, BudgetScope], object] | None = None,
     ) -> Owner:
-        if kind not in get_args(OwnerKind):
-            raise InvalidInputError(f"Unknown kind of owner {kind!r}.")
-        ids: dict[str, Any] = {f"{kind}_id": id_}
+        _require_kind(kind)
         for what, value in (("id", id_), ("name", name), ("requested_by", by)):
             check_text(what, value, of=kind)
+        ids: dict[str, Any] = {f"{kind}_id": id_}
+        scope = scope_of(kind, id_)
         entry = LedgerEntry(
-            "OWNER_NAMED", scope_of(kind, id_), decision, f"{kind.capitalize()} named",
+            "OWNER_NAMED", scope, decision, f"{kind.capitalize()} named",
             metadata={"kind": kind, "owner_id": id_, "name": content(name), "by": by},
         )  # fmt: skip
 
@@ -335,9 +338,9 @@ class Directory:
 
         while True:
             ((seen,),) = self._ledger.select(_LATEST, ())
-            check(self.declared().get(scope_of(kind, id_)))
+            check(self.declared().get(scope))
             if self._ledger.transact(lambda tx, seen=seen: call(tx, seen)):  # type: ignore[misc]
-                return self.declared()[scope_of(kind, id_)]
+                return self.declared()[scope]
 
 
 def shown_keys(
@@ -378,8 +381,9 @@ def scope_of(kind: str, id_: str) -> str:
         id_: the owner's id.
 
     Raises:
-        InvalidInputError: ``id_`` is empty.
+        InvalidInputError: the kind is unknown, or ``id_`` is empty.
     """
+    _require_kind(kind)
     ids: dict[str, Any] = {f"{kind}_id": id_}
     return BudgetScope(**ids).key
 
@@ -392,6 +396,11 @@ def id_of(name: str) -> str:
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+
+
+def _require_kind(kind: str) -> None:
+    if kind not in get_args(OwnerKind):
+        raise InvalidInputError(f"Unknown kind of owner {kind!r}.")
 
 
 def _missing(kind: str, id_: str, known: Mapping[str, Owner]) -> NotFoundError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -20,12 +19,10 @@ from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, content, is_plain_text
 from remit.packages import (
     LEARNED_PACKAGES,
-    Archive,
     IncomingArchive,
     PackageError,
     PackageManager,
     policy_epoch,
-    read_archive,
     sign,
 )
 from remit.packages.gates import GateContext, check_settings
@@ -103,7 +100,7 @@ class Governance:
         if proposal.rolls_back:
             self._take_back(self.proposals.get(proposal.rolls_back), reason, proposal)
             return self.proposals.get(proposal.proposal_id)
-        archive = self._archive(proposal)
+        archive = self.proposals.read(proposal, self.manager.settings)
         self._check_settings(archive.files)
         key = trusted_root_key(
             self._root, self._ledger, LEARNED_PACKAGES, by=self._identity.name, reason=reason,
@@ -166,7 +163,7 @@ class Governance:
                 next_step="Both routes must answer some calls, so that they can be compared.",
             )
         self._require_current(proposal)
-        files = self._archive(proposal).files
+        files = self.proposals.read(proposal, self.manager.settings).files
         settings = self._check_settings(files).settings.routing
         rules = json.loads(files[RULES_FILE])
         if task:
@@ -213,7 +210,8 @@ class Governance:
         while undecided nothing is changed. A proposal that is ``stale``, ``edited`` or ``lost`` is
         stopped instead, and the returned verdict is ``stop``. None is returned without a canary.
 
-        The reason is that of the comparison. Only an adoption requires a role that allows it.
+        The reason is that of the comparison. Only an adoption requires a role that allows it: a
+        stop follows from recorded calls and returns all calls to the current route.
 
         Raises:
             ProposalError: another process decided during the call; or ``no_role`` for an adoption.
@@ -323,27 +321,6 @@ class Governance:
         if proposal.state != "open":
             raise _decided(proposal.proposal_id, proposal.state)
         return proposal
-
-    def _archive(self, proposal: Proposal) -> Archive:
-        """Return the stored archive of a proposal; raise ProposalError if it was lost or edited."""
-        file = self.proposals.archive(proposal.proposal_id)
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise ProposalError(
-                "lost",
-                f"{file}, the package that was proposed, cannot be read: "
-                f"{error.strerror or error}.",
-                next_step="Adopt the proposal in the root where it was created, or propose the "
-                "change again.",
-            ) from error
-        if f"sha256:{sha256_hex(data)}" != proposal.digest:
-            raise ProposalError(
-                "edited",
-                f"{file} differs from the proposed package: it was changed later.",
-                next_step=f"Find out who changed it. {_AGAIN}",
-            )
-        return read_archive(io.BytesIO(data), self.manager.settings)
 
     def _require_current(self, proposal: Proposal) -> None:
         package = self.manager.registry().packages.get(proposal.package_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +13,9 @@ from typing import Any, Literal
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import ConflictError
 from remit.kernel.root import Root
+from remit.kernel.settings import PackageSettings
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
-from remit.packages import Registry
+from remit.packages import Archive, Registry, read_archive
 
 State = Literal["open", "adopted", "rejected", "rolled_back"]
 
@@ -129,6 +131,37 @@ class Proposals:
         There is no file for a rollback, nor after an adoption, rejection or erasure.
         """
         return self._folder / f"{proposal_id}.tar.gz"
+
+    def read(self, proposal: Proposal, settings: PackageSettings) -> Archive:
+        """Return the stored archive of a proposal.
+
+        Args:
+            proposal: the proposal, in any state.
+            settings: the limits of archives.
+
+        Raises:
+            ProposalError: ``lost``: the archive cannot be read; ``edited``: it was changed.
+        """
+        file = self.archive(proposal.proposal_id)
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            state = "erased" if proposal.erased else proposal.state.replace("_", " ")
+            raise ProposalError(
+                "lost",
+                f"{file}, the package of a proposal that is {state}, cannot be read: "
+                f"{error.strerror or error}.",
+                next_step="Propose the change again. Of an open proposal, the root where it was "
+                "created holds the file.",
+            ) from error
+        if f"sha256:{sha256_hex(data)}" != proposal.digest:
+            raise ProposalError(
+                "edited",
+                f"{file} differs from the proposed package: it was changed later.",
+                next_step="Find out who changed it. Propose the change again with the current "
+                "record.",
+            )
+        return read_archive(io.BytesIO(data), settings)
 
     def all(self) -> Iterator[Proposal]:
         """Yield all proposals, latest first; raise LedgerError if the ledger cannot be read.

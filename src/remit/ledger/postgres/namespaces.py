@@ -44,8 +44,7 @@ def make_schema(url: str, schema: str, mark: str) -> None:
         url: URL of the database.
         schema: name of lower-case letters, digits and underscores, at most 63, not beginning with a
             digit.
-        mark: comment of the schema, by which it is recognised; without quotes, which are dropped,
-            so that a repetition is refused.
+        mark: comment of the schema, by which it is recognised.
 
     Raises:
         LedgerError: the name is invalid, another schema has this name, the database cannot be used,
@@ -54,8 +53,8 @@ def make_schema(url: str, schema: str, mark: str) -> None:
     with _writer(url, schema) as writer:
         comment = _comment(writer, schema)
         if comment is None:
-            said = mark.replace("'", "")
-            writer.script(f"CREATE SCHEMA {schema}; COMMENT ON SCHEMA {schema} IS '{said}'")
+            text = mark.replace("'", "''")
+            writer.script(f"CREATE SCHEMA {schema}; COMMENT ON SCHEMA {schema} IS '{text}'")
         elif comment != mark:
             raise LedgerError(
                 f"The schema {schema} already exists in {masked(url)}.",

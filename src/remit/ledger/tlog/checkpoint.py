@@ -209,6 +209,32 @@ class SignedCheckpoint:
             self.checkpoint, Note(self.note.text, (*self.note.signatures, *new))
         )
 
+    def with_cosignature(self, other: SignedCheckpoint, witness: VerifierKey) -> SignedCheckpoint:
+        """Return a copy of the checkpoint with a witness's verified line from ``other``.
+
+        The line replaces an earlier or invalid line of the witness; after a later valid line, the
+        checkpoint is returned unchanged. The other lines of the checkpoint stay.
+
+        Args:
+            other: a checkpoint of the same text, whose other lines are ignored.
+            witness: the witness's key.
+
+        Raises:
+            TlogError: ``other`` has no line of the witness, or the line is not its cosignature of
+                the text.
+        """
+        own = (witness.name, witness.key_id)
+        lines = [one for one in other.note.signatures if (one.name, one.key_id) == own]
+        rest = [one for one in self.note.signatures if (one.name, one.key_id) != own]
+        made = SignedCheckpoint(self.checkpoint, Note(self.note.text, (*rest, *lines)))
+        times = made.cosignatures([witness])
+        if not times:
+            raise TlogError(f"The checkpoint has no cosignature of {witness.name}.")
+        try:
+            return max(made, self, key=lambda one: [at for _, at in one.cosignatures([witness])])
+        except TlogError:
+            return made
+
 
 def _cosigned(text: str, timestamp: int) -> bytes:
     return f"cosignature/v1\ntime {timestamp}\n{text}".encode()

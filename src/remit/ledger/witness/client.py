@@ -42,8 +42,8 @@ async def request_cosignature(
 
     The first request assumes a witness that has seen nothing. If the witness answers with the size
     it has seen, a second request proves the extension from that size. Nothing is stored here.
-    Other lines of the answer are dropped. The new line replaces a line of this key that ``signed``
-    has already. Redirects are not followed; a proxy of the environment is used.
+    Other lines of the answer are dropped. An earlier or invalid line of this key in ``signed`` is
+    replaced. Redirects are not followed; a proxy of the environment is used.
 
     Args:
         url: the witness's submission prefix, http or https; ``/add-checkpoint`` is appended.
@@ -162,26 +162,19 @@ class _Exchange:
             note = Note.parse(f"{self.signed.note.text}\n".encode() + answer.body)
             if note.text != self.signed.note.text:
                 raise self.failed("answers with more than signature lines")
-            own = [
-                item
-                for item in note.signatures
-                if (item.name, item.key_id) == (self.key.name, self.key.key_id)
-            ]
-            alone = SignedCheckpoint(self.signed.checkpoint, Note(note.text, tuple(own)))
-            times = [time for _, time in alone.cosignatures([self.key])]
+            given = SignedCheckpoint(self.signed.checkpoint, note)
+            times = [time for _, time in given.cosignatures([self.key])]
+            if times and max(times) <= _MAX_TIMESTAMP:
+                return self.signed.with_cosignature(given, self.key)
         except TlogError as error:
             raise self.failed(
                 f"answers with an invalid cosignature of its key: {error.message}",
                 "Check the witness's verifier key (`remit witness key`) and its URL.",
             ) from error
-        if not times or max(times) > _MAX_TIMESTAMP:
-            raise self.failed(
-                "does not answer with a cosignature of its key",
-                "Check the witness's verifier key (`remit witness key`) and its URL.",
-            )
-        known = {(item.name, item.key_id) for item in own}
-        others = (one for one in self.signed.note.signatures if (one.name, one.key_id) not in known)
-        return SignedCheckpoint(self.signed.checkpoint, Note(note.text, (*others, *own)))
+        raise self.failed(
+            "does not answer with a cosignature of its key",
+            "Check the witness's verifier key (`remit witness key`) and its URL.",
+        )
 
     def refusal(self, answer: Answer, old: int) -> WitnessError:
         """Return the error for a refused request that named the size ``old``."""
