@@ -149,7 +149,7 @@ def test_what_the_budget_leaves_is_said_and_done_once_there_is_more(tmp_path: Pa
 def test_the_schema_holds_a_small_model_too(tmp_path: Path) -> None:
     """With no key and no network."""
     local_weights()
-    (tmp_path / "rows.csv").write_text("id,text\na,I was charged twice.\nb,It crashes.\n")
+    (tmp_path / "rows.csv").write_text("id,text\na,I was charged twice.\n")
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "batch_csv/batch_csv.py"), "rows.csv", "--model", "local",
          "--usd", "0.01", "--root", "root"],
@@ -158,9 +158,8 @@ def test_the_schema_holds_a_small_model_too(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "left: none" in done.stdout
     with (tmp_path / "classified.csv").open(newline="") as file:
-        written = list(csv.DictReader(file))
-    assert [row["id"] for row in written] == ["a", "b"]
-    for row in written:
-        assert row["topic"] in ("billing", "bug", "question", "other")
-        assert row["urgent"] in ("True", "False")
+        (row,) = csv.DictReader(file)
+    assert row["id"] == "a"
+    assert row["topic"] in ("billing", "bug", "question", "other")
+    assert row["urgent"] in ("True", "False")
     sound(tmp_path)
