@@ -16,6 +16,7 @@ from remit.kernel.settings import default_settings
 from remit.providers import Body, LocalProvider, ProviderError, Timeouts
 from remit.providers.weights import WeightStore
 from remit.providers.wire import CHAT
+from tests.support.local_model import ONE_THREAD
 from tests.support.requests import provider_request
 
 NAME = "smollm2-135m"
@@ -41,7 +42,14 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def provider() -> LocalProvider:
     store = WeightStore()
-    return LocalProvider(store.path(NAME), NAME, default_settings().local, store.sha256(NAME))
+    settings = default_settings().local.model_copy(update={"threads": 1})
+    return LocalProvider(store.path(NAME), NAME, settings, store.sha256(NAME))
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ONE_THREAD.items():
+        monkeypatch.setenv(name, value)
 
 
 async def test_one_call_at_a_time_and_an_abandoned_one_stops(provider: LocalProvider) -> None:

@@ -23,6 +23,7 @@ from remit.runtime import TurnEnded
 from tests.agents.phrases import FILES, measure
 from tests.agents.test_local_model import WHY_NOT
 from tests.support.agents import Scripted, anthropic_runtime
+from tests.support.local_model import ONE_THREAD
 from tests.support.processes import run_forked
 from tests.support.roots import new_root
 from tests.support.wire import (
@@ -420,7 +421,11 @@ def test_what_must_not_be_said_is_not_recalled(scripted: Scripted) -> None:
 
 @pytest.mark.local_model
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is here")
-def test_a_few_phrases_of_each_kind_with_the_small_model(tmp_path: Path) -> None:
+def test_a_few_phrases_of_each_kind_with_the_small_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ONE_THREAD.items():
+        monkeypatch.setenv(name, value)
     cases = [case for file in FILES.values() for case in json.loads(file.read_text())[::14]]
     found = [(outcome, case["phrase"]) for case, outcome, _ in measure(cases, tmp_path / "root")]
     assert [phrase for outcome, phrase in found if outcome == "invented"] == []

@@ -27,7 +27,7 @@ from remit.gateway import RouterConfig
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.packages.distribution import Distribution
 from remit.server import refusals
-from tests.support.local_model import local_weights
+from tests.support.local_model import ONE_THREAD, local_weights
 from tests.support.upstream import upstream
 
 TOP = Path(__file__).parents[2]
@@ -111,6 +111,7 @@ class Newcomer:
             "OPENAI_BASE_URL": f"{provider}/v1",
             "ANTHROPIC_BASE_URL": provider,
             "REMIT_SERVER__PORT": self.port,
+            **ONE_THREAD,
         }
         self.server: subprocess.Popen[str] | None = None
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from remit import LedgerClient, LedgerEntry
 from tests.support.commands import run_remit
+from tests.support.roots import new_root
 from tests.support.wire import (
     Raw,
     completion,
@@ -27,7 +28,6 @@ from tests.support.wire import (
 )
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DIALECTS = ("anthropic", "openai")
 PATIENCE_S = 240.0
 
 Use = tuple[str, Mapping[str, Any]]
@@ -149,7 +149,9 @@ def _completion(answer: Any) -> dict[str, Any]:
 
 
 def begin(place: Path, model: Model, example: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start an example in a directory; its root is ``root`` there."""
+    """Start an example in a directory; its root is ``root`` there, a copy of a new one at first."""
+    if not (place / "root").exists():
+        new_root(place / "root")
     command = [sys.executable, str(EXAMPLES / example), *arguments, "--root", "root"]
     return subprocess.Popen(
         command, cwd=place, env=model.environment, text=True,

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.examples.playing import (
-    DIALECTS,
     EXAMPLES,
     Asked,
     Model,
@@ -27,7 +26,7 @@ from tests.examples.playing import (
     run,
     sound,
 )
-from tests.support.local_model import local_weights
+from tests.support.local_model import ONE_THREAD, local_weights
 from tests.support.waiting import until
 
 EXAMPLE = "batch_csv/batch_csv.py"
@@ -72,9 +71,8 @@ def _left(printed: str) -> set[str]:
     return set() if told == "none" else set(told.split(", "))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_row_is_classified_eight_at_once(tmp_path: Path, dialect: str) -> None:
-    with playing(dialect, triage, delay_s=0.3) as model:
+def test_every_row_is_classified_eight_at_once(tmp_path: Path) -> None:
+    with playing("openai", triage, delay_s=0.3) as model:
         printed = run(tmp_path, model, EXAMPLE, "--usd", "1")
     assert f"{len(TICKETS)} of {len(TICKETS)} rows" in printed
     assert not _left(printed)
@@ -93,16 +91,13 @@ def test_every_row_is_classified_eight_at_once(tmp_path: Path, dialect: str) -> 
     sound(tmp_path)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_killed_in_the_middle_it_does_not_ask_for_finished_rows_again(
-    tmp_path: Path, dialect: str
-) -> None:
+def test_killed_in_the_middle_it_does_not_ask_for_finished_rows_again(tmp_path: Path) -> None:
     def slow_from_the_ninth(asked: Asked) -> dict[str, Any]:
         if len(model.asked) > AT_ONCE:
             model.delay_s = 60.0  # these are out when the process is killed
         return triage(asked)
 
-    with playing(dialect, slow_from_the_ninth, delay_s=0.2) as model:
+    with playing("anthropic", slow_from_the_ninth, delay_s=0.2) as model:
         program = begin(tmp_path, model, EXAMPLE)
         session = line(program, "session SES-").split()[1]
         # Everything that is on record as dispatched has reached the model by then.
@@ -111,7 +106,7 @@ def test_killed_in_the_middle_it_does_not_ask_for_finished_rows_again(
         finished = _finished(tmp_path)
     assert AT_ONCE <= len(finished) < len(TICKETS)
 
-    with playing(dialect, triage) as second:
+    with playing("anthropic", triage) as second:
         printed = run(tmp_path, second, EXAMPLE, "--session", session)
     assert not _left(printed)
     assert len(_written(tmp_path)) == len(TICKETS)
@@ -149,18 +144,17 @@ def test_what_the_budget_leaves_is_said_and_done_once_there_is_more(tmp_path: Pa
 def test_the_schema_holds_a_small_model_too(tmp_path: Path) -> None:
     """With no key and no network."""
     local_weights()
-    (tmp_path / "rows.csv").write_text("id,text\na,I was charged twice.\nb,It crashes.\n")
+    (tmp_path / "rows.csv").write_text("id,text\na,I was charged twice.\n")
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "batch_csv/batch_csv.py"), "rows.csv", "--model", "local",
          "--usd", "0.01", "--root", "root"],
-        cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False,
+        cwd=tmp_path, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "left: none" in done.stdout
     with (tmp_path / "classified.csv").open(newline="") as file:
-        written = list(csv.DictReader(file))
-    assert [row["id"] for row in written] == ["a", "b"]
-    for row in written:
-        assert row["topic"] in ("billing", "bug", "question", "other")
-        assert row["urgent"] in ("True", "False")
+        (row,) = csv.DictReader(file)
+    assert row["id"] == "a"
+    assert row["topic"] in ("billing", "bug", "question", "other")
+    assert row["urgent"] in ("True", "False")
     sound(tmp_path)

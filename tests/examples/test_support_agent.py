@@ -11,7 +11,6 @@ import pytest
 from benchmarks.agents import side_by_side
 
 from tests.examples.playing import (
-    DIALECTS,
     Asked,
     Model,
     Player,
@@ -63,9 +62,8 @@ def _refunds(place: Path) -> list[tuple[object, ...]]:
     return rows(place / "shop.db", "SELECT order_id, reason FROM refunds")
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_needs_no_person_is_answered_at_once(tmp_path: Path, dialect: str) -> None:
-    with playing(dialect, clerk) as model:
+def test_what_needs_no_person_is_answered_at_once(tmp_path: Path) -> None:
+    with playing("openai", clerk) as model:
         printed = run(tmp_path, model, EXAMPLE)
     assert "kettle" in printed
     assert [one.tools for one in model.asked] == [["look_up_order", "refund"]] * 2
@@ -75,9 +73,8 @@ def test_what_needs_no_person_is_answered_at_once(tmp_path: Path, dialect: str) 
     sound(tmp_path)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_refund_is_released_after_a_crash_and_made_once(tmp_path: Path, dialect: str) -> None:
-    with playing(dialect, clerk) as model:
+def test_a_refund_is_released_after_a_crash_and_made_once(tmp_path: Path) -> None:
+    with playing("openai", clerk) as model:
         session, request = _waiting(tmp_path, model)
         assert not _refunds(tmp_path)
         decide(tmp_path, request)
@@ -176,11 +173,8 @@ def researcher(place: Path) -> Player:
     return play
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_two_steps_at_once_and_a_report_of_both(
-    tmp_path: Path, repository: Path, dialect: str
-) -> None:
-    with playing(dialect, researcher(repository), delay_s=0.3) as model:
+def test_two_steps_at_once_and_a_report_of_both(tmp_path: Path, repository: Path) -> None:
+    with playing("openai", researcher(repository), delay_s=0.3) as model:
         printed = run(tmp_path, model, EXAMPLE_RESEARCH, QUESTION, "--repository", str(repository))
     assert "Grace added tea: True; open: True" in printed
     assert printed.count(": completed, ") == 3

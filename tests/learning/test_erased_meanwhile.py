@@ -62,15 +62,19 @@ def test_during_the_search(answered: Path, provider: Scripted) -> None:
 
 
 def log(root: Path) -> dict[str, bool]:
-    """Exchanges, each in a session of its own, until 205 are held out."""
+    """Record 205 held-out exchanges and up to 40 others, each in a session of its own."""
     found: dict[str, bool] = {}
+    number = 0
     with Runtime.open(root, flags={"budget.mode": "off"}) as runtime:
         while sum(found.values()) < 205:
             messages = [
                 {"role": "system", "content": SYSTEM.partition("\n")[2].strip()},
-                {"role": "user", "content": f"What does parcel {len(found)} weigh?"},
+                {"role": "user", "content": f"What does parcel {number} weigh?"},
             ]
-            asked = replace(request(messages, WEAK), session_id=f"SES-{len(found)}")
+            number += 1
+            if not is_held_out(messages) and list(found.values()).count(False) == 40:
+                continue
+            asked = replace(request(messages, WEAK), session_id=f"SES-{number}")
             answer = runtime.gateway.route(asked)
             assert not answer.error_code, answer.error_message
             found[answer.exchange_entry_id] = is_held_out(messages)

@@ -78,7 +78,7 @@ def learn(root: Path, references: Path, *more: str) -> dict[str, Any]:
 def recorded(root: Path, tmp_path: Path) -> Path:
     """Enough exchanges, each with its right answer."""
     with Runtime.open(root) as runtime:
-        held_out = log(runtime, SYSTEM)
+        held_out = log(runtime, SYSTEM, others=40)
         known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
         for exchange_id in held_out:
             grade_by_test(runtime.ledger, exchange_id, right, by="a test")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks.learning.recorded import Recorded
 from benchmarks.learning.swap import Sizes, begin, change
+from benchmarks.learning.swap_run import Run
 
 from remit.gateway import LLMGateway
 from remit.gateway.auth import Identity
@@ -45,6 +47,7 @@ from remit.routing import (
     score_candidates,
 )
 from remit.routing.exploration import draw
+from tests.support.commands import run_remit
 from tests.support.soak import is_soak, sample
 
 pytestmark = pytest.mark.any_store
@@ -594,7 +597,15 @@ def rows() -> list[Recorded]:
     ]
 
 
-def test_a_swap_is_seen_met_and_rolled_back_or_refused_for_want_of_pairs(tmp_path: Path) -> None:
+def test_a_swap_is_seen_met_and_rolled_back_or_refused_for_want_of_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remit(run: Run, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = run_remit(*words, environment={"REMIT_ROOT": str(run.place)})
+        assert not (check and done.returncode), done.stderr
+        return done
+
+    monkeypatch.setattr(Run, "remit", remit)  # In this process, which has the modules loaded.
     asyncio.run(swaps(tmp_path / "root"))
 
 

@@ -116,8 +116,8 @@ def request(messages: Any, model: str) -> PromptRequest:
     )  # fmt: skip
 
 
-def log(runtime: Runtime, system: str) -> list[str]:
-    """Further exchanges, until enough of them are held out; the ids of those."""
+def log(runtime: Runtime, system: str, others: int = 0) -> list[str]:
+    """Record enough held-out exchanges, and up to `others` more; return the ids of the first."""
     TokenBudgeter(runtime.ledger).allocate(BudgetScope("SES-REPLAY"), 10**9)
     held_out: list[str] = []
     number = 1_000
@@ -127,6 +127,10 @@ def log(runtime: Runtime, system: str) -> list[str]:
             {"role": "system", "content": system.partition("\n")[2].strip()},
             {"role": "user", "content": f"What does parcel {number} weigh?"},
         ]
+        if not is_held_out(messages):
+            others -= 1
+            if others < 0:
+                continue
         answer = runtime.gateway.route(request(messages, WEAK))
         assert answer.outcome is RouteOutcome.SUCCESS, answer.error_message
         if is_held_out(messages):

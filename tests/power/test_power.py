@@ -63,16 +63,16 @@ def test_entries_on_sqlite(tmp_path: Path, library: Path) -> None:
     chance, there = random.Random(SEED), set[str]()
     power = PowerCut(tmp_path / "disk", library)
     target = power.directory / "ledger.db"
-    for _ in range(times(4)):
+    for _ in range(times(2)):
         there.update(acknowledged(power, chance.randint(0, 300), "write", target)[0])
         power.cut(chance)
         with LedgerClient(target) as client:
             client.write(LedgerEntry("AFTER", "S", "D", "the next write works"))
     with LedgerClient(target) as client:
         require(client, there)
-    assert len(there) > times(4)
-    assert power.undone > times(4)
-    print(f"{times(4)} cuts, {len(there)} entries acknowledged, {power.undone} undone: lost 0")
+    assert len(there) > times(2)
+    assert power.undone > times(2)
+    print(f"{times(2)} cuts, {len(there)} entries acknowledged, {power.undone} undone: lost 0")
 
 
 def test_entries_on_postgresql(tmp_path: Path, library: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_head_of_a_root(tmp_path: Path, library: Path) -> None:
     chance, there = random.Random(SEED), set[str]()
     power = PowerCut(tmp_path / "disk", library)
     root, _ = prepare(power.directory, "install")
-    for _ in range(times(3, 100)):
+    for _ in range(times(2, 100)):
         there.update(acknowledged(power, chance.randint(0, 300), "write_signed", root)[0])
         power.cut(chance)
         with opened(root) as client:
@@ -139,7 +139,7 @@ def test_the_head_of_a_root(tmp_path: Path, library: Path) -> None:
             client.checkpoints.sign()
     with opened(root) as client:
         require(client, there)
-    assert power.undone > times(3, 100)
+    assert power.undone > times(2, 100)
 
 
 def test_an_archive(tmp_path: Path, library: Path) -> None:
@@ -176,7 +176,7 @@ def test_an_upgrade_of_a_package(tmp_path: Path, library: Path) -> None:
         operation(manager)
     states["after"] = governed(changed)
     ends = set()
-    for number in range(times(3, 100)):
+    for number in range(times(2, 100)):
         power = PowerCut(tmp_path / str(number), library)
         copy = shutil.copytree(root, power.directory / "root")
         said, _ = acknowledged(power, chance.randint(0, 400), "upgrade", copy, package)
@@ -188,4 +188,4 @@ def test_an_upgrade_of_a_package(tmp_path: Path, library: Path) -> None:
         assert state == "after" or not said
         ends.add(state)
         shutil.rmtree(power.directory)
-    print(f"{times(3, 100)} cuts: {sorted(ends)}")
+    print(f"{times(2, 100)} cuts: {sorted(ends)}")

@@ -44,11 +44,13 @@ from tests.support.postgres import PostgresServer
 from tests.support.processes import run_program
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
+from tests.support.soak import is_soak
 from tests.support.standalone import standalone
 
 SCRIPT = Path(__file__).parents[2] / "docs/verify_decisions.py"
 SEED = 20_260
-SINGLE, ENSEMBLES, PIPELINES, EQUAL, OTHER = 150, 20, 20, 2, 3
+SINGLE = 150 if is_soak() else 80
+ENSEMBLES, PIPELINES, EQUAL, OTHER = 20, 20, 2, 3
 ROUTED = SINGLE + ENSEMBLES + PIPELINES + EQUAL
 TASKS = 4
 LANGUAGES = ("de", "en", "es", "fr", "it", "ja", "ko", "zh", "ru", "el", "ar", "he", "hi", "th")

@@ -88,12 +88,12 @@ def _finished_orphan() -> AbstractContextManager[Any]:
 
 MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
     "a lease that is not checked": (_unchecked_lease, 0),
-    "a lease that counts from its answer": (_late_lease, 0),
+    "a lease that counts from its answer": (_late_lease, 5),
     "a lease that is taken from its holder": (_stolen_lease, 0),
     "a reservation on what was read before the transaction": (_old_reservation, 0),
-    "a lost answer taken for no commit": (_lost_answer, 15),
-    "an order settled by an old attempt": (_old_attempt, 1),
-    "a worker that forgets what it took": (_forgotten_claim, 55),
+    "a lost answer taken for no commit": (_lost_answer, 26),
+    "an order settled by an old attempt": (_old_attempt, 9),
+    "a worker that forgets what it took": (_forgotten_claim, 30),
     "an answer on record beside its orphan": (_finished_orphan, 0),
 }
 """By name: what applies it, and a seed that finds it, to be tried first."""

@@ -10,6 +10,9 @@ from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
 from remit.runtime import weight_store
 
+ONE_THREAD = {"REMIT_LOCAL__THREADS": "1"}
+"""The environment of a model that is tested: on a busy machine, threads spin for each other."""
+
 
 def local_weights() -> Path:
     """Return the file of the weights, or skip the test if it or the extra is missing."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import Template, TemplateSyntaxError, Undefined, nodes, pass_context
@@ -192,6 +193,7 @@ _environment.filters = {**_filters, _ROUNDS: _rounds}
 _environment.globals.clear()
 
 
+@lru_cache(maxsize=256)  # Each runtime of a process parses the same packs.
 def compile_section(text: str, first_line: int) -> Template:
     """Return the template of a section, ready for :func:`pieces`.
 

@@ -128,6 +128,7 @@ class Replay:
         self._ids, self._prices = exchange_ids, prices
         self._sides: dict[str, bool] = {}
         self._pairs: dict[str, Pair] | None = None
+        self._models: dict[str, str] = {}
         self._lost_nano = 0
         self._again = "Submit the replay again as a new order."
         if isinstance(name, Path):
@@ -170,12 +171,7 @@ class Replay:
         pairs = self._recorded()
         spent = sum(pair.cost_nano for pair in pairs.values()) + self._lost_nano
         ended = "complete"
-        # Exchanges of several models are each asked of their own: who answered, by who did before.
-        models = {
-            str(entry.metadata["model_id"]): pairs[entry.id].model_id
-            for entry in self._ledger.read_many(pairs)
-            if pairs[entry.id].model_id
-        }
+        models = self._models
         erased: set[str] = set()
         for number, exchange_id in enumerate(wanted):
             progress(number, len(wanted))
@@ -250,6 +246,13 @@ class Replay:
                     raise self._drift("the prices changed since the start")
                 text = str(last["response"]) if last["outcome"] == "success" else None
                 pairs[exchange_id] = self._pair(entry, answers[-1].id, text, cost)
+            # Exchanges of several models are each asked of their own: who answered, by who did
+            # before.
+            self._models = {
+                str(entry.metadata["model_id"]): pairs[entry.id].model_id
+                for entry in self._ledger.read_many(pairs)
+                if pairs[entry.id].model_id
+            }
             self._pairs, self._lost_nano = pairs, lost
         return self._pairs
 

@@ -108,7 +108,8 @@ def is_below(strata: Iterable[tuple[Window, Window]], margin: float, alpha: floa
     goal = math.log(1 / alpha)
 
     def is_shown(pairs: Sequence[tuple[ConfidenceSequence, ConfidenceSequence]]) -> bool:
-        if math.fsum(evidence_below(*pair, margin) for pair in pairs) < goal:  # At most so much.
+        at_most = math.fsum(evidence_below(*pair, margin, goal) for pair in pairs)
+        if at_most < goal:
             return False
         return math.fsum(evidence(*pair, margin) for pair in pairs) >= goal
 

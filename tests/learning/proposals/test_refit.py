@@ -31,6 +31,7 @@ from remit.runtime.installation import forget_erased, governance
 from remit.runtime.operator_models import permit_models
 from tests.learning.proposals.conftest import ADMIN, World, gain, open_runtime, two_models
 from tests.support.roots import new_root
+from tests.support.soak import soak_only
 from tests.support.stores import checkpoint, files_hold
 
 TOML = two_models("mock", "mock-model-1", "mock-model-2")
@@ -92,6 +93,7 @@ def test_a_route_stays_in_force_without_the_erased_prompts(place: tuple[str, Pat
 
 
 @pytest.mark.soak
+@soak_only
 def test_a_route_stays_in_force_after_1_10_and_100_of_1000(tmp_path: Path) -> None:
     _erase_in_turn(tmp_path / "root", "", 1000, (1, 10, 100))
 

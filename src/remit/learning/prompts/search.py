@@ -199,7 +199,7 @@ class PromptSearch:
         self._propose, self._quotes, self._purse = propose, quotes, purse
         self._validation: list[str] = []
         self._scores: dict[tuple[str, ...], float] = {}  # Means of the validation part.
-        self._tried: set[tuple[str, ...]] = set()
+        self._replays: dict[tuple[str, ...], Replay] = {}
         self._refused: set[str] = set()
         self._exhausted = False
         self._error: RemitError | None = None
@@ -229,7 +229,7 @@ class PromptSearch:
             optimize(
                 seed_candidate={_COMPONENT: ""}, trainset=train, valset=self._validation,
                 adapter=adapter, max_metric_calls=len(self._validation) + 4 * self._purse.calls,
-                stop_callbacks=[lambda state: self._exhausted], reflection_minibatch_size=3,
+                stop_callbacks=[lambda state: self._is_over()], reflection_minibatch_size=3,
                 # GEPA's own log quotes prompts and answers.
                 logger=SimpleNamespace(log=lambda message: None),
                 seed=0,  # The same choices continue an interrupted run.
@@ -242,10 +242,14 @@ class PromptSearch:
         best = max(self._scores, key=lambda one: (self._scores[one], -len(one)), default=())
         return Found(
             additions=best, before=before, after=self._scores.get(best, before),
-            candidates=len(self._tried), refused=len(self._refused), calls=self._purse.made,
+            candidates=len(self._replays), refused=len(self._refused), calls=self._purse.made,
             spent_nano=self._purse.spent_nano,
             ended="complete" if self._error is None else "budget",
         )  # fmt: skip
+
+    def _is_over(self) -> bool:
+        """Return True if no more is proposed, or if no candidate can beat the best."""
+        return self._exhausted or max(self._scores.values(), default=0.0) >= 1
 
     def evaluate(
         self, batch: list[str], candidate: Mapping[str, str], capture_traces: bool = False
@@ -337,8 +341,9 @@ class PromptSearch:
     ) -> dict[str, tuple[float, str]]:
         name = "\n".join(additions)
         nano, calls = self._purse.left_for(name)
-        self._tried.add(additions)
-        result = self._replay(additions).run(
+        if additions not in self._replays:  # A replay reads what is recorded of it once.
+            self._replays[additions] = self._replay(additions)
+        result = self._replays[additions].run(
             dict.fromkeys(batch), held_out=False, budget_nano=nano, calls=calls
         )
         self._purse.spend(name, result.spent_nano, result.calls)

@@ -224,8 +224,12 @@ def _ridge(
     all rows.
     """
     scales = [factor / (sqrt(len(row)) or 1.0) for row, factor in zip(rows, factors, strict=True)]
-    weights = [0.0] * _BUCKETS
-    residual = _transposed(rows, scales, list(map(mul, factors, values)))
+    # All buckets but a few are in no row, and their weights stay 0.
+    used = sorted({bucket for row in rows for bucket in row})
+    places = {bucket: place for place, bucket in enumerate(used)}
+    rows = [[places[bucket] for bucket in row] for row in rows]
+    weights = [0.0] * len(used)
+    residual = _transposed(rows, scales, list(map(mul, factors, values)), len(used))
     direction = residual[:]
     squares = goal = sum(map(mul, residual, residual))
     for _ in range(_MAX_STEPS):
@@ -235,7 +239,9 @@ def _ridge(
         image = [scale * sum(map(at, row)) for row, scale in zip(rows, scales, strict=True)]
         applied = [
             one + _SHRINKAGE * other
-            for one, other in zip(_transposed(rows, scales, image), direction, strict=True)
+            for one, other in zip(
+                _transposed(rows, scales, image, len(used)), direction, strict=True
+            )
         ]
         step = squares / sum(map(mul, direction, applied))
         weights = [one + step * other for one, other in zip(weights, direction, strict=True)]
@@ -243,14 +249,17 @@ def _ridge(
         before, squares = squares, sum(map(mul, residual, residual))
         ratio = squares / before
         direction = [one + ratio * other for one, other in zip(residual, direction, strict=True)]
-    return weights
+    found = [0.0] * _BUCKETS
+    for bucket, weight in zip(used, weights, strict=True):
+        found[bucket] = weight
+    return found
 
 
 def _transposed(
-    rows: Sequence[Sequence[int]], scales: Sequence[float], values: Sequence[float]
+    rows: Sequence[Sequence[int]], scales: Sequence[float], values: Sequence[float], width: int
 ) -> list[float]:
     """Return the product of the transposed matrix and a vector with a value for each row."""
-    found = [0.0] * _BUCKETS
+    found = [0.0] * width
     for row, scale, value in zip(rows, scales, values, strict=True):
         part = scale * value
         for bucket in row:

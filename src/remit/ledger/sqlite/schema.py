@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import sqlite3
@@ -87,17 +88,24 @@ def layout_problems(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> Iterator
         run: runs a statement; its errors are raised.
     """
     there = _objects(run)
+    declared, may_be = _documented()
+    search = may_be.keys() - declared.keys()
+    for key in sorted(declared.keys() | (search if search & there.keys() else set())):
+        found = there.get(key)
+        if found != may_be[key] and squeezed(found) != squeezed(may_be[key]):
+            yield f"the {' '.join(key)} is not the documented one"
+    for kind, name in sorted(there.keys() - may_be.keys()):
+        yield f"there is a {kind} {name}, which a ledger does not have"
+
+
+@functools.cache
+def _documented() -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], str]]:
+    """Return the objects that a ledger must have, and those that it may have."""
     with contextlib.closing(sqlite3.connect(":memory:")) as sound:
         sound.executescript(CREATE)
         declared = _objects(sound.execute)
         sound.execute(SEARCH)
-        may_be = _objects(sound.execute)
-    search = may_be.keys() - declared.keys()
-    for key in sorted(declared.keys() | (search if search & there.keys() else set())):
-        if squeezed(there.get(key)) != squeezed(may_be[key]):
-            yield f"the {' '.join(key)} is not the documented one"
-    for kind, name in sorted(there.keys() - may_be.keys()):
-        yield f"there is a {kind} {name}, which a ledger does not have"
+        return declared, _objects(sound.execute)
 
 
 def _objects(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> dict[tuple[str, str], str]:
