@@ -429,7 +429,7 @@ class Accounts(RuleBasedStateMachine):
         self.clock.now -= seconds
 
     def _live(self) -> list[BudgetStatus]:
-        return [one for one in self.budgeter.list() if one.scope in self.model]
+        return self.budgeter.states(scope.key for scope in self.targets)
 
     @invariant()
     def the_accounts_are_the_models(self) -> None:
