@@ -79,9 +79,7 @@ def jcs(value: object) -> str:
     sign = "-" * (value < 0)
     return f"{sign}0.{'0' * (-int(power) - 1)}{digits.lstrip('-').replace('.', '')}"
 def is_canonical(text: str) -> bool:
-    try:
-        value = parse(text, dict)
-        return jcs(value) == text
+    try: return jcs(parse(text, dict)) == text
     except RecursionError: return False
     except ValueError:
         parse(text, dict)  # raises if the text is not JSON
@@ -92,25 +90,27 @@ def node(left: bytes, right: bytes) -> bytes:  # of an RFC 6962 tree
 def check_signature(key: bytes, message: bytes, signature: bytes) -> None:
     """Ed25519 (RFC 8032, 5.1), on the curve -x² + y² = 1 + d·x²·y² over the integers modulo p."""
     p, order = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
-    d, i = -121665 * pow(121666, -1, p) % p, pow(2, (p - 1) // 4, p)  # i² = -1
-    def add(a: tuple, b: tuple) -> tuple:
-        cross = d * a[0] * b[0] * a[1] * b[1]
+    d, i, zero = -121665 * pow(121666, -1, p) % p, pow(2, (p - 1) // 4, p), (0, 1, 1)  # i² = -1
+    def add(a: tuple, b: tuple) -> tuple:  # X, Y, Z with x = X/Z and y = Y/Z: without division
+        z, cross = a[2] * b[2], d * a[0] * b[0] * a[1] * b[1]
         x, y = a[0] * b[1] + b[0] * a[1], a[1] * b[1] + a[0] * b[0]
-        return x * pow(1 + cross, -1, p) % p, y * pow(1 - cross, -1, p) % p
+        more, less = (z * z + cross) % p, (z * z - cross) % p
+        return x * z * less % p, y * z * more % p, more * less % p
     def times(n: int, point: tuple) -> tuple:
-        return add(times(n // 2, add(point, point)), point if n % 2 else (0, 1)) if n else (0, 1)
+        return add(times(n // 2, add(point, point)), point if n % 2 else zero) if n else zero
+    same = lambda a, b: (a[0] * b[2] - b[0] * a[2]) % p == (a[1] * b[2] - b[1] * a[2]) % p == 0
     def decode(data: bytes) -> tuple:
         odd, y = divmod(int.from_bytes(data, "little"), 2**255)
         square = (y * y - 1) * pow(d * y * y + 1, -1, p) % p
         roots = [pow(square, (p + 3) // 8, p) * sign % p for sign in (1, -1, i, -i)]
-        xs = [x for x in roots if x * x % p == square and x % 2 == odd]
-        is_point = y < p and xs and times(8, (xs[0], y)) != (0, 1)
+        points = [(x, y, 1) for x in roots if x * x % p == square and x % 2 == odd]
+        is_point = y < p and points and not same(times(8, points[0]), zero)
         need(is_point, "checkpoint-signature", "no point, or one of small order")
-        return xs[0], y
+        return points[0]
     r, s = signature[:32], int.from_bytes(signature[32:], "little")
     k = int.from_bytes(sha512(r + key + message).digest(), "little") % order
     base = decode((4 * pow(5, -1, p) % p).to_bytes(32, "little"))
-    holds = times(s % order, base) == add(decode(r), times(k, decode(key)))
+    holds = same(times(s % order, base), add(decode(r), times(k, decode(key))))
     holds = holds and s < order and len(signature) == 64
     need(holds, "checkpoint-signature", "the checkpoint's signature does not hold")
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import run_remit
+from tests.support.processes import run_program
 
 
 def parsed(done: subprocess.CompletedProcess[str]) -> Any:
@@ -70,15 +71,7 @@ def remit_process(work: Path) -> Run:
     def run(
         *arguments: str | Path, stdin: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "remit", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            cwd=work,
-            env={**os.environ, **env},
-            timeout=300,
-            check=False,
-        )
+        line = map(str, ("-m", "remit", *arguments))
+        return run_program(*line, environment={**os.environ, **env}, cwd=work, stdin=stdin)
 
     return run

@@ -26,6 +26,7 @@ from tests.cli.conftest import Run
 from tests.support.agents import by_kind
 from tests.support.commands import require_said
 from tests.support.packages import archive_of, manifest_of
+from tests.support.processes import Program, run_program
 from tests.support.roots import new_root
 from tests.support.waiting import until
 from tests.support.wire import Step, WireServer, anthropic_answer, serve, tool_use
@@ -89,19 +90,15 @@ class Clerk:
         return [sys.executable, "-c", PROGRAM, *place, *arguments]
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        result = subprocess.run(
-            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=120,
-            env=self.environment(), check=False,
-        )  # fmt: skip
+        result = run_program(
+            *self.command(*arguments)[1:], environment=self.environment(), stdin=stdin
+        )
         assert result.returncode == 0, result.stderr
         return result
 
     def begin_and_die(self) -> tuple[str, str]:
         """A turn that waits, in a process that is killed: its session, and the request."""
-        with subprocess.Popen(
-            self.command("begin"), stdout=subprocess.PIPE, text=True, env=self.environment()
-        ) as process:
-            assert process.stdout is not None
+        with Program(*self.command("begin")[1:], environment=self.environment()) as process:
             session, request = process.stdout.readline().split()
             process.send_signal(signal.SIGKILL)
         return session, request
@@ -357,12 +354,8 @@ def test_an_interrupted_turn_is_gone_on_with_at_the_start(remit: Run, tmp_path: 
 
     with serve(by_kind(slow)) as server:
         env = {**os.environ, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "sk-secret"}
-        with subprocess.Popen(
-            [sys.executable, "-m", "remit", "chat", "--root", root],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env,
-        ) as process:  # fmt: skip
-            assert process.stdin is not None
-            process.stdin.write(b"hello\n")
+        with Program("-m", "remit", "chat", "--root", root, environment=env) as process:
+            process.stdin.write("hello\n")
             process.stdin.flush()
             until(lambda: bool(heard))
             process.kill()

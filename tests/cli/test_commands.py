@@ -8,8 +8,6 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from remit.ledger import Content, LedgerClient, LedgerEntry
 from tests.cli.conftest import Run
 from tests.support.agents import by_kind
 from tests.support.commands import require_said, run_remit
+from tests.support.processes import Program, run_program
 from tests.support.wire import Raw, anthropic_answer, message, serve, tool_use
 
 TOP = Path(__file__).parents[2]
@@ -176,16 +175,14 @@ def test_ask(remit: Run) -> None:
 
 def test_a_message_that_is_not_utf8_is_still_a_message(tmp_path: Path) -> None:
     with serve(by_kind(message("ok"))) as server:
-        result = subprocess.run(
-            [sys.executable, "-m", "remit", "chat", "--root", str(tmp_path / "root")],
-            input=b"gr\xfc\xdfe\n",
-            capture_output=True,
-            env={**os.environ, "ANTHROPIC_BASE_URL": server.url},
-            timeout=60,
-            check=False,
-        )
+        line = ("-m", "remit", "chat", "--root", str(tmp_path / "root"))
+        with Program(
+            *line, environment={**os.environ, "ANTHROPIC_BASE_URL": server.url}
+        ) as process:
+            process.stdin.buffer.write(b"gr\xfc\xdfe\n")
+            process.stdin.close()
+            assert process.wait(60) == 0
         said = server.calls[-1].body["messages"][-1]["content"]
-    assert result.returncode == 0
     assert said == "gr\ufffd\ufffde"
 
 
@@ -328,7 +325,7 @@ gateway.register_provider("mock", Dies())
 gateway.route(prompt_request())
 """
     path = tmp_path / "work" / ".remit" / "ledger.db"
-    died = subprocess.run([sys.executable, "-c", script, str(path)], cwd=TOP, check=False)
+    died = run_program("-c", script, str(path), environment=os.environ)
     assert died.returncode == 9
     result = remit("ledger", "recover")
     assert result.returncode == 0
@@ -366,20 +363,14 @@ def test_the_environment_is_taken_at_its_word(remit: Run) -> None:
 
 
 def test_follow_prints_json_lines_as_they_come(remit: Run, talked: Path) -> None:
-    follower = subprocess.Popen(
-        [sys.executable, "-m", "remit", "ledger", "tail", "-f", "-n", "1", "--json",
-         "--root", str(talked)],
-        stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert follower.stdout is not None
-    first = json.loads(follower.stdout.readline())
-    assert first["event_type"] == "SESSION_END"
-    with LedgerClient(talked / "ledger.db") as client:
-        client.write(LedgerEntry("NEWS", "S", "D", "r"))
-    assert json.loads(follower.stdout.readline())["event_type"] == "NEWS"
-    follower.terminate()
-    follower.wait(60)
-    follower.stdout.close()
+    line = ("-m", "remit", "ledger", "tail", "-f", "-n", "1", "--json", "--root", str(talked))
+    with Program(*line, environment=os.environ) as follower:
+        first = json.loads(follower.stdout.readline())
+        assert first["event_type"] == "SESSION_END"
+        with LedgerClient(talked / "ledger.db") as client:
+            client.write(LedgerEntry("NEWS", "S", "D", "r"))
+        assert json.loads(follower.stdout.readline())["event_type"] == "NEWS"
+        follower.terminate()
 
 
 def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:

@@ -17,6 +17,7 @@ from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.testing import ScriptedModel
 from remit.views import report_script_hash
 from tests.cli.conftest import Run
+from tests.ledger.witness.running import witness_server
 from tests.support.browser import Browser, find_browser
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
@@ -124,16 +125,9 @@ def test_its_checkpoint_is_cosigned_by_a_witness(remit: Run, root: Path, work: P
     key = remit("ledger", "key", "--root", root).stdout.strip()
     made = remit("witness", "init", "--dir", work / "w", "--name", "witness.example/w1")
     witness = made.stdout.strip()
-    command = [sys.executable, "-m", "remit", "witness", "run", "--dir", work / "w", "--log", key,
-               "--port", "0"]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            url = process.stderr.readline().split()[-1]
-            found = remit("report", "--root", root, "--no-gates", "--witness", url, witness,
-                          "--html", work / "r.html", "--json")  # fmt: skip
-        finally:
-            process.kill()
+    with witness_server(work / "w", "--log", key, "--port", "0") as (_, url):
+        found = remit("report", "--root", root, "--no-gates", "--witness", url, witness,
+                      "--html", work / "r.html", "--json")  # fmt: skip
     assert found.returncode == 0, found.stderr
     log = json.loads(found.stdout)["log"]
     assert log["witnesses"] == ["witness.example/w1"]

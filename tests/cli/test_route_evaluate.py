@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +16,7 @@ from remit.kernel.canonical import canonical_json
 from remit.ledger import LedgerClient, LedgerEntry, LedgerFormatError, make_extract
 from remit.ledger.tlog import COSIGNATURE, SignedCheckpoint, Signer, VerifierKey
 from remit.routing import read_registration, register_choices
+from tests.ledger.witness.running import witness_server
 from tests.support.commands import run_remit
 from tests.support.soak import SEED, sample
 from tests.support.standalone import load_standalone, standalone
@@ -56,21 +55,14 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
     assert run_remit("init", root).returncode == 0
     key = run_remit("ledger", "key", "--root", root).stdout.strip()
     witness = run_remit("witness", "init", "--dir", place / "w", "--name", "w.example/1").stdout
-    serve = [sys.executable, "-m", "remit", "witness", "run", "--dir", place / "w", "--log", key,
-             "--port", "0"]  # fmt: skip
-    with subprocess.Popen(serve, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            url = process.stderr.readline().split()[-1]
-            for _ in range(2):
-                done = run_remit(
-                    "route", "evaluate", "--root", root, _write(place / "prompts", _PROMPTS),
-                    "--register", place / "registration.json", "--witness", url, witness.strip(),
-                    environment={"OPENAI_API_KEY": "sk-not-a-key-of-anybody"},
-                )  # fmt: skip
-                assert done.returncode == 0, done.stderr
-        finally:
-            process.kill()
+    with witness_server(place / "w", "--log", key, "--port", "0") as (_, url):
+        for _ in range(2):
+            done = run_remit(
+                "route", "evaluate", "--root", root, _write(place / "prompts", _PROMPTS),
+                "--register", place / "registration.json", "--witness", url, witness.strip(),
+                environment={"OPENAI_API_KEY": "sk-not-a-key-of-anybody"},
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
     return Registered(place / "registration.json", key, witness.strip(), root)
 
 

@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -21,6 +19,7 @@ from remit.gateway.leases.renewal import Renewal, is_out
 from remit.kernel.exchange import RouteOutcome
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider
+from tests.support.processes import Program
 from tests.support.raw_http import Connection, raw_server
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.waiting import until
@@ -145,12 +144,8 @@ def test_a_process_stopped_before_it_hears_of_its_commit_settles_no_call_of_its_
     """Between the commit that begins a call and the call's own coroutine lie two threads."""
     with (
         LedgerClient(target) as ledger,
-        subprocess.Popen(
-            [sys.executable, "-c", _STOPPED, target], stdout=subprocess.PIPE, text=True,
-            cwd=Path(__file__).parents[2],
-        ) as caller,
-    ):  # fmt: skip
-        assert caller.stdout is not None
+        Program("-c", _STOPPED, target, environment=os.environ) as caller,
+    ):
         assert caller.stdout.readline() == "stops\n"
         until(lambda: Path(f"/proc/{caller.pid}/stat").read_text().split(") ")[1][0] == "T")
         late = "SELECT 1 FROM in_flight WHERE lease_until_ms < ?"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +21,7 @@ from remit.gateway.leases import process_identity as ownership
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.postgres import store
 from tests.support.postgres import PostgresServer, run_sql
+from tests.support.processes import Program
 from tests.support.requests import anthropic_provider, prompt_request
 from tests.support.stores import outside
 from tests.support.wire import Raw, serve
@@ -48,12 +48,10 @@ except LeaseLostError:
 _MINUTES = (300_000, 300_000)
 
 
-def _call(target: str, url: str, lease: tuple[int, int], key: str = "") -> subprocess.Popen[str]:
+def _call(target: str, url: str, lease: tuple[int, int], key: str = "") -> Program:
     """A process in the middle of a call whose provider takes its time."""
-    return subprocess.Popen(
-        [sys.executable, "-c", _CALLER, target, url, *map(str, lease), key],
-        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    line = ("-c", _CALLER, target, url, *map(str, lease), key)
+    return Program(*line, environment=os.environ)
 
 
 def _wait_for(condition: Any, seconds: float = 60) -> None:
@@ -174,7 +172,8 @@ def test_a_killed_process_is_settled_though_its_lease_has_minutes_to_go(target: 
         assert gateway.recover() == []  # it lives
         assert budgeter.status(_SESSION)[0].reserved_tokens > 0
         caller.kill()
-        caller.communicate()
+        with caller:
+            pass
         (orphan_id,) = gateway.recover()
         assert Owner.parse(owner) is not None
         assert ledger.read(orphan_id).event_type == "EXCHANGE_ORPHANED"
@@ -223,7 +222,8 @@ def test_whoever_could_not_renew_while_the_store_was_away_has_a_lease_for_it(
                 assert len(over.recover()) == 1  # who has not come back by then does not
         finally:
             caller.kill()
-            caller.communicate()
+            with caller:
+                pass
 
 
 def test_the_key_of_a_call_without_an_answer_is_nobody_elses_whatever_its_lease(
@@ -246,6 +246,7 @@ def test_the_key_of_a_call_without_an_answer_is_nobody_elses_whatever_its_lease(
             assert len(provider.calls) == 1
         finally:
             caller.kill()
-            caller.communicate()
+            with caller:
+                pass
         assert len(gateway.recover()) == 1
         assert ledger.select("SELECT 1 FROM idempotency") == []

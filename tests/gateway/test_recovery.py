@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from remit.gateway import LeaseLostError, LLMGateway, RouterConfig, UnrecordedAnswerError
+from remit.gateway import LeaseLostError, LLMGateway, RouterConfig
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, LedgerWriteError
 from remit.providers import MockProvider, ProviderResponse
@@ -23,7 +23,7 @@ def test_a_refused_record_says_whether_its_call_was_sent(ledger: LedgerClient, t
     gateway.register_provider("mock", provider)
     stop = "CREATE TRIGGER stop{} BEFORE INSERT ON entries {} BEGIN SELECT RAISE(ABORT, 'no'); END"
     outside(target, stop.format(1, "WHEN NEW.event_type = 'EXCHANGE'"))
-    with pytest.raises(UnrecordedAnswerError) as unrecorded:
+    with pytest.raises(LedgerWriteError) as unrecorded:
         gateway.route(prompt_request())
     assert len(provider.requests) == 1
     outside(target, stop.format(2, ""))

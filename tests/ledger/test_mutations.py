@@ -61,7 +61,7 @@ def test_every_verification_ends_and_names_the_row(
     every = mutations(rich.store, rows=1)
     if not rich.is_sqlite and not is_soak():  # each of a declaration has a database of its own
         every = [one for one in every if one.column != "declared"]
-    wanted = _some(every, 120 if rich.is_sqlite else 40)
+    wanted = _some(every, 60 if rich.is_sqlite else 20)
     listed = no_weight()
     found = found_in(rich, wanted, tmp_path, server)
     if is_soak():

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -29,6 +26,7 @@ from remit.ledger import (
     content,
 )
 from remit.ledger.usage import DIMENSIONS, SUMS, quarter_of, usage_of
+from tests.support.processes import Program
 from tests.support.stores import outside
 
 _FIELDS = ("quarter", *DIMENSIONS, *SUMS)
@@ -262,15 +260,10 @@ def test_a_process_killed_at_any_moment_leaves_them_equal(target: str, times: in
         "    ledger.write_many([LedgerEntry('EXCHANGE', 's', 'd', 'r', metadata={'session_id':"
         " f'SES-{n % 7}', 'input_tokens': n, 'cost_usd': n / 1e6}) for _ in range(3)])\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, target], stdout=subprocess.PIPE, env={**os.environ}
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    time.sleep(0.2 + 0.1 * times)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    with Program("-c", script, target, environment=os.environ) as process:
+        process.stdout.readline()
+        time.sleep(0.2 + 0.1 * times)
+        process.kill()
     with LedgerClient(target) as ledger:
         assert ledger.count() > 0
         assert sum(row["calls"] for row in _rows(ledger)) == ledger.count()

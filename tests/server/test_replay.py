@@ -27,6 +27,7 @@ from remit.server import ReplayServer
 from tests.server.running import Served, prompt
 from tests.server.sdks import anthropic_at
 from tests.support.commands import run_remit
+from tests.support.processes import run_program
 from tests.support.upstream import Upstream
 
 TOML = """
@@ -217,17 +218,18 @@ def test_the_command_runs_the_program_again(
     made = "client = openai.OpenAI(max_retries=0"
     headers = f"{made}, default_headers={{'x-remit-session': '{session}'}})"
     same = CLIENT.replace("CHANGED", "-1")
-    first = [sys.executable, "-c", same.replace(f"{made})", headers)]
-    subprocess.run(first, env={**os.environ, **variables}, check=True)
+    first = run_program(
+        "-c", same.replace(f"{made})", headers), environment={**os.environ, **variables}
+    )
+    assert first.returncode == 0, first.stderr
     calls = upstream.count()
 
     def again(program: str) -> subprocess.CompletedProcess[str]:
         file = tmp_path / "client.py"
         file.write_text(program)
-        return subprocess.run(
-            [sys.executable, "-m", "remit", "replay", session, "--root", str(served.root), "--",
-             sys.executable, str(file)],
-            capture_output=True, text=True, check=False,
+        return run_program(
+            "-m", "remit", "replay", session, "--root", str(served.root), "--", sys.executable,
+            str(file), environment=os.environ,
         )  # fmt: skip
 
     done = again(same)

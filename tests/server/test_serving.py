@@ -12,8 +12,6 @@ import resource
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +35,7 @@ from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
 from tests.server.running import Served, new_session
 from tests.server.sdks import MODELS
+from tests.support.processes import Program, run_program
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -140,9 +139,8 @@ def test_dev_mode_is_for_loopback_only(served: Served) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.com"):
         with pytest.raises(RemitError, match="loopback"):
             require_loopback(host)
-    command = [sys.executable, "-m", "remit", "serve", "--root", str(served.root)]
-    done = subprocess.run([*command, "--dev", "--host", "0.0.0.0", "--port", "0"],
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    line = ("-m", "remit", "serve", "--root", str(served.root), "--dev", "--host", "0.0.0.0")
+    done = run_program(*line, "--port", "0", environment=os.environ)
     assert done.returncode == 1
     assert "loopback" in done.stderr
     assert "Traceback" not in done.stderr
@@ -158,9 +156,8 @@ def test_everywhere_it_listens_with_keys_only(serve: Serve) -> None:
 
 
 def test_an_address_that_is_taken(served: Served) -> None:
-    command = [sys.executable, "-m", "remit", "serve", "--root", str(served.root)]
-    done = subprocess.run([*command, "--port", str(served.address[1])],
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    line = ("-m", "remit", "serve", "--root", str(served.root), "--port", str(served.address[1]))
+    done = run_program(*line, environment=os.environ)
     assert done.returncode == 1
     assert "is in use" in done.stderr
     assert "Traceback" not in done.stderr
@@ -428,16 +425,12 @@ def test_a_server_without_a_provider_says_how_to_add_one(tmp_path: Path, key: st
     environment = {name: value for name, value in os.environ.items() if name not in names}
     if key:
         environment["OPENAI_API_KEY"] = key
-    with subprocess.Popen(
-        [sys.executable, "-m", "remit", "serve", "--root", root, "--port", "0"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
+    line, errors = ("-m", "remit", "serve", "--root", str(root), "--port", "0"), tmp_path / "errors"
+    with Program(*line, environment=environment, errors=errors) as process:
         assert process.stdout.readline().startswith("Remit listens on ")
-        assert process.stderr is not None
-        process.stderr.readline()
         process.send_signal(signal.SIGTERM)
-        assert ("remit setup" in process.stderr.read()) == (not key)
+        process.wait(60)
+        assert ("remit setup" in errors.read_text()) == (not key)
 
 
 async def test_a_reload_that_fails_unexpectedly_does_not_hold_up_the_next() -> None:

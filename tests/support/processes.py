@@ -144,12 +144,13 @@ class Program:
 
 
 def run_program(
-    *arguments: str, environment: Mapping[str, str], cwd: Path | None = None
+    *arguments: str, environment: Mapping[str, str], cwd: Path | None = None, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run a :class:`Program` to its end: its exit code and output."""
     with tempfile.TemporaryDirectory() as directory:
         errors = Path(directory, "stderr")
         with Program(*arguments, environment=environment, cwd=cwd, errors=errors) as program:
+            program.stdin.write(stdin)
             program.stdin.close()
             said = program.stdout.read()
             code = program.wait()

@@ -117,7 +117,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 _BASES = ("everything", "a range", "no entry", "a selection", "archived")
 _FEWEST = 1_000  # each report has more edits than this
-_SAMPLED = 40
+_SAMPLED = 20
 
 
 def _edits(reports: dict[str, str], base: str) -> Iterator[Edit]:

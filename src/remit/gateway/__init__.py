@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from remit.gateway.circuit_breakers import CircuitBreaker
     from remit.gateway.config import CircuitBreakerConfig, RouterConfig
     from remit.gateway.gateway import LLMGateway, PromptRouter
-    from remit.gateway.inflight import InFlightCalls, UnrecordedAnswerError
+    from remit.gateway.inflight import InFlightCalls
     from remit.gateway.leases import LeaseLostError
     from remit.gateway.neutral_calls import in_neutral_form
     from remit.gateway.ownership_audit import OWNERSHIP
@@ -124,7 +124,6 @@ __all__ = [
     "TokenBudgeter",
     "TokenUsage",
     "TooLongError",
-    "UnrecordedAnswerError",
     "call_bound",
     "check_batches",
     "check_session",

@@ -298,7 +298,7 @@ class Attempts:
             attempt: the attempt, with its result.
 
         Raises:
-            UnrecordedAnswerError: the ledger refused the answer; recovery settles the call.
+            LedgerWriteError: the ledger refused the answer; recovery settles the call.
             LeaseLostError: the call was settled as an orphan before its answer came.
             CancelledError: the caller was cancelled; both entries are recorded.
         """

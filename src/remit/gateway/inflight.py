@@ -46,10 +46,6 @@ _FIND_ANSWER = (
 _REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError)
 
 
-class UnrecordedAnswerError(LedgerWriteError):
-    """The request was sent to a provider, but the ledger refused the record of its answer."""
-
-
 class InFlightCalls:
     """The rows of calls that were dispatched and wait for their exchange.
 
@@ -233,7 +229,7 @@ class InFlightCalls:
 
         Raises:
             LeaseLostError: the call was settled as an orphan.
-            UnrecordedAnswerError: the ledger refused the answer; the call is left to recovery.
+            LedgerWriteError: the ledger refused the answer (``was_sent`` is True); the call is left to recovery.
             CancelledError: the caller was cancelled and the answer is not recorded.
         """
         gone: asyncio.CancelledError | None = None
@@ -265,9 +261,9 @@ class InFlightCalls:
                 if gone is not None:
                     raise gone from failure
                 if isinstance(failure, LedgerError):
-                    raise UnrecordedAnswerError(
-                        failure.message, next_step=failure.next_step
-                    ) from failure
+                    refused = LedgerWriteError(failure.message, next_step=failure.next_step)
+                    refused.was_sent = True
+                    raise refused from failure
                 raise failure
             if not wait_s:
                 _log.warning(

@@ -15,7 +15,13 @@ class LedgerError(RemitError):
 
 
 class LedgerWriteError(LedgerError):
-    """The store refused an entry (full disk, I/O error, lock); the entry is not recorded."""
+    """The store refused an entry (full disk, I/O error, lock); the entry is not recorded.
+
+    Attributes:
+        was_sent: True if the entry is the exchange of a request that was sent to a provider.
+    """
+
+    was_sent = False
 
 
 class LedgerRollbackError(LedgerWriteError):

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from remit.gateway import LeaseLostError, UnrecordedAnswerError
+from remit.gateway import LeaseLostError
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
-from remit.ledger import LedgerConnectionError, LedgerRollbackError
+from remit.ledger import LedgerConnectionError, LedgerRollbackError, LedgerWriteError
 from remit.providers import is_shortage
 from remit.providers.dialects import error_body
 from remit.providers.wire import A2A, CONVERSE, MESSAGES, RESPONSES
@@ -171,7 +171,9 @@ def no_record(error: RemitError) -> HttpError:
         error: the error of the write.
     """
     _log.error("a record could not be made: %s", error.message)
-    was_sent = isinstance(error, UnrecordedAnswerError | LeaseLostError)
+    was_sent = isinstance(error, LeaseLostError) or (
+        isinstance(error, LedgerWriteError) and error.was_sent
+    )
     said = _SENT if was_sent else _NOT_SENT
     if isinstance(error.__cause__ if was_sent else error, LedgerRollbackError):
         return HttpError(503, "record_unavailable", f"{said} {error}")  # A retry cannot succeed.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import fields
@@ -25,6 +23,7 @@ from remit.gateway.auth.virtual_key import KeyRow, new_key_id, new_secret, now_t
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, Transaction
 from tests.support.postgres import PostgresServer
+from tests.support.processes import Program
 from tests.support.stores import outside
 from tests.support.waiting import at_once, until
 
@@ -60,21 +59,16 @@ def _lets_in(keys: KeyStore, token: str) -> bool:
 def test_another_process_refuses_a_revoked_key_soon(target: str, how: str) -> None:
     with LedgerClient(target) as ledger, KeyStore(ledger) as keys:
         made = keys.create("k")
-        caller = subprocess.Popen(
-            [sys.executable, "-c", _CALLER, target, made.key],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert caller.stdout is not None
-        assert caller.stdout.readline().split() == ["in", made.key_id]
-        time.sleep(0.7)  # it has looked at the database more than once since
-        assert caller.poll() is None
-        began = time.monotonic()  # one clock for all processes of a machine
-        getattr(keys, how)("k")
-        word, moment = caller.communicate(timeout=60)[0].split()
-        assert word == "refused"
-        assert float(moment) - began < 10  # half a second where nothing else runs
-        assert caller.returncode == 0
+        with Program("-c", _CALLER, target, made.key, environment=os.environ) as caller:
+            assert caller.stdout.readline().split() == ["in", made.key_id]
+            time.sleep(0.7)  # it has looked at the database more than once since
+            assert caller.poll() is None
+            began = time.monotonic()  # one clock for all processes of a machine
+            getattr(keys, how)("k")
+            word, moment = caller.stdout.read().split()
+            assert word == "refused"
+            assert float(moment) - began < 10  # half a second where nothing else runs
+            assert caller.wait(60) == 0
 
 
 def test_another_client_sees_new_keys_and_new_secrets(target: str) -> None:

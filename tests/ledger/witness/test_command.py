@@ -9,8 +9,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,26 +16,12 @@ import pytest
 from remit.ledger.tlog import COSIGNATURE, SignedCheckpoint, VerifierKey
 from remit.ledger.witness import WitnessError, request_cosignature
 from tests.ledger.witness.logs import Log
+from tests.ledger.witness.running import witness_server
 from tests.support.commands import run_remit
 
 
 def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return run_remit("witness", *arguments)
-
-
-@contextlib.contextmanager
-def _server(directory: Path, *arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "remit", "witness", "run", "--dir", directory, *arguments]
-    with subprocess.Popen(
-        [str(part) for part in command], stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stderr is not None
-            line = process.stderr.readline()
-            assert " listens on http://" in line, line
-            yield process, line.split()[-1]
-        finally:
-            process.kill()
 
 
 @pytest.fixture
@@ -114,7 +98,7 @@ def test_wrong_use(place: Path, tmp_path: Path, log: Log) -> None:
 async def test_run_and_end(place: Path, tmp_path: Path, log: Log, number: signal.Signals) -> None:
     keys = tmp_path / "logs.txt"
     keys.write_text(f"# our logs\n\n{log.signer.verifier_key}\n")
-    with _server(place, "--log-file", keys) as (process, url):
+    with witness_server(place, "--log-file", keys) as (process, url):
         assert url.startswith("http://127.0.0.1:")
         signed = await request_cosignature(url, log.checkpoint(20), _key(place), log.prove)
         assert signed.cosignatures([_key(place)])
@@ -123,15 +107,15 @@ async def test_run_and_end(place: Path, tmp_path: Path, log: Log, number: signal
             await request_cosignature(url, fork.checkpoint(20), _key(place), fork.prove)
         process.send_signal(number)
         assert process.wait(20) == 0
-        assert process.stderr is not None
-        (line,) = process.stderr.read().splitlines()
+        *_, line = (place / "errors").read_text().splitlines()
         assert "fork: 'log.example/main' signed a tree of 20 leaves" in line
     (row,) = _status(place)["logs"]  # type: ignore[misc]
     assert row["origin"] == log.signer.name  # type: ignore[index]
     assert (row["size"], row["root"]) == (20, log.root(20).hex())  # type: ignore[index]
     assert (row["forks"], row["unproven"]) == (1, 0)  # type: ignore[index]
     assert _run("status", "--dir", place).stderr.startswith("FORKED: log.example/main ")
-    assert sorted(os.listdir(place)) == ["witness.db", "witness.key", "witness.vkey"]
+    names = {*os.listdir(place)} - {"errors"}
+    assert names == {"witness.db", "witness.key", "witness.vkey"}
 
 
 async def test_kill_in_the_middle_and_start_again(place: Path) -> None:
@@ -154,7 +138,7 @@ async def test_kill_in_the_middle_and_start_again(place: Path) -> None:
             size = step
 
     for steps in (40, 1, 90):
-        with _server(place, *logs) as (process, url):
+        with witness_server(place, *logs) as (process, url):
             before = size
             growing = asyncio.create_task(grow(url))
             while size < before + steps and not growing.done():
@@ -164,7 +148,7 @@ async def test_kill_in_the_middle_and_start_again(place: Path) -> None:
             process.wait()
         assert size >= before + steps
 
-        with _server(place, *logs) as (_, url):
+        with witness_server(place, *logs) as (_, url):
             (row,) = _status(place)["logs"]  # type: ignore[misc]
             held = row["size"]  # type: ignore[index]
             # The one under way when it died may be on record; nobody has its cosignature.
@@ -199,7 +183,7 @@ async def test_two_processes_on_one_record_never_roll_back(place: Path, log: Log
                 highest, done = max(highest, size), done + 1
         return done
 
-    with _server(place, *logs) as (_, one), _server(place, *logs) as (_, two):
+    with witness_server(place, *logs) as (_, one), witness_server(place, *logs) as (_, two):
         done = await asyncio.gather(
             *(ask(url, range(start, 65, 4)) for start in (1, 2) for url in (one, two)),
             *(ask(url, range(start, 65, 4)) for start in (3, 4) for url in (one, two)),

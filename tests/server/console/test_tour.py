@@ -235,7 +235,7 @@ def test_every_view_is_accessible_and_fits(shop: Shop, scheme: str) -> None:
                 continue
             page.goto(served.url + path)
             wrong += [(path, one) for one in violations(page)]
-            for width in WIDTHS:
+            for width in WIDTHS if scheme == "light" else ():  # Colours change no width.
                 page.set_viewport_size({"width": width, "height": 900})
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 wrong += [(path, width, wide)] if wide > width else []

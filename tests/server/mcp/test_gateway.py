@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from remit.agents import ApprovalQueue
 from remit.kernel.budget_values import BudgetLimits
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from tests.server.mcp.running import TOP, Served, serving, variables
+from tests.support.processes import Program, run_program
 from tests.support.roots import new_root
 from tests.support.secrets import KEYS
 
@@ -75,9 +75,8 @@ args = ["{changing}", "{tools}"]
 @pytest.fixture(scope="module")
 def reference() -> Iterator[str]:
     """The address of the reference server."""
-    line = [sys.executable, "-m", "tests.server.mcp.reference", "--http"]
-    with subprocess.Popen(line, cwd=TOP, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    line = ("-m", "tests.server.mcp.reference", "--http")
+    with Program(*line, environment=os.environ, cwd=TOP) as process:
         yield process.stdout.readline().strip()
         process.kill()
 
@@ -128,10 +127,7 @@ def named(served: Served, name: str, **more: Any) -> str:
 
 def remit(root: Path, *words: str) -> str:
     """The command; it has to succeed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "remit", *words, "--root", str(root)],
-        env=variables(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program("-m", "remit", *words, "--root", str(root), environment=variables())
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from remit.ledger import LedgerClient
 from tests.server.mcp.raw import Raw, call, events, request
 from tests.server.mcp.running import TOP, Served, serving
 from tests.server.mcp.test_gateway import at, entries
+from tests.support.processes import Program
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
@@ -47,9 +47,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     tools = place / "tools.json"
     tools.write_text(json.dumps({"creep": "Creeps.", "plain": "As it was."}))
     changing = TOP / "tests/agents/tools/changing_server.py"
-    line = [sys.executable, "-m", "tests.server.mcp.hostile_web"]
-    with subprocess.Popen(line, cwd=TOP, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    line = ("-m", "tests.server.mcp.hostile_web")
+    with Program(*line, environment=os.environ, cwd=TOP) as process:
         url = process.stdout.readline().strip()
         toml = TOML.format(
             url=url, secret=SECRET, python=sys.executable, changing=changing, tools=tools

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, Transaction
 from tests.server.mcp.calls import ok, wrong
 from tests.server.mcp.running import Served, serving, stdio, variables
+from tests.support.processes import run_program
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.upstream import upstream
@@ -149,10 +149,11 @@ async def test_a_decision_under_anothers_session_is_not_read(real: Served) -> No
 
 
 def _limit_the_local_operator(root: Path) -> None:
-    subprocess.run(
-        [*REMIT, "budget", "set", "--root", str(root), "--user", "local-operator", "--tokens", "5"],
-        env=variables(), check=True, capture_output=True,
+    done = run_program(
+        *REMIT[1:], "budget", "set", "--root", str(root), "--user", "local-operator",
+        "--tokens", "5", environment=variables(),
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 async def test_a_client_over_stdio_can_be_given_a_budget(

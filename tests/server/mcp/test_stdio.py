@@ -19,6 +19,7 @@ from remit.ledger import LedgerClient
 from tests.server.mcp import calls
 from tests.server.mcp.running import DOUBLED, TOP, stdio, variables
 from tests.support.commands import require_said, run_remit
+from tests.support.processes import Program, run_program
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
@@ -47,11 +48,11 @@ def _message(number: Any, method: str, **params: Any) -> dict[str, Any]:
 class Raw:
     """A server that is spoken to line by line."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: Program, errors: Path) -> None:
         self.process = process
-        self.stdin: Any = process.stdin
-        self.stdout: Any = process.stdout
-        self.stderr: Any = process.stderr
+        self.stdin: Any = process.stdin.buffer
+        self.stdout: Any = process.stdout.buffer
+        self.errors = errors
 
     def send(self, line: Any) -> None:
         """Send a line, or a message."""
@@ -73,13 +74,11 @@ class Raw:
 
 @contextmanager
 def raw(root: Path, *program: str) -> Iterator[Raw]:
-    command = [*(program or DOUBLED), "mcp", "--root", str(root)]
-    with subprocess.Popen(
-        command, env=variables({"PYTHONPATH": str(TOP)}), cwd=TOP, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+    line = [*(program or DOUBLED[1:]), "mcp", "--root", str(root)]
+    errors = root.parent / "errors"
+    with Program(*line, environment=variables(), cwd=TOP, errors=errors) as process:
         try:
-            server = Raw(process)
+            server = Raw(process, errors)
             server.initialize()
             yield server
         finally:
@@ -175,7 +174,7 @@ def test_it_ends_cleanly(root: Path, end: Any) -> None:
         assert server.process.wait(120) == 0
         for line in server.stdout.read().splitlines():
             assert json.loads(line)["jsonrpc"] == "2.0"
-        assert server.stderr.read() == b""
+        assert server.errors.read_bytes() == b""
     with LedgerClient(str(root / "ledger.db")) as ledger:
         entry_id = told["result"]["structuredContent"]["entry_id"]
         assert ledger.read(entry_id).metadata["content"] == "The last words."
@@ -216,27 +215,28 @@ def test_a_client_that_never_reads_is_not_listened_to_either(tmp_path: Path) -> 
         assert 0 < sent < len(lines)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(120) == 0
-        assert server.stderr.read() == b""
+        assert server.errors.read_bytes() == b""
 
 
-def test_sigterm_with_thousands_of_answers_unread(tmp_path: Path) -> None:
+def test_sigterm_with_a_thousand_answers_unread(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root", "\n[mcp_server]\nmax_unread = 100000\n")
     with raw(root) as server:
-        for number in range(3000):
+        for number in range(1000):
             server.send(b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}' % number)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(120) == 0
-        assert server.stderr.read() == b""
+        assert server.errors.read_bytes() == b""
 
 
 def test_input_that_ends_right_after_a_call(root: Path) -> None:
     call = {"name": "thought_record",
             "arguments": {"type": "plan", "task_id": "fin", "content": "x"}}  # fmt: skip
     lines = [_message(0, "initialize", **START), STARTED, _message(1, "tools/call", **call)]
-    done = subprocess.run(
-        [*DOUBLED, "mcp", "--root", str(root)], env=variables(), cwd=TOP, timeout=60, check=True,
-        input="".join(f"{json.dumps(line)}\n" for line in lines), capture_output=True, text=True,
+    done = run_program(
+        *DOUBLED[1:], "mcp", "--root", str(root), environment=variables(), cwd=TOP,
+        stdin="".join(f"{json.dumps(line)}\n" for line in lines),
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one["id"] for one in told] == [0, 1]
     assert told[1]["result"]["structuredContent"]["task_id"] == "fin"
@@ -256,8 +256,7 @@ def test_there_is_no_client(root: Path, closing: str) -> None:
 
 def test_stdout_is_the_protocols_alone(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root")
-    script = tmp_path / "printing.py"
-    script.write_text(
+    script = (
         "import os, subprocess, sys\n"
         "from tests.server.mcp.doubled import RouterDouble, put\n"
         "class Printing(RouterDouble):\n"
@@ -270,12 +269,12 @@ def test_stdout_is_the_protocols_alone(tmp_path: Path) -> None:
         "from remit.cli import main\n"
         "main()\n"
     )
-    with raw(root, sys.executable, str(script)) as server:
+    with raw(root, "-c", script) as server:
         told = server.ask(1, "tools/call", name="router_status")
         server.stdin.close()
         assert server.process.wait(120) == 0
         assert server.stdout.read() == b""
-        said = server.stderr.read()
+        said = server.errors.read_bytes()
     assert (told["id"], told["result"]["structuredContent"]) == (1, {"read": ""})
     for words in (b"by hand", b"by descriptor", b"by a child"):
         assert words in said

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from tests.support.processes import run_program
 from tests.support.roots import new_root
 from tests.support.strict.running import running
 
@@ -273,11 +272,9 @@ with Runtime.open(sys.argv[1]) as runtime, Door(runtime) as door:
 
 def test_a_killed_run_verifies_and_goes_on(runtime: Runtime) -> None:
     root = str(runtime.root.path)
-    here = Path(__file__)
-    done = subprocess.run(
-        [sys.executable, "-c", _KILLED, root], capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": f"{here.parents[1]}:{here.parents[4]}"},
-    )  # fmt: skip
+    tests = str(Path(__file__).parents[1])
+    killed = f"import sys\nsys.path.insert(0, {tests!r})\n{_KILLED}"
+    done = run_program("-c", killed, root, environment=os.environ)
     assert done.returncode == -signal.SIGKILL, done.stderr
     with LedgerClient(str(runtime.root.path / "ledger.db"), checks=(check_state,)) as ledger:
         assert ledger.verify().verified

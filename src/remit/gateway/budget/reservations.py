@@ -383,8 +383,9 @@ def of_now(states: Iterable[BudgetStatus], clock: Clock) -> list[BudgetStatus]:
     found = list(states)
     wall_s = clock.wall_ms / 1000 if any(state.window_end for state in found) else 0
     for place, state in enumerate(found):
-        account = Account([getattr(state, name) for name in FIELDS])
-        if account.start_window(wall_s):
+        if 0 < state.window_end <= wall_s:
+            account = Account([getattr(state, name) for name in FIELDS])
+            account.start_window(wall_s)
             found[place] = account.status()
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
+from starlette.routing import Match
 
 from remit.contracts import ContractError
 from remit.gateway.auth import AuthUnavailableError, KeyStore
@@ -67,6 +67,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        routes=[*operation_routes()],
     )
     ledger = runtime.ledger
     root = OpenRoot(
@@ -74,10 +75,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         budgeter=runtime.budgeter, orders=runtime.orders, approvals=runtime.approvals,
         prices=runtime.root_prices, gateway=runtime.gateway,
     )  # fmt: skip
-    routers = operation_routes(root)
-    for router in routers:
-        app.include_router(router)
-    app.state.routes = [route for router in routers for route in router.routes]
+    app.state.root = root
     app.add_exception_handler(HttpError, _refused)
     app.add_exception_handler(RemitError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -140,9 +138,7 @@ async def _http(request: Request, error: Exception) -> Response:
 def _methods(request: Request) -> list[str]:
     """Return the methods of all routes of the path; the framework names those of one route only."""
     matching = [
-        route
-        for route in request.app.state.routes
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        route for route in operation_routes() if route.matches(request.scope)[0] is not Match.NONE
     ]
     path = matching[0].path
     return sorted(

@@ -6,12 +6,14 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Generator
+from functools import cache
 from itertools import chain
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.routing import APIRoute
 
 from remit import operations
 from remit.gateway.auth import Identity
@@ -39,6 +41,11 @@ _FORMATS = {"text/plain": {"type": "string"}, "text/html": {"type": "string"},
             "application/octet-stream": {"type": "string", "format": "binary"}}  # fmt: skip
 
 
+async def _root(request: Request) -> RootPort:
+    root: RootPort = request.app.state.root
+    return root
+
+
 async def _caller(request: Request) -> Identity:
     identity: Identity = request.scope[IDENTITY]
     return identity
@@ -49,31 +56,37 @@ async def _context(request: Request) -> RequestContext:
     return context
 
 
+_Root = Annotated[Any, Depends(_root)]
 _Caller = Annotated[Identity, Depends(_caller)]
 _Context = Annotated[RequestContext, Depends(_context)]
 
 
-def operation_routes(root: RootPort) -> list[APIRouter]:
+@cache
+def operation_routes() -> list[APIRoute]:
     """Return the routes of all operations, grouped by their tag in the OpenAPI document.
 
-    Their paths begin with ``/api``; an operation without a route is left out.
-
-    Args:
-        root: the open root in which the operations run.
+    Their paths begin with ``/api``; an operation without a route is left out. All applications of
+    a process share the routes, as each is slow to make: an operation runs in the open root
+    ``app.state.root`` of the application that got the request.
     """
-    groups: dict[str, APIRouter] = {}
+    kinds: dict[str, list[type[Operation]]] = {}
     for kind in all_operations():
         if kind.route:
-            tag = kind.tag or kind.route.split("/")[1]
-            _add(groups.setdefault(tag, APIRouter(prefix="/api", tags=[tag])), kind, root)
-    return list(groups.values())
+            kinds.setdefault(kind.tag or kind.route.split("/")[1], []).append(kind)
+    router = APIRouter(prefix="/api")
+    for tag, group in kinds.items():
+        for kind in group:
+            _add(router, kind, tag)
+    return [route for route in router.routes if isinstance(route, APIRoute)]
 
 
-def _add(router: APIRouter, kind: type[Operation], root: RootPort) -> None:
+def _add(router: APIRouter, kind: type[Operation], tag: str) -> None:
     method, path = kind.route.split(" ")
     name = kind.endpoint or kind.command.split(" ")[-1]
 
-    def answered(caller: Any, context: Any, request: Any = None, **named: str) -> Response:
+    def answered(
+        root: RootPort, caller: Any, context: Any, request: Any = None, **named: str
+    ) -> Response:
         given = (
             {name: getattr(request, name) for name in request.model_fields_set} if request else {}
         )
@@ -92,7 +105,7 @@ def _add(router: APIRouter, kind: type[Operation], root: RootPort) -> None:
     answered.__signature__ = _signature(kind)  # type: ignore[attr-defined]
     answered.__name__, answered.__doc__ = name, kind.__doc__
     router.add_api_route(
-        path, answered, methods=[method], summary=kind.summary, status_code=kind.status,
+        path, answered, methods=[method], tags=[tag], summary=kind.summary, status_code=kind.status,
         response_model=result_form(kind.result) if kind.result else None,
         # The document shows the form only where the class names a media type.
         response_class=JSONResponse if kind.result else Response,
@@ -111,7 +124,7 @@ def _signature(kind: type[Operation]) -> inspect.Signature:
     parameters: dict[str, tuple[Any, Any]] = {
         item.name: (item.type, ...) for item in fields if item.name in in_path
     }
-    parameters |= {"caller": (_Caller, ...), "context": (_Context, ...)}
+    parameters |= {"root": (_Root, ...), "caller": (_Caller, ...), "context": (_Context, ...)}
     if is_query and (rest or kind.member):
         parameters["request"] = Annotated[model, Query()], ...
     elif rest:
