@@ -53,26 +53,31 @@ def showing(select: Callable[..., Any], content_ids: Iterable[int]) -> dict[int,
         select: runs a query; its errors are raised.
         content_ids: ids of the values; unknown ids are ignored.
     """
-    found: dict[int, set[int]] = defaultdict(set)
-    sessions: dict[str, tuple[int, set[int]]] = {}
-    for part in chunks(sorted(content_ids)):
-        for content_id, scope, seq in select(
-            f"SELECT content_id, scope, seq FROM contents WHERE content_id IN ({marks(part)})", part
+    wanted = {*content_ids}
+    sessions: dict[str, int] = {}  # the first entry of interest
+    rows: list[tuple[int, int]] = []
+    for part in chunks(sorted(wanted)):
+        inside = f"content_id IN ({marks(part)})"
+        rows += select(
+            "SELECT s.seq, s.content_id FROM shown_contents AS s WHERE s.seq IN "
+            f"(SELECT seq FROM contents WHERE {inside})",
+            part,
+        )
+        for scope, first in select(
+            f"SELECT scope, min(seq) FROM contents WHERE {inside} GROUP BY scope", part
         ):
             if str(scope).startswith("s:"):
-                first, own = sessions.setdefault(scope[2:], (seq, set()))
-                own.add(content_id)
-                sessions[scope[2:]] = min(first, seq), own
-            else:
-                found[seq].add(content_id)
-    for session_id, (first, own) in sessions.items():
-        for seq, content_id in select(
+                sessions[scope[2:]] = min(first, sessions.get(scope[2:], first))
+    for session_id, first in sessions.items():
+        rows += select(
             "SELECT s.seq, s.content_id FROM entries AS e JOIN shown_contents AS s "
             "ON s.seq = e.seq WHERE e.session_id = ? AND e.seq >= ?",
             (session_id, first),
-        ):
-            if content_id in own:
-                found[seq].add(content_id)
+        )
+    found: dict[int, set[int]] = defaultdict(set)
+    for seq, content_id in rows:
+        if content_id in wanted:
+            found[seq].add(content_id)
     return found
 
 
