@@ -353,8 +353,8 @@ _FEWER_INDEXES = "".join(
     for name in ("agent_id", "tier", "contract_id", "framework_id", "model_id", "outcome")
 )
 
-# The numbers of all that an entry shows are in its own row, and each value names the first entry
-# that shows it. A migration fills the first column in between.
+# An entry lists the numbers of its content, and each value names the first entry that shows it.
+# A migration fills the former column before the tables are dropped.
 _SHOWN = """
 ALTER TABLE entries ADD COLUMN shown TEXT;
 ALTER TABLE contents ADD COLUMN seq $int NOT NULL DEFAULT 0;

@@ -1,4 +1,4 @@
-"""The column ``shown`` of an entry: the numbers of what the entry shows.
+"""The column ``shown`` of an entry: the numbers of its content.
 
 The column is a JSON array: the ids of the entry's own values and of the messages that it shows
 first, ascending; then, as negative numbers, the ids of the last steps of its message lists. The
@@ -23,8 +23,8 @@ def shown_text(contents: Iterable[int], lists: Iterable[int]) -> str | None:
         contents: ids of its values, in any order.
         lists: ids of the last steps of its message lists.
     """
-    numbers = [*sorted(contents), *(-step_id for step_id in sorted(lists))]
-    return orjson.dumps(numbers).decode() if numbers else None
+    numbers = [*map(str, sorted(contents)), *[f"-{step_id}" for step_id in sorted(lists)]]
+    return f"[{','.join(numbers)}]" if numbers else None
 
 
 def read_shown(text: Any) -> tuple[set[int], set[int]]:
