@@ -223,7 +223,8 @@ class App:
         path, method = scope["path"], scope["method"]
         if method == "POST":
             deployment, path = deployment_of(path)
-            if (call := self._calls.get(path)) is not None:
+            call = self._calls.get(path) or self._calls.get(path.rstrip("/"))
+            if call is not None:
                 await request.AsgiRequest(scope, receive, send, deployment).serve(call)
                 return
         elif method == "HEAD" and not path.startswith("/console/"):  # uvicorn sends no body.

@@ -109,8 +109,9 @@ class Batches:
 
         Each result gets a ``DISPATCH`` and an ``EXCHANGE``; then the rows of the batch and its
         reservation are deleted. An open or unknown batch is left as it is, and so is a batch whose
-        provider is not registered here. Concurrent calls for one batch share the work. If the
-        caller is cancelled, the work continues.
+        provider is not registered here. A batch whose provider does not name the file of its
+        results is left open until a day after its expiry, and then charged at its bound. Concurrent
+        calls for one batch share the work. If the caller is cancelled, the work continues.
 
         Args:
             batch_id: id of the batch's row.
@@ -183,8 +184,12 @@ class Batches:
         files = [
             name
             for key in ("output_file_id", "error_file_id")
-            if isinstance(name := status.get(key), str)
+            if isinstance(name := status.get(key), str) and name
         ]
+        if dialect == "openai" and _lacks_a_file(status):
+            if age_ms <= _expires_after_ms(status, row) + _WINDOW_MS:
+                return
+            state = "lost"
         paths = [f"{FILES['openai'].path}/{quote(name, safe='')}/content" for name in files]
         texts = await asyncio.to_thread(self._results.texts, row, dialect)
         try:
@@ -196,6 +201,16 @@ class Batches:
                 raise
             state = "lost"
         await _to_the_end(self._results.finish, row, dialect, str(state), files)
+
+
+def _lacks_a_file(status: Mapping[str, Any]) -> bool:
+    """Return True if an ended batch of OpenAI has results, but does not name their file yet."""
+    if status.get("output_file_id"):
+        return False
+    counts = status.get("request_counts")
+    completed = counts.get("completed") if isinstance(counts, dict) else None
+    has_answers = isinstance(completed, int) and completed > 0
+    return has_answers or (status["status"] == "completed" and not status.get("error_file_id"))
 
 
 def _expires_after_ms(status: Mapping[str, Any], row: Row) -> int:
