@@ -113,8 +113,9 @@ class Batches:
         await reply_upstream(send, response)
 
     async def _lines(self, body: ObjectBody, caller: AuthenticatedRequest) -> dict[int, bytes]:
-        """Return the requests of a batch from its input file at the provider: its lines that are
-        not blank, keyed by their place in the file from 0.
+        """Return the requests of a batch from its input file at the provider.
+
+        The requests are the lines that are not blank, keyed by their place in the file from 0.
 
         Raises:
             HttpError: 400, the body names no file, or the provider does not return it; 404, the
