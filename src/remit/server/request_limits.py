@@ -189,7 +189,8 @@ class Share:
         The bytes that :meth:`hold` counted are released too. Nothing is raised, and a repeated call
         has no effect.
         """
-        self.resize(0)
+        if self._bytes:
+            self.resize(0)
         if self._above is not None:
             self._above.end()
         if self._holding is not None:
