@@ -50,7 +50,34 @@ def test_a_result_is_an_answer_or_a_failure(dialect: Any, text: bytes) -> None:
     assert isinstance(answer, (ProviderResponse, Failure))
     if isinstance(answer, Failure):
         assert answer.code
-        assert answer.billing == "nothing"
+        assert answer.billing in ("nothing", "bound")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "result", "billing"),
+    [
+        ("openai", {"response": {"status_code": 400, "body": {"error": {}}}}, "nothing"),
+        ("openai", {"response": {"status_code": 500}}, "nothing"),
+        ("openai", {"response": None, "error": {"code": "batch_expired"}}, "nothing"),
+        ("openai", {"error": "no"}, "nothing"),
+        ("openai", {"response": None, "error": None}, "bound"),
+        ("openai", {}, "bound"),
+        ("openai", {"response": []}, "bound"),
+        ("openai", {"response": {"status_code": 200}}, "bound"),
+        ("openai", {"response": {"status_code": "200", "body": {}}}, "bound"),
+        ("openai", {"response": {"body": {}}, "error": {"code": "x"}}, "bound"),
+        ("anthropic", {"result": {"type": "canceled"}}, "nothing"),
+        ("anthropic", {"result": {"type": "expired"}}, "nothing"),
+        ("anthropic", {"result": {"type": "errored", "error": None}}, "nothing"),
+        ("anthropic", {"result": {"type": "paused"}}, "bound"),
+        ("anthropic", {"result": None}, "bound"),
+    ],
+)
+def test_only_a_stated_failure_is_free(dialect: Any, result: dict[str, Any], billing: str) -> None:
+    endpoint = CHAT if dialect == "openai" else MESSAGES
+    answer = lines.answer_of(dialect, endpoint, json.dumps({"custom_id": "a", **result}).encode())
+    assert isinstance(answer, Failure)
+    assert answer.billing == billing
 
 
 @given(st.binary(max_size=200) | st.lists(st.sampled_from([

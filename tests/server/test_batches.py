@@ -360,6 +360,12 @@ def test_a_batch_beyond_the_budget_is_refused_whole(served: Served, session: str
         (b"[]", 400, "input_file_id[1]"),
         (b'{"custom_id": "b"}', 400, "input_file_id[1].url"),
         (b"{", 400, "input_file_id[1]"),
+        (
+            _line("b")[:-1] + _line("b")[_line("b").index(b', "body"') :],
+            400,
+            "input_file_id[1].body",
+        ),
+        (_line("b")[:-1] + b', "custom_id": "c"}', 400, "input_file_id[1].custom_id"),
     ],
 )
 def test_a_line_that_cannot_be_refuses_the_batch(
@@ -373,6 +379,91 @@ def test_a_line_that_cannot_be_refuses_the_batch(
     assert refused.value.body["param"] == where  # type: ignore[index]
     assert "line 2" in refused.value.message
     assert len(keeper.batches) == batches
+
+
+def test_blank_lines_count_as_lines(served: Served) -> None:
+    with pytest.raises(openai.APIStatusError) as refused:
+        _create(openai_at(served), b"\n", _line("a") + b"\r\n\r\n ", b"[]")
+    assert refused.value.body["param"] == "input_file_id[5]"  # type: ignore[index]
+    assert "line 6" in refused.value.message
+
+
+def test_a_body_that_names_its_requests_twice_is_refused(served: Served, keeper: Keeper) -> None:
+    client = openai_at(served)
+    files = [client.files.create(file=("in", _line("a")), purpose="batch").id for _ in range(2)]
+    first, second = json.dumps([_request("a")]), json.dumps([_request("b")])
+    batches = len(keeper.batches)
+    for path, name, values in (
+        ("/v1/batches", "input_file_id", [f'"{file_id}"' for file_id in files]),
+        ("/v1/messages/batches", "requests", [first, second]),
+    ):
+        body = f'{{"endpoint":"/v1/chat/completions","{name}":{values[0]},"{name}":{values[1]}}}'
+        status, raw, _ = served.ask("POST", path, body.encode())
+        assert (status, name.encode() in raw) == (400, True)
+    one = json.dumps(_request("a"))
+    twice = one[:-1] + one[one.index(', "params"') :]
+    status, raw, _ = served.ask(
+        "POST", "/v1/messages/batches", f'{{"requests":[{twice}]}}'.encode()
+    )
+    assert (status, b"requests[0]: params is there twice" in raw) == (400, True)
+    assert len(keeper.batches) == batches
+
+
+def test_a_missing_file_is_named_by_its_field(served: Served) -> None:
+    body = {"input_file_id": "file-x", "endpoint": "/v1/chat/completions"}
+    status, raw, _ = served.ask("POST", "/v1/batches", body)
+    assert (status, json.loads(raw)["error"]["param"]) == (404, "input_file_id")
+
+
+@pytest.mark.parametrize("state", ["completed", "expired", "cancelled"])
+@pytest.mark.parametrize("named", [None, ""])
+def test_a_batch_waits_for_the_file_of_its_results(
+    served: Served, keeper: Keeper, session: str, state: str, named: str | None
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = openai_at(served, key.key, session)
+    batch = _create(client, _line("a"), _line("b"))
+    _, reserved = _money(served, key)
+    keeper.finish(batch.id, only=1, how=state)
+    told = keeper.batches[batch.id]
+    told["request_counts"] = {"total": 2, "completed": 1, "failed": 1}
+    output, told["output_file_id"] = told["output_file_id"], named
+    client.batches.retrieve(batch.id)
+    assert _money(served, key) == (0, reserved)
+    told["output_file_id"] = output
+    client.batches.retrieve(batch.id)
+    spent, held = _money(served, key)
+    assert (spent / USD, held) == (pytest.approx(OPENAI_LINE, abs=2e-9), 0)
+    _equal(served)
+
+
+def test_a_file_of_results_that_never_comes_costs_the_bound(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = openai_at(served, key.key, session)
+    batch = _create(client, _line("a"))
+    _, reserved = _money(served, key)
+    keeper.batches[batch.id]["status"] = "completed"
+    client.batches.retrieve(batch.id)
+    assert _money(served, key) == (0, reserved)
+    _age(served, batch.id, 2 * 86_400 + 60)
+    client.batches.retrieve(batch.id)
+    _settled_at_the_bound(served, key, reserved, session)
+
+
+def test_a_mark_before_the_results_is_no_part_of_them(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = openai_at(served, key.key, session)
+    batch = _create(client, _line("a"))
+    keeper.finish(batch.id)
+    output = keeper.batches[batch.id]["output_file_id"]
+    told, data = keeper.files[output]
+    keeper.files[output] = (told, b"\xef\xbb\xbf" + data)
+    client.batches.retrieve(batch.id)
+    assert _money(served, key) == (round(OPENAI_LINE * USD), 0)
 
 
 def test_what_has_no_bound_or_price_is_named(served: Served) -> None:

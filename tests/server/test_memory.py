@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.sync.client import connect
 
 from remit.gateway.budget import TokenBudgeter
 from tests.providers.wire.test_sound_length import webm
@@ -169,6 +174,34 @@ def test_bodies_that_do_not_fit_are_refused_before_they_are_read(served: Served)
     assert b"retry-after: 1" in refused
     for connection in waiting:
         connection.close()
+
+
+@pytest.mark.parametrize("how", ["a frame", "a conversation"])
+def test_messages_of_many_sockets_take_little_memory(served: Served, how: str) -> None:
+    """A message that finds no room ends its socket; a conversation without room is forgotten."""
+    begun = b'{"type":"response.create","generate":false,"store":false,"input":"'
+    sent = Frame(Opcode.TEXT, begun + b"x" * (MIB - 1000) + b'"}').serialize(mask=True)
+    if how == "a frame":  # of which the last byte never comes
+        sent = sent[:-1]
+    headers = {"authorization": f"Bearer {served.token}"}
+    closed = 0
+    with ExitStack() as opened:
+        for _ in range(100):
+            url = served.url.replace("http", "ws") + "/v1/responses"
+            connection = opened.enter_context(
+                connect(url, additional_headers=headers, ping_interval=None, close_timeout=0)
+            )
+            with contextlib.suppress(OSError):  # The server may have closed the connection.
+                connection.socket.sendall(sent)
+            try:
+                connection.recv(timeout=30 if how == "a conversation" else 0.05)
+            except TimeoutError:
+                continue
+            except ConnectionClosed as end:
+                assert end.rcvd is None or end.rcvd.code == CloseCode.TRY_AGAIN_LATER
+                closed += 1
+        assert served.grown() < _MOST
+        assert closed or how == "a conversation"
 
 
 def test_a_hostile_sound_file_is_not_read_on_the_event_loop(

@@ -13,7 +13,7 @@ import pytest
 
 from remit.server.api.call_paths import paths_beside_the_api
 from tests.server.conftest import QUICK
-from tests.server.running import Served, serving
+from tests.server.running import Served, prompt, serving
 from tests.support.upstream import Upstream
 
 _PAGE = "https://app.example.com"
@@ -82,6 +82,10 @@ def test_a_trailing_slash(served: Served, path: str) -> None:
     status, raw, _ = served.ask("GET", path)
     assert (status, raw) == served.ask("GET", path.rstrip("/"))[:2]
     assert status == 200
+
+
+def test_slashes_after_the_path_of_a_call(served: Served) -> None:
+    assert served.ask("POST", "/v1/chat/completions//", prompt())[0] == 200
 
 
 @pytest.mark.parametrize(

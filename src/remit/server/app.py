@@ -223,7 +223,8 @@ class App:
         path, method = scope["path"], scope["method"]
         if method == "POST":
             deployment, path = deployment_of(path)
-            if (call := self._calls.get(path)) is not None:
+            call = self._calls.get(path) or self._calls.get(path.rstrip("/"))
+            if call is not None:
                 await request.AsgiRequest(scope, receive, send, deployment).serve(call)
                 return
         elif method == "HEAD" and not path.startswith("/console/"):  # uvicorn sends no body.
@@ -304,11 +305,10 @@ class App:
             why = f"{path} does not take {method[:16]}; send {allow}."
             raise HttpError(405, "method_not_allowed", why, headers=[(b"allow", allow.encode())])
         else:
-            raise HttpError(
-                404,
-                "not_found",
-                f"{method[:16]} {path[:200]} does not exist. Remit serves {served_paths()}.",
-            )
+            why = f"{method[:16]} {path[:200]} does not exist. "
+            if "/v1/v1" in path:
+                why += "The path contains /v1 twice; remove /v1 from the client's base URL. "
+            raise HttpError(404, "not_found", f"{why}Remit serves {served_paths()}.")
 
     def _found(self, scope: Scope) -> dict[str, Handler]:
         return find_template(self._templates, scope["path"]) or self._passed.find(scope)

@@ -7,6 +7,7 @@ ended and somebody reads it.
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
@@ -17,10 +18,10 @@ from remit.gateway import BatchPlan, BatchRefusedError, entries_of_batch, owner_
 from remit.gateway.provider_objects import KeptObject
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.json_splice import elements, set_member, value_at
-from remit.kernel.json_text import JsonTextError, load
+from remit.kernel.json_splice import elements, set_member, spans, value_at
+from remit.kernel.json_text import JsonTextError, RepeatedNameError, load
 from remit.providers import ProviderError
-from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
+from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, Endpoint, ObjectBody
 from remit.server.answers import reply_upstream
 from remit.server.asgi import Receive, Scope, Send, reply_raw
 from remit.server.object_lists import list_own
@@ -30,6 +31,7 @@ from remit.server.refusals import HttpError, invalid
 from remit.server.request_context import AuthenticatedRequest
 
 _STATUS = {"MODEL_NOT_ALLOWED": 403, "FILE_NOT_FOUND": 404, "PROVIDER_NOT_FOUND": 404}
+_LINE = re.compile(rb"[^\r\n]+")
 _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batches"}
 
 
@@ -81,13 +83,14 @@ class Batches:
         provider_id = self._door.provider_for(endpoint)
         raw = await self._door.read(caller, receive)
         try:
-            body = await asyncio.to_thread(ObjectBody.read_object, endpoint, raw)
+            body = await asyncio.to_thread(_read, endpoint, raw)
         except BodyError as error:
             raise refused(error) from error
         if dialect == "anthropic":
             texts = await asyncio.to_thread(_requests_in, raw)
         else:
-            texts = body.lines = await self._lines(body, caller)
+            texts = await self._lines(body, caller)
+            body.lines = list(texts.values())
         path = body.value.get("endpoint")
         plan = partial(
             self._door.batches.plan, self._door.request(caller, body), caller.identity,
@@ -109,8 +112,10 @@ class Batches:
             raise
         await reply_upstream(send, response)
 
-    async def _lines(self, body: ObjectBody, caller: AuthenticatedRequest) -> list[bytes]:
-        """Return the requests of a batch from its input file at the provider: non-blank lines.
+    async def _lines(self, body: ObjectBody, caller: AuthenticatedRequest) -> dict[int, bytes]:
+        """Return the requests of a batch from its input file at the provider.
+
+        The requests are the lines that are not blank, keyed by their place in the file from 0.
 
         Raises:
             HttpError: 400, the body names no file, or the provider does not return it; 404, the
@@ -119,12 +124,14 @@ class Batches:
         file_id = body.value.get("input_file_id")
         if not isinstance(file_id, str):
             raise invalid("input_file_id", "input_file_id is missing.")
-        found = await self._door.find(file_id, "file", caller, FILES["openai"])
+        found = await self._door.find(
+            file_id, "file", caller, FILES["openai"], param="input_file_id"
+        )
         path = f"{FILES['openai'].path}/{quote(file_id, safe='')}/content"
         status, _, data = await self._door.fetch(found.provider_id, path, caller)
         if status != 200:
             raise invalid("input_file_id", "The provider did not return the input file.")
-        return [line for line in data.splitlines() if line.strip()]
+        return await asyncio.to_thread(_lines_in, data)
 
     async def _list(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._door.caller(scope)
@@ -230,7 +237,37 @@ def _own_url(scope: Scope, text: bytes) -> bytes:
     return set_member(text, ("results_url",), orjson.dumps(url))
 
 
-def _requests_in(raw: bytes) -> list[bytes]:
-    """Return the text of each request in the body of Anthropic's batches; empty without a list."""
+def _read(endpoint: Endpoint, raw: bytes) -> ObjectBody:
+    """Return the parsed body that creates a batch.
+
+    Raises:
+        BodyError: the body is not a JSON object, or a member that decides what runs occurs twice,
+            since servers differ which of the two counts.
+    """
+    body = ObjectBody.read_object(endpoint, raw)
+    try:
+        spans(raw, ("input_file_id", "endpoint", "requests"), unique=True)
+    except RepeatedNameError as error:
+        raise BodyError(error.message, error.message.partition(" ")[0]) from error
+    return body
+
+
+def _requests_in(raw: bytes) -> dict[int, bytes]:
+    """Return the text of each request in the body of Anthropic's batches, keyed by its place;
+    empty without a list.
+    """
     listed = value_at(raw, ("requests",)) or b""
-    return elements(listed) if listed[:1] == b"[" else []
+    return dict(enumerate(elements(listed))) if listed[:1] == b"[" else {}
+
+
+def _lines_in(data: bytes) -> dict[int, bytes]:
+    """Return the lines of a file that are not blank, keyed by their place from 0."""
+    lines: dict[int, bytes] = {}
+    number = end = 0
+    for found in _LINE.finditer(data):
+        gap = data[end : found.start()]
+        number += gap.count(b"\n") + gap.count(b"\r") - gap.count(b"\r\n")
+        end = found.end()
+        if found[0].strip():
+            lines[number] = found[0]
+    return lines

@@ -196,8 +196,9 @@ class ProviderDoor:
         return response
 
     async def find(
-        self, object_id: str, kind: str, caller: AuthenticatedRequest, endpoint: Endpoint
-    ) -> KeptObject:
+        self, object_id: str, kind: str, caller: AuthenticatedRequest, endpoint: Endpoint,
+        *, param: str = "id",
+    ) -> KeptObject:  # fmt: skip
         """Return a caller's object, from the record of owners. No provider is asked.
 
         An object of a provider that is no longer configured is returned too.
@@ -207,6 +208,7 @@ class ProviderDoor:
             kind: kind of the object.
             caller: the authenticated caller.
             endpoint: the collection that the request names the object in.
+            param: the field that names the object, for refusals.
 
         Raises:
             HttpError: 404, there is no such object, another caller owns it, or its provider has no
@@ -216,17 +218,12 @@ class ProviderDoor:
         owner = owner_of(caller.identity)
         found = await asyncio.to_thread(self.objects.find, object_id, kind, owner)
         if found is None:
-            raise HttpError(
-                404,
-                "not_found",
-                f"This key has no {said_of(kind)} {object_id[:100]}; list its objects to see "
-                "their ids.",
-                param="id",
-            )
+            said = f"This key has no {said_of(kind)} {object_id[:100]}; list its objects to see "
+            raise HttpError(404, "not_found", said + "their ids.", param=param)
         provider_id = found.provider_id
         if self.has(provider_id) and not self._provider(provider_id).speaks(endpoint):
             said = f"{object_id[:100]} is an object of {provider_id}, which has no {endpoint.path}."
-            raise HttpError(404, "not_found", said, param="id")
+            raise HttpError(404, "not_found", said, param=param)
         return found
 
     async def require_own(

@@ -14,9 +14,11 @@ SHARE = "remit.share"
 """Key of a request's scope: its :class:`Share`."""
 
 _OF_ONE_KEY = 0.75
-_COPIES = 2  # A body is in memory as bytes and as parsed values.
+COPIES = 2
+"""A body is in memory as bytes and as parsed values."""
 _BODIES = 6  # The memory limit has room for this number of the longest body.
-_SMALL = 65_536  # Shorter bodies are not counted, because connections are limited.
+SMALL_BYTES = 65_536
+"""Shorter bodies are not counted, because connections are limited."""
 
 
 class Shares:
@@ -54,7 +56,7 @@ class Shares:
         self.calls_of: Counter[str] = Counter()
         self.bytes_of: Counter[str] = Counter()
         self.calls_of_one = max(1, int(most_calls * _OF_ONE_KEY))
-        self.bytes_of_one = int(memory.limit_of_bodies * _OF_ONE_KEY) // _COPIES
+        self.bytes_of_one = int(memory.limit_of_bodies * _OF_ONE_KEY) // COPIES
 
 
 class Share:
@@ -100,7 +102,7 @@ class Share:
             shares.calls_of[key_id] = running + 1
             self._key = key_id
 
-    def take(self, size: int, *, small: int = _SMALL) -> None:
+    def take(self, size: int, *, small: int = SMALL_BYTES) -> None:
         """Count more bytes of the body.
 
         A refused call counts nothing, nor does any call before :meth:`begin` or after :meth:`end`.
@@ -125,7 +127,7 @@ class Share:
         if self._above is not None:
             self._above.take(size, small=0)
         else:
-            if not memory.has_room_for_body(_COPIES * size):
+            if not memory.has_room_for_body(COPIES * size):
                 said = (
                     f"The requests in flight leave no memory for a body of {size:,} bytes; try "
                     "again later, or raise server.memory_bytes."
@@ -133,9 +135,38 @@ class Share:
                 raise HttpError(503, "overloaded", said, retry_after_s=1, close=True)
             if self._holding is None:
                 self._holding = Holding(memory)
-            self._holding.resize(_COPIES * (self._bytes + size))
+            self._holding.resize(COPIES * (self._bytes + size))
         self._bytes += size
         shares.bytes_of[key] += size
+
+    @property
+    def size(self) -> int:
+        """Number of body bytes that are counted."""
+        return self._bytes
+
+    def resize(self, size: int) -> None:
+        """Count the body's bytes in place of those counted before.
+
+        A refused call changes nothing. Do not call :meth:`hold` on the same share.
+
+        Args:
+            size: number of bytes.
+
+        Raises:
+            HttpError: 429 or 503 for more bytes, as :meth:`take` raises it.
+        """
+        less = self._bytes - size
+        if less <= 0:
+            self.take(-less, small=0)
+        elif self._key is not None:
+            if self._above is not None:
+                self._above.resize(size)
+            if self._holding is not None:
+                self._holding.resize(COPIES * size)
+            self._bytes = size
+            self._shares.bytes_of[self._key] -= less
+            if not self._shares.bytes_of[self._key]:
+                del self._shares.bytes_of[self._key]
 
     def hold(self, size: int) -> None:
         """Count the bytes of an answer against the process's memory, in place of the body's.
@@ -158,19 +189,16 @@ class Share:
         The bytes that :meth:`hold` counted are released too. Nothing is raised, and a repeated call
         has no effect.
         """
-        key, shares = self._key, self._shares
+        if self._bytes:
+            self.resize(0)
         if self._above is not None:
             self._above.end()
         if self._holding is not None:
             self._holding.resize(0)
+        key, self._key, calls_of = self._key, None, self._shares.calls_of
         if key is None:
             return
-        self._key = None
-        if shares.calls_of[key] > 1:
-            shares.calls_of[key] -= 1
+        if calls_of[key] > 1:
+            calls_of[key] -= 1
         else:
-            del shares.calls_of[key]
-        if self._bytes:
-            shares.bytes_of[key] -= self._bytes
-            if not shares.bytes_of[key]:
-                del shares.bytes_of[key]
+            del calls_of[key]

@@ -16,18 +16,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
+from remit.gateway.memory import LARGE_BYTES
 from remit.kernel.json_splice import elements, members, spans
 from remit.kernel.json_text import JsonTextError, dump, load
 from remit.providers.sse import SseParser
-from remit.providers.wire import RESPONSES
+from remit.providers.wire import RESPONSES, BodyError, object_in
 from remit.server.asgi import Answer, Headers
 from remit.server.calls import ModelCalls
 from remit.server.paths import paths_of
 from remit.server.refusals import HttpError, refusal_body
-from remit.server.request_limits import Share
+from remit.server.request_limits import COPIES, Share
 from remit.server.websocket import SocketHandler, WebSocket
 
 _NORMAL_CLOSURE, _GOING_AWAY = 1000, 1001
@@ -85,12 +86,12 @@ class ResponsesSocket:
             except HttpError as error:
                 socket.refuse(error)
                 return
-            if not socket.accept():
+            if not socket.accept(share):
                 return
             try:
                 async with asyncio.timeout(_LONGEST_S):
                     while not socket.ends_soon and (message := await socket.receive()) is not None:
-                        await self._answer(message, share)
+                        await self._answer(message)
             except TimeoutError:
                 said = "The connection has been open for 60 minutes; open a new one."
                 self._refuse(HttpError(400, "websocket_connection_limit_reached", said))
@@ -98,16 +99,18 @@ class ResponsesSocket:
             else:
                 socket.close(_GOING_AWAY if socket.ends_soon else _NORMAL_CLOSURE)
 
-    async def _answer(self, message: bytes, share: Share) -> None:
+    async def _answer(self, message: bytes) -> None:
         try:
-            value, fields, items = self._read(message)
+            if len(message) > LARGE_BYTES:
+                value, fields, items = await asyncio.to_thread(self._read, message)
+            else:
+                value, fields, items = self._read(message)
         except HttpError as error:
             self._refuse(error)
             return
         kept = value.get("store") is False
         if value.get("generate") is False:
             self._warm_up(value, items)
-            share.hold(sum(map(len, self._items)))
             return
         if items is not None:
             fields.append(b'"input":[%b]' % b",".join(items))
@@ -116,7 +119,6 @@ class ResponsesSocket:
         await self._calls.serve(RESPONSES, call)
         answered = call.completed if kept and items is not None else None
         self._remember(*(answered or ("", [])), items or [])
-        share.hold(sum(map(len, self._items)))
 
     def _read(self, message: bytes) -> tuple[dict[str, Any], list[bytes], list[bytes] | None]:
         """Return a message's value, the texts of its members, and its input items.
@@ -128,10 +130,10 @@ class ResponsesSocket:
             HttpError: the message is not a ``response.create`` that can be sent.
         """
         try:
-            value = load(message)
-        except JsonTextError as error:
-            raise HttpError(400, "invalid_json", str(error)) from error
-        if not isinstance(value, dict) or value.get("type") != "response.create":
+            value = object_in(message) if message.lstrip()[:1] == b"{" else {}
+        except BodyError as error:
+            raise HttpError(400, "invalid_json", error.message) from error
+        if value.get("type") != "response.create":
             said = "The message is not an object with the type response.create."
             raise HttpError(400, "invalid_request", said, param="type")
         if value.get("background"):
@@ -177,11 +179,17 @@ class ResponsesSocket:
         self._remember(response["id"], [], items)
 
     def _remember(self, response_id: str, output: list[bytes], items: list[bytes]) -> None:
-        """Keep a conversation for the next message; forget a conversation longer than a body."""
+        """Keep a conversation for the next message; forget a conversation longer than a body, and
+        one that finds no room in memory.
+        """
         self._last_id, self._items = "", []
         whole = items + output
-        if response_id and sum(map(len, whole)) <= self._max_bytes:
-            self._last_id, self._items = response_id, whole
+        size = sum(map(len, whole)) if response_id else 0
+        size = size if size <= self._max_bytes else 0
+        with suppress(HttpError):
+            self._socket.remember(size // COPIES)  # These texts are in memory once.
+            if size:
+                self._last_id, self._items = response_id, whole
 
     def _refuse(self, error: HttpError) -> None:
         body = refusal_body(RESPONSES.name, error.status, error.code, error.message, error.param)
@@ -234,9 +242,10 @@ class _SocketCall:
         try:
             value = load(answer.body)
         except JsonTextError:
-            value = {"error": {"message": answer.body.decode("utf-8", "replace")}}
+            value = answer.body.decode("utf-8", "replace")
         if answer.status >= 400 or not isinstance(value, dict):
-            self._socket.send(_error_message(answer.status, value))
+            status = answer.status if answer.status >= 400 else 502  # no response of this API
+            self._socket.send(_error_message(status, value))
         else:
             text = b'{"type":"response.completed","sequence_number":0,"response":%b}' % answer.body
             self._send(text)

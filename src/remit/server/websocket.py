@@ -20,6 +20,7 @@ from websockets.server import ServerProtocol
 
 from remit.server.asgi import answer_messages, dialect_of, refusal
 from remit.server.refusals import HttpError
+from remit.server.request_limits import SMALL_BYTES, Share
 
 if TYPE_CHECKING:
     from remit.server.connection import Connection
@@ -62,7 +63,9 @@ class WebSocket:
         self._protocol = ServerProtocol(max_size=max_bytes)
         self._early = early
         self._messages: deque[bytes] = deque()
-        self._parts: list[bytes] = []  # fragments of the message that is being received
+        self._unfinished = bytearray()  # the fragments of the message that is being received
+        self._share: Share | None = None
+        self._unread = self._remembered = 0  # bytes of messages, and bytes that the handler keeps
         self._reader: asyncio.Future[None] | None = None
         self._ping: asyncio.TimerHandle | None = None
         self._pongs_missing = 0
@@ -96,12 +99,16 @@ class WebSocket:
         """Record that the client showed a valid key, so that the connection keeps its place."""
         self._connection.prove()
 
-    def accept(self) -> bool:
+    def accept(self, share: Share) -> bool:
         """Answer the handshake with 101, begin to send pings, and process bytes that came early.
+
+        Args:
+            share: counts the bytes of messages that arrive or wait.
 
         Returns:
             False if the handshake was bad; it was answered with 4xx.
         """
+        self._share = share
         head = [b"%b: %b\r\n" % field for field in self.headers if field[0] in _HANDSHAKE]
         self._protocol.receive_data(b"GET / HTTP/1.1\r\n" + b"".join(head) + b"\r\n")
         for request in self._protocol.events_received():
@@ -146,6 +153,8 @@ class WebSocket:
             self._reader = self._connection.loop.create_future()
             await self._reader
         message = self._messages.popleft()
+        self._unread -= len(message)
+        self._count()
         if len(self._messages) < _MAX_WAITING and self._connection.flow.read_paused:
             self._connection.flow.resume_reading()
         return message
@@ -159,6 +168,22 @@ class WebSocket:
         if self._protocol.state is State.OPEN:
             self._protocol.send_text(text)
             self._flush()
+
+    def remember(self, size: int) -> None:
+        """Count the bytes that the handler keeps between messages, in place of an earlier number.
+
+        Args:
+            size: number of bytes; 0 needs no room.
+
+        Raises:
+            HttpError: 429 or 503, there is no room for more bytes; then none are counted.
+        """
+        self._remembered = size
+        try:
+            self._count()
+        except HttpError:
+            self._remembered = 0
+            raise
 
     @property
     def full(self) -> bool:
@@ -227,8 +252,8 @@ class WebSocket:
     def data_received(self, data: bytes) -> None:
         """Process bytes from the client; bytes before the handshake's answer are stored.
 
-        Messages wait for :meth:`receive`. A message that is not UTF-8 text, or breaks the protocol,
-        closes the socket. Reading pauses if too many messages wait.
+        Messages wait for :meth:`receive`. A message that is not UTF-8 text, breaks the protocol, or
+        finds no room in memory, closes the socket. Reading pauses if too many messages wait.
 
         Args:
             data: the bytes.
@@ -242,6 +267,9 @@ class WebSocket:
             for event in self._protocol.events_received():
                 assert isinstance(event, Frame)
                 self._take(event)
+            self._count()
+        except HttpError as error:
+            self._protocol.fail(CloseCode.TRY_AGAIN_LATER, f"{error.code}: no memory for a message")
         except (ProtocolError, UnicodeDecodeError) as error:
             bad_text = isinstance(error, UnicodeDecodeError)
             code = CloseCode.INVALID_DATA if bad_text else CloseCode.UNSUPPORTED_DATA
@@ -259,17 +287,25 @@ class WebSocket:
             return  # answered by the protocol
         if frame.opcode is Opcode.BINARY:
             raise ProtocolError("Messages must be text.")
-        if frame.data:
-            self._parts.append(bytes(frame.data))
+        self._unfinished += frame.data
+        self._unread += len(frame.data)
         if frame.fin:
-            message = b"".join(self._parts)
-            self._parts = []
+            message = bytes(self._unfinished)
+            self._unfinished = bytearray()
             message.decode()
             self._messages.append(message)
             self._wake()
 
+    def _count(self) -> None:
+        """Count the bytes in memory; raise HttpError if they find no room."""
+        size = self._unread + len(self._protocol.reader.buffer) + self._remembered
+        if self._share is not None and (size > SMALL_BYTES or self._share.size):
+            self._share.resize(size if size > SMALL_BYTES else 0)
+
     def _closed(self) -> None:
         self._messages.clear()
+        self._unfinished.clear()
+        self._unread = 0
         if self._on_close is not None:
             self._on_close()
         self._wake()
@@ -289,6 +325,8 @@ class WebSocket:
         self._ping = self._connection.loop.call_later(_PING_S, self._send_ping)
 
     def _send_ping(self) -> None:
+        if self._connection.flow.read_paused:
+            self._pongs_missing = 0  # An answer may be in the part that is not read yet.
         if self._protocol.state is not State.OPEN or self._pongs_missing:
             self._connection.transport.abort()
             return

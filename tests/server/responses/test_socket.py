@@ -253,6 +253,38 @@ def test_a_frame_that_breaks_the_protocol_ends_the_connection(
     assert served.process.poll() is None
 
 
+def test_a_message_of_many_values_is_refused_in_little_memory(served: Served) -> None:
+    served.grown()
+    with _socket(served) as connection:
+        for unit in ("{}", "[]", '{"":0}'):
+            values = ",".join([unit] * (8_000_000 // (len(unit) + 1)))
+            connection.send(f'{{"type":"response.create","input":"hi","x":[{values}]}}')
+            refused = json.loads(connection.recv(timeout=60))
+            assert refused["status"] == 400
+            assert "more than 500,000 values" in refused["error"]["message"]
+    assert served.grown() < 100_000_000
+
+
+def test_a_client_whose_messages_wait_is_not_taken_for_gone(tmp_path: Path) -> None:
+    """With four messages unread nothing more is read from the client, no pong either."""
+    program = (
+        "import sys, remit.server.websocket as w; w._PING_S = 0.3; "
+        "from remit.cli import main; sys.exit(main())"
+    )
+    slow = wire.Raw(delay_s=1.5)
+    with (
+        wire.serve(slow) as upstream,
+        serving(tmp_path / "root", upstream.url, toml=QUICK, program=("-c", program)) as served,
+        _socket(served) as connection,
+    ):
+        for _ in range(5):
+            body = {"type": "response.create", "model": GPT, "input": "hi"}
+            connection.send(json.dumps(body))
+        for _ in range(5):
+            answer = json.loads(connection.recv(timeout=60))  # The provider's body was empty.
+            assert (answer["type"], answer["status"]) == ("error", 502)
+
+
 def test_a_client_that_leaves_cancels_its_call(tmp_path: Path) -> None:
     never = wire.Raw(delay_s=120)
     session = new_session()

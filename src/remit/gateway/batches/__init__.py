@@ -112,7 +112,8 @@ class Batches:
         provider is not registered here. Concurrent calls for one batch share the work. If the
         caller is cancelled, the work continues. A batch whose state cannot be read after its
         window of 24 hours, or its results after 31 days, counts as lost: requests without a result
-        are charged at their bound.
+        are charged at their bound. So are those of a batch whose provider has not named the file of
+        its results a day after its expiry.
 
         Args:
             batch_id: id of the batch's row.
@@ -186,8 +187,12 @@ class Batches:
         files = [
             name
             for key in ("output_file_id", "error_file_id")
-            if isinstance(name := status.get(key), str)
+            if isinstance(name := status.get(key), str) and name
         ]
+        if dialect == "openai" and _lacks_a_file(status):
+            if age_ms <= _expires_after_ms(status, row) + _WINDOW_MS:
+                return
+            state = "lost"
         paths = [f"{FILES['openai'].path}/{quote(name, safe='')}/content" for name in files]
         texts = await asyncio.to_thread(self._results.texts, row, dialect)
         try:
@@ -199,6 +204,16 @@ class Batches:
                 raise
             state = "lost"
         await _to_the_end(self._results.finish, row, dialect, str(state), files)
+
+
+def _lacks_a_file(status: Mapping[str, Any]) -> bool:
+    """Return True if an ended batch of OpenAI has results, but does not name their file yet."""
+    if status.get("output_file_id"):
+        return False
+    counts = status.get("request_counts")
+    completed = counts.get("completed") if isinstance(counts, dict) else None
+    has_answers = isinstance(completed, int) and completed > 0
+    return has_answers or (status["status"] == "completed" and not status.get("error_file_id"))
 
 
 def _expires_after_ms(status: Mapping[str, Any], row: Row) -> int:

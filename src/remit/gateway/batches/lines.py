@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeGuard
+from codecs import BOM_UTF8
+from collections.abc import Collection
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from remit.gateway.transport import read_result
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.gateway.values import Failure
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.json_splice import value_at
+from remit.kernel.json_splice import spans, value_at
+from remit.kernel.json_text import RepeatedNameError
 from remit.ledger import is_plain_text
 from remit.providers import Body, ProviderError, ProviderResponse, error_of
 from remit.providers.wire import ENDPOINTS, MESSAGES, BodyError, Dialect, Endpoint, object_in
@@ -26,10 +29,26 @@ class Place(NamedTuple):
 
 
 def place(dialect: Dialect, number: int) -> Place:
-    """Return the place of a request in a batch; ``number`` counts from 0."""
+    """Return the place of a request in a batch; ``number`` counts from 0, blank lines included."""
     if dialect == "anthropic":
         return Place(f"requests[{number}]", f"requests[{number}]")
     return Place(f"line {number + 1} of the input file", f"input_file_id[{number}]")
+
+
+def require_unique(text: bytes, names: Collection[str]) -> None:
+    """Check that a JSON object has each of some members once, as servers differ which counts.
+
+    Args:
+        text: the object, as JSON text that was read before.
+        names: names of the members.
+
+    Raises:
+        BodyError: one of the members is there twice.
+    """
+    try:
+        spans(text, names, unique=True)
+    except RepeatedNameError as error:
+        raise BodyError(error.message, error.message.partition(" ")[0]) from None
 
 
 def read_line(dialect: Dialect, text: bytes, endpoint_path: str) -> tuple[str, Body]:
@@ -84,7 +103,8 @@ def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResp
 
     A line without an answer gives a :class:`Failure`. An error reply has the code that it has
     outside a batch. Otherwise the code is, for Anthropic, ``BATCH_`` and the type of the result,
-    and for OpenAI that of the error in capitals, or ``PROVIDER_ERROR``.
+    and for OpenAI that of the error in capitals, or ``PROVIDER_ERROR``. Such a failure costs
+    nothing if the line states that the request failed, else its bound.
 
     Args:
         dialect: the provider's dialect.
@@ -99,19 +119,25 @@ def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResp
             return read_result(endpoint.name, 200, value_at(text, ("result", "message")) or b"")
         if kind == "errored":
             return _failed(error_of(400, {}, value_at(text, ("result", "error")) or b""))
-        return Failure(RouteOutcome.ERROR, f"BATCH_{str(kind).upper()[:40]}", f"the request {kind}")
+        billing: Literal["nothing", "bound"] = (
+            "nothing" if kind in ("canceled", "expired") else "bound"
+        )
+        code = f"BATCH_{str(kind).upper()[:40]}"
+        return Failure(RouteOutcome.ERROR, code, f"the request {kind}", billing)
     response = value.get("response")
     status = response.get("status_code") if isinstance(response, dict) else None
     # Without a status the body may not be JSON.
     raw = None if status is None else value_at(text, ("response", "body"))
-    if raw is not None and type(status) is int:
-        if 200 <= status < 300:
-            return read_result(endpoint.name, status, raw)
-        return _failed(error_of(status, {}, raw))
+    if type(status) is int and not 200 <= status < 300:
+        return _failed(error_of(status, {}, raw or b""))
+    if type(status) is int and raw is not None:
+        return read_result(endpoint.name, status, raw)
     error = value.get("error")
     given = error if isinstance(error, dict) else {}
     code = str(given.get("code") or "PROVIDER_ERROR").upper()[:60]
-    return Failure(RouteOutcome.ERROR, code, str(given.get("message") or "no answer")[:500])
+    message = str(given.get("message") or "no answer")[:500]
+    is_free = bool(error) and not response
+    return Failure(RouteOutcome.ERROR, code, message, "nothing" if is_free else "bound")
 
 
 def _failed(error: ProviderError) -> Failure:
@@ -120,8 +146,9 @@ def _failed(error: ProviderError) -> Failure:
 
 def identified(line: bytes) -> list[tuple[str, bytes | Failure]]:
     """Return a list of the line with its custom id; empty if the line has none."""
-    custom_id = object_of(line).get("custom_id")
-    return [(custom_id, line.strip())] if is_name(custom_id) else []
+    text = line.removeprefix(BOM_UTF8).strip()
+    custom_id = object_of(text).get("custom_id")
+    return [(custom_id, text)] if is_name(custom_id) else []
 
 
 def is_name(value: Any) -> TypeGuard[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec import structs
 
 from remit.gateway.auth import Identity
-from remit.gateway.batches.lines import Place, id_of, place, read_line
+from remit.gateway.batches.lines import Place, id_of, place, read_line, require_unique
 from remit.gateway.batches.rows import (
     BOUNDS,
     NO_PRICE,
@@ -33,6 +33,7 @@ from remit.providers import Body, ProviderResponse
 from remit.providers.wire import RESPONSES, BodyError, Dialect, is_reference
 
 _MAX_LINES = 100_000
+_LINE_MEMBERS = ("custom_id", "method", "url", "body", "params")
 
 
 class BatchRefusedError(InvalidInputError):
@@ -149,7 +150,7 @@ class Planner:
         identity: Identity,
         provider_id: str,
         dialect: Dialect,
-        texts: Sequence[bytes],
+        texts: Mapping[int, bytes],
         endpoint_path: str = "",
     ) -> BatchPlan:
         """Check the requests of a batch and return its plan. Blocks. Writes and sends nothing.
@@ -161,7 +162,8 @@ class Planner:
             identity: the caller.
             provider_id: the provider.
             dialect: the provider's dialect.
-            texts: the exact JSON text of each request.
+            texts: the exact JSON text of each request, keyed by its place from 0: its place in
+                the list, or of its line in the file.
             endpoint_path: the path that OpenAI's batch names for all its requests; empty without
                 one.
 
@@ -187,10 +189,11 @@ class Planner:
         tokens = total = 0
         seen: set[str] = set()
         unbounded = unpriced = ""
-        for number, text in enumerate(texts):
+        for number, text in texts.items():
             at = place(dialect, number)
             try:
                 custom_id, body = read_line(dialect, text, endpoint_path)
+                require_unique(text, _LINE_MEMBERS)
             except BodyError as error:
                 raise BatchRefusedError(
                     "INVALID_INPUT", f"{at.said}: {error.message}", at.field(error.param)
