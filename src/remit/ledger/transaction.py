@@ -231,9 +231,8 @@ class Batch(ABC):
     def _append_content(
         self, prepared: Prepared, seq: int, timestamp: str
     ) -> tuple[Sealed, str | None]:
-        """Seal an entry with content, and collect the rows of its values and their subjects.
-
-        The column ``shown`` of the entry is returned with the record.
+        """Seal an entry with content, collect rows of its values and subjects; return the record
+        and the column ``shown``.
 
         Only the new messages of a message list are stored by value, so that a long conversation
         costs rows linear in its length. The list itself is stored by its last step.
