@@ -15,14 +15,6 @@ import orjson
 
 from remit.ledger.entry_reader import GREATEST, chunks, marks, pages
 
-SHOWING = """
-    WITH hit AS (SELECT content_id, seq, scope FROM contents WHERE content_id IN ({}))
-    SELECT seq FROM shown_contents WHERE content_id IN (SELECT content_id FROM hit) AND seq IN (
-        SELECT seq FROM hit
-        UNION SELECT seq FROM entries WHERE session_id IN (SELECT substr(scope, 3) FROM hit)
-    )"""
-"""The entries that show one of the values that a query, the argument, finds, also earlier ones."""
-
 
 def shown_text(contents: Iterable[int], lists: Iterable[int]) -> str | None:
     """Return the column of an entry; ``None`` if the entry shows nothing.

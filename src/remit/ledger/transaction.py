@@ -231,8 +231,9 @@ class Batch(ABC):
     def _append_content(
         self, prepared: Prepared, seq: int, timestamp: str
     ) -> tuple[Sealed, str | None]:
-        """Seal an entry with content, collect rows of its values and subjects; return the record
-        and the column ``shown``.
+        """Seal an entry with content, and collect the rows of its values and their subjects.
+
+        The column ``shown`` of the entry is returned with the record.
 
         Only the new messages of a message list are stored by value, so that a long conversation
         costs rows linear in its length. The list itself is stored by its last step.

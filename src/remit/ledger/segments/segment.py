@@ -99,9 +99,12 @@ def segments_in(directories: Iterable[Path]) -> list[tuple[int, int, Path]]:
 
 
 def interrupted_copies(directory: Path) -> list[Path]:
-    """Return the files, sorted, of runs that are or were writing a segment to a directory.
+    """Return the files of runs that are writing a segment, or were interrupted, sorted.
 
     Logs of the files (``-wal``, ``-shm``) are left out. A missing directory gives an empty list.
+
+    Args:
+        directory: a directory of segments.
     """
     return sorted(
         path
@@ -111,7 +114,9 @@ def interrupted_copies(directory: Path) -> list[Path]:
 
 
 def open_segment(path: Path, settings: LedgerSettings) -> Store:
-    """Open the store of a segment, which the caller closes; an earlier layout is migrated.
+    """Open the store of a segment, which the caller closes.
+
+    A segment of an earlier layout is migrated.
 
     Args:
         path: path of the file. A name of another form than :func:`segment_name` gives is accepted.
