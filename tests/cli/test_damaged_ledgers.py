@@ -43,7 +43,7 @@ _FAULTS = {
     "last entry at the end": "UPDATE entries SET seq = 9223372036854775807 "
     "WHERE seq = (SELECT max(seq) FROM entries)",
     "record as number": "UPDATE entries SET record = 5 WHERE event_type = 'EXCHANGE'",
-    "table dropped": "DROP TABLE message_steps",
+    "table dropped": "DROP TABLE shown_contents",
     "usage renamed": "ALTER TABLE usage RENAME TO usage_old",
     "owner dropped": "DROP TABLE ledger_info",
 }

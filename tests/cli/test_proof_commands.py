@@ -80,7 +80,8 @@ def test_checkpoint_prove_and_verify(filled: Run, tmp_path: Path) -> None:
     assert json.loads(record.stdout)["seq"] == 2
     assert filled("ledger", "prove", "LED-00000099").returncode == 1
     other = sqlite3.connect(tmp_path / "root" / "ledger.db")
-    other.execute("DELETE FROM entries WHERE seq >= 5")
+    for table in ("entries", "shown_contents", "shown_lists"):
+        other.execute(f"DELETE FROM {table} WHERE seq >= 5")
     other.execute("DELETE FROM checkpoints")
     other.commit()
     other.close()

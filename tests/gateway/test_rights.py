@@ -131,8 +131,8 @@ def test_an_erasure_of_a_worker_accounts_for_nothing(target: str, tmp_path: Path
 
         def hide(tx: Transaction) -> None:
             tx.execute("INSERT INTO erasures VALUES (?, ?)", (mac, seq))
-            tx.execute("UPDATE entries SET shown = NULL WHERE seq = 0")
-            tx.execute("DELETE FROM contents WHERE content_id = ?", (content_id,))
+            for table in ("shown_contents", "contents"):
+                tx.execute(f"DELETE FROM {table} WHERE content_id = ?", (content_id,))
 
         ledger.transact(hide)
         kinds = {(found.seq, found.kind) for found in ledger.verify().problems}

@@ -15,7 +15,8 @@ from tests.support.stores import conversation, outside
 from tests.support.waiting import at_once
 
 _VERIFIED = (
-    "entries", "contents", "message_steps", "tree_hashes", "erasures",
+    "entries", "contents", "message_steps", "shown_contents", "shown_lists", "tree_hashes",
+    "erasures",
 )  # fmt: skip
 
 
@@ -101,6 +102,7 @@ def test_what_is_not_read_is_counted_and_its_tree_compared(home: Home, nothing_a
     for change in (
         "DELETE FROM entries WHERE seq = 5",
         "DELETE FROM contents WHERE content_id = 100",
+        "DELETE FROM shown_contents WHERE content_id = 100",
         "DELETE FROM message_steps WHERE step_id = 5",
         "UPDATE tree_hashes SET hash = zeroblob(32) WHERE level = 1 AND idx = 0",
         "INSERT INTO erasures VALUES ('0', 12)",
@@ -274,6 +276,6 @@ def test_marks_hold_on_both_stores(target: str, tmp_path: Path, nothing_again: N
         client.erase(session_id="SES-3", reason="asked for")
         report = client.verify(since_mark=True)
         assert (report.verified, report.unread, report.entries) == (True, 256, 301)
-        outside(target, "DELETE FROM message_steps WHERE step_id = 10")
+        outside(target, "DELETE FROM shown_lists WHERE seq = 5")
         report = client.verify(since_mark=True)
         assert (report.verified, report.unread, report.first_bad_seq) == (False, 0, 5)

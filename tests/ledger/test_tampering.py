@@ -87,7 +87,10 @@ def _cut(target: str, size: int) -> None:
     outside(
         target,
         f"DELETE FROM entries WHERE seq >= {size}",
-        f"DELETE FROM contents WHERE seq >= {size}",
+        "DELETE FROM contents WHERE content_id NOT IN (SELECT content_id FROM shown_contents "
+        f"WHERE seq < {size})",
+        f"DELETE FROM shown_contents WHERE seq >= {size}",
+        f"DELETE FROM shown_lists WHERE seq >= {size}",
         "DELETE FROM message_steps WHERE content_id NOT IN (SELECT content_id FROM contents)",
         f"DELETE FROM tree_hashes WHERE (idx + 1) * 256 > {size}",
         f"DELETE FROM checkpoints WHERE size > {size}",
@@ -113,7 +116,8 @@ def test_truncation_found_by_the_stored_checkpoint(sound: str) -> None:
 
 def test_truncation_to_nothing(sound: str) -> None:
     saved = _checkpoint(sound)
-    for table in ("entries", "contents", "message_steps", "tree_hashes", "checkpoints"):
+    for table in ("entries", "contents", "shown_contents", "shown_lists", "message_steps",
+                  "tree_hashes", "checkpoints"):  # fmt: skip
         outside(sound, f"DELETE FROM {table}")
     assert _verify(sound).verified
     assert not _verify(sound, checkpoint=saved).verified

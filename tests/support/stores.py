@@ -10,7 +10,7 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.tlog import Signer
 from tests.support.postgres import run_sql
 
-__all__ = ["SIGNER", "before_shown", "checkpoint", "conversation", "empty", "files_hold", "outside"]
+__all__ = ["SIGNER", "checkpoint", "conversation", "empty", "files_hold", "outside"]
 
 SIGNER = Signer.generate("example.com/log")
 
@@ -80,16 +80,3 @@ def files_hold(directory: Path, text: str) -> list[str]:
         for path in directory.rglob("*")
         if path.is_file() and sought in path.read_bytes()
     )
-
-
-def before_shown(target: str) -> list[str]:
-    """The statements that give a ledger the tables of layout 9 back."""
-    names, dropped = ("shown_contents", "shown_lists"), "CASCADE" if "://" in target else ""
-    return [
-        *(f"CREATE TABLE old_{name} AS SELECT * FROM {name}" for name in names),
-        *(f"DROP VIEW {name} {dropped}" for name in names),
-        *(f"CREATE TABLE {name} AS SELECT * FROM old_{name}" for name in names),
-        *(f"DROP TABLE old_{name}" for name in names),
-        "ALTER TABLE entries DROP COLUMN shown",
-        "ALTER TABLE contents DROP COLUMN seq",
-    ]

@@ -16,7 +16,6 @@ import orjson
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.record import columns_of
-from remit.ledger.shown import showing
 from remit.ledger.store import Transaction
 
 WITHDRAWN = "withdrawn"
@@ -144,9 +143,14 @@ def erasable(
     if digests is not None:
         wanted &= _with_digests(tx, session_id, digests)
     withdrawn = {*seqs, *earlier}
-    for seq, own in showing(tx.execute, wanted).items():
-        if seq not in withdrawn:
-            wanted -= own
+    shown: set[int] = set()
+    for part in chunks(sorted(wanted)):
+        for content_id, seq in tx.execute(
+            f"SELECT content_id, seq FROM shown_contents WHERE content_id IN ({marks(part)})", part
+        ):
+            if seq not in withdrawn:
+                shown.add(int(content_id))
+    wanted -= shown
     # Of a list only its new messages are in shown_contents: the rest is found by its last step.
     if session_id and _are_messages(tx, wanted):
         wanted -= _in_lists(tx, _other_list_ends(tx, session_id, withdrawn))

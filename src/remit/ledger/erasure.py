@@ -25,7 +25,6 @@ from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.errors import ErasureError
 from remit.ledger.record import erasure_digest, is_plain_text
 from remit.ledger.search import Run, TextIndex, quotable, quotes
-from remit.ledger.shown import change_shown, showing
 from remit.ledger.store import Execute, Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
 
@@ -306,7 +305,8 @@ class Eraser:
             else:
                 condition, types = "e.event_type = ?", [event_type]
             query = (
-                "SELECT c.content_id FROM contents AS c JOIN entries AS e ON e.seq = c.seq "
+                "SELECT c.content_id FROM contents AS c JOIN entries AS e ON e.seq = "
+                "(SELECT min(s.seq) FROM shown_contents AS s WHERE s.content_id = c.content_id) "
                 f"WHERE e.timestamp < ? AND {condition}"
             )
             metadata: dict[str, Any] = {"target": "retention", "erased_event_type": event_type}
@@ -427,9 +427,9 @@ def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
         LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     index.forget(tx, ids)
-    change_shown(tx, showing(tx.execute, ids), {})
     for chunk in chunks(ids):
         inside = f"WHERE content_id IN ({marks(chunk)})"
+        tx.execute(f"DELETE FROM shown_contents {inside}", chunk)
         tx.execute(f"DELETE FROM content_subjects {inside}", chunk)
         tx.execute(f"UPDATE message_steps SET content_id = NULL {inside}", chunk)
         tx.execute(f"DELETE FROM contents {inside}", chunk)
@@ -442,12 +442,11 @@ def _found(execute: Execute, ids: Iterable[int]) -> _Found:
     found, seqs = _Found(), set[int]()
     for chunk in chunks(sorted(ids)):
         inside = f"WHERE content_id IN ({marks(chunk)})"
-        for commitment, scope, seq in execute(
-            f"SELECT commitment, scope, seq FROM contents {inside}", chunk
-        ):
+        for commitment, scope in execute(f"SELECT commitment, scope FROM contents {inside}", chunk):
             found.commitments.add(str(commitment))
             found.scopes.add(str(scope))
-            seqs.add(seq)
+        sql = f"SELECT min(seq) FROM shown_contents {inside} GROUP BY content_id"
+        seqs.update(row[0] for row in execute(sql, chunk))
     found.entries = len(seqs)
     return found
 
@@ -456,7 +455,12 @@ def _feedback_on(selects: Sequence[Execute], ids: Sequence[set[int]]) -> list[se
     """Return, by database, the content of feedback on entries that show the given values."""
     rated: set[str] = set()
     for select, own in zip(selects, ids, strict=True):
-        rated.update(map(entry_id, showing(select, own)))
+        for chunk in chunks(sorted(own)):
+            sql = (
+                "SELECT DISTINCT e.id FROM shown_contents AS s JOIN entries AS e ON e.seq = s.seq "
+                f"WHERE s.content_id IN ({marks(chunk)})"
+            )
+            rated.update(str(row[0]) for row in select(sql, chunk))
     return [
         {
             int(row[0])

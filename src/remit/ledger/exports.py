@@ -49,7 +49,8 @@ _PAGE = 200
 _ATTEMPTS = 3
 _UNVOUCHED = (
     "SELECT c.commitment, o.subject_id FROM content_subjects AS o JOIN contents AS c "
-    "ON c.content_id = o.content_id WHERE c.seq < ? ORDER BY c.commitment, o.subject_id"
+    "ON c.content_id = o.content_id WHERE (SELECT min(s.seq) FROM shown_contents AS s "
+    "WHERE s.content_id = o.content_id) < ? ORDER BY c.commitment, o.subject_id"
 )
 
 

@@ -27,7 +27,6 @@ from remit.ledger.export_reader import (
 )
 from remit.ledger.record import is_erasure_of
 from remit.ledger.run_index import index_faults
-from remit.ledger.shown import shown_text
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, TlogError, VerifierKey, leaf_hash
@@ -375,15 +374,18 @@ def rows_of_line(found: CheckedLine, compress_above: int) -> Iterator[tuple[str,
         encoded = EncodedValue.of(data, is_exact)
         stored = StoredValue.encode(encoded, compress_above)
         row = (number, commitment, scope, encoded.digest, nonce)
-        yield "contents", (*row, len(data), stored.codec, stored.value, seq)
+        yield "contents", (*row, len(data), stored.codec, stored.value)
         for subject in subjects:
             yield "content_subjects", (subject, number)
     for step in found.steps:
         yield "message_steps", step
+    for content_id in sorted(found.shown):
+        yield "shown_contents", (seq, content_id)
+    for step_id in sorted(found.ends):
+        yield "shown_lists", (seq, step_id)
     own = (record["id"], found.entry_hash, record["timestamp"], record["event_type"])
     columns = (record["submission_id"], *found.columns, found.text.decode())
-    shown = shown_text(found.shown, found.ends)
-    yield "entries", (seq, *own, *columns, shown)
+    yield "entries", (seq, *own, *columns)
 
 
 def _lines(source: IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -16,7 +16,7 @@ from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import Columns
 from remit.ledger.usage import DIMENSIONS, SUMS
 
-LAYOUT_VERSION = 11
+LAYOUT_VERSION = 9
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
 COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Columns._fields)
@@ -89,6 +89,7 @@ CREATE TABLE shown_contents (
     content_id $int NOT NULL,
     PRIMARY KEY (seq, content_id)
 ) $clustered;
+CREATE INDEX shown_contents_content_id ON shown_contents (content_id);
 CREATE TABLE shown_lists (
     seq $int NOT NULL,
     step_id $int NOT NULL,
@@ -353,24 +354,9 @@ _FEWER_INDEXES = "".join(
     for name in ("agent_id", "tier", "contract_id", "framework_id", "model_id", "outcome")
 )
 
-# An entry lists the numbers of its content, and each value names the first entry that shows it.
-# A migration fills the former column before the tables are dropped.
-_SHOWN = """
-ALTER TABLE entries ADD COLUMN shown TEXT;
-ALTER TABLE contents ADD COLUMN seq $int NOT NULL DEFAULT 0;
-UPDATE contents SET seq = s.seq
-    FROM (SELECT content_id, min(seq) AS seq FROM shown_contents GROUP BY content_id) AS s
-    WHERE s.content_id = contents.content_id;
-"""
-_NO_TABLES_OF_SHOWN = """
-DROP TABLE shown_contents;
-DROP TABLE shown_lists;
-"""
-
 _LAYOUTS = {
     1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS, 5: _SUBJECTS, 6: _USAGE,
-    7: _ORDERS, 8: _KEYS_PATHS, 9: _FEWER_INDEXES, 10: _SHOWN,
-    11: _NO_TABLES_OF_SHOWN,
+    7: _ORDERS, 8: _KEYS_PATHS, 9: _FEWER_INDEXES,
 }  # fmt: skip
 
 
@@ -435,7 +421,7 @@ def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
         }
 
 
-TABLES = _tables(1, 2, 6, 10, 11)
+TABLES = _tables(1, 2, 6)
 """The tables of the record, and of content, tree, checkpoints and usage."""
 
 STATE_TABLES = _tables(3, 4, 7, 8)

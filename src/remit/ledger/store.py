@@ -27,14 +27,6 @@ from remit.ledger.store_outage import Outage
 if TYPE_CHECKING:
     from remit.ledger.transaction import Batch
 
-# The entries that show one of the values that a query finds, also values of earlier entries.
-_SHOWING = """
-    WITH hit AS (SELECT content_id, seq, scope FROM contents WHERE content_id IN ({}))
-    SELECT seq FROM shown_contents WHERE content_id IN (SELECT content_id FROM hit) AND seq IN (
-        SELECT seq FROM hit
-        UNION SELECT seq FROM entries WHERE session_id IN (SELECT substr(scope, 3) FROM hit)
-    )"""
-
 
 class Transaction(Clock, Protocol):
     """An atomic change of the ledger's database: see :meth:`LedgerClient.transact`.
@@ -338,8 +330,9 @@ class Store(Reader):
         entry before the filter's end may show, and at most so many of their entries.
         """
         found, column = self.text_sql
+        shown = "SELECT seq FROM shown_contents WHERE content_id IN "
         if where.text_limit is None:
-            return f"seq IN ({_SHOWING.format(found)})"
+            return f"seq IN ({shown}({found}))"
         ends = [GREATEST if where.last is None else where.last]
         ends += [where.after - 1] if where.after is not None and where.descending else []
         end, limit = f"seq <= {min(ends):d}", f"LIMIT {where.text_limit:d}"
@@ -350,7 +343,7 @@ class Store(Reader):
         )
         found += f" AND {column} <= ({latest}) ORDER BY {column} DESC {limit}"
         order = "ORDER BY content_id DESC, seq DESC"
-        return f"seq IN ({_SHOWING.format(found)} AND {end} {order} {limit})"
+        return f"seq IN ({shown}({found}) AND {end} {order} {limit})"
 
     def _page_of_session(self, where: Filter, limit: int) -> tuple[str, list[Any]] | None:
         """Return the condition of a page of a whole session; ``None`` for other filters."""

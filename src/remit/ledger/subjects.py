@@ -21,8 +21,9 @@ BEFORE = "subjects_before"
 
 BY_SUBJECT = """
     WITH RECURSIVE named(seq) AS (
-        SELECT c.seq FROM content_subjects AS p JOIN contents AS c ON c.content_id = p.content_id
-        WHERE p.subject_id = ? AND c.scope = 'e:' || c.seq
+        SELECT s.seq FROM content_subjects AS p JOIN contents AS c ON c.content_id = p.content_id
+        JOIN shown_contents AS s ON s.content_id = p.content_id
+        WHERE p.subject_id = ? AND c.scope = 'e:' || s.seq
     ), walk(step_id) AS (
         SELECT l.step_id FROM named JOIN shown_lists AS l ON l.seq = named.seq
         UNION

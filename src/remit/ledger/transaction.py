@@ -28,7 +28,6 @@ from remit.ledger.record_builder import (
     prepare,
     remembered_commit,
 )  # fmt: skip
-from remit.ledger.shown import shown_text
 from remit.ledger.store import Stage, StageOpener, Unit
 from remit.ledger.tlog.merkle import leaf_hash
 from remit.ledger.tlog.tiles import TILE_WIDTH
@@ -180,12 +179,12 @@ class Batch(ABC):
         if timestamp < self.last_timestamp:
             WALL_WATCH.went_back(self.last_timestamp, timestamp)
         if prepared.contents:
-            sealed, shown = self._append_content(prepared, seq, timestamp)
+            sealed = self._append_content(prepared, seq, timestamp)
         else:
-            sealed, shown = prepared.seal(seq, timestamp, self.entry_hash, ()), None
+            sealed = prepared.seal(seq, timestamp, self.entry_hash, ())
         self._rows["entries"].append((
             seq, sealed.id, sealed.entry_hash, timestamp, prepared.event_type,
-            prepared.submission_id, *prepared.columns, sealed.record.decode(), shown,
+            prepared.submission_id, *prepared.columns, sealed.record.decode(),
         ))  # fmt: skip
         if prepared.usage is not None:
             self._rows["usage"].append((quarter_of(timestamp), *prepared.usage))
@@ -228,12 +227,8 @@ class Batch(ABC):
         elif len(rows) >= _RESTORE_ROWS:
             self.flush()
 
-    def _append_content(
-        self, prepared: Prepared, seq: int, timestamp: str
-    ) -> tuple[Sealed, str | None]:
+    def _append_content(self, prepared: Prepared, seq: int, timestamp: str) -> Sealed:
         """Seal an entry with content, and collect the rows of its values and their subjects.
-
-        The column ``shown`` of the entry is returned with the record.
 
         Only the new messages of a message list are stored by value, so that a long conversation
         costs rows linear in its length. The list itself is stored by its last step.
@@ -264,10 +259,14 @@ class Batch(ABC):
             table["contents"] += rows
             self._content_id += len(rows)
             self._known |= new
-        last_steps = set(itertools.starmap(self._add_list, lists))
+        if lists:
+            last_steps = set(itertools.starmap(self._add_list, lists))
+            table["shown_lists"] += zip(itertools.repeat(seq), sorted(last_steps))
+        if shown:
+            table["shown_contents"] += zip(itertools.repeat(seq), sorted(shown))
         if named and prepared.subject_id:
             table["content_subjects"].append((prepared.subject_id, named[0]))
-        return sealed, shown_text(shown, last_steps)
+        return sealed
 
     def _named(
         self,
@@ -290,7 +289,7 @@ class Batch(ABC):
         known = (self._content_id + len(rows) + 1, commit(nonce, encoded), nonce)
         codec, stored = StoredValue.encode(subject, self.compress_above)
         key = (content_scope(None, seq), subject.digest)
-        rows.append((known[0], known[1], *key, nonce, len(encoded), codec, stored, seq))
+        rows.append((known[0], known[1], *key, nonce, len(encoded), codec, stored))
         return known
 
     def _committed(
@@ -319,8 +318,7 @@ class Batch(ABC):
                 content_id += 1
                 new[key] = known = (content_id, remembered_commit(nonce, digest, encoded), nonce)
                 codec, stored = StoredValue.encode(value, self.compress_above)
-                row = (content_id, known[1], *key, nonce, len(encoded), codec, stored, seq)
-                rows.append(row)
+                rows.append((content_id, known[1], *key, nonce, len(encoded), codec, stored))
             # Computed again, so that a row that was tampered with gets into no new record.
             elif not commits_to(known[1], known[2], digest, encoded):
                 raise LedgerFormatError(

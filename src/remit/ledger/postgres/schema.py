@@ -21,21 +21,10 @@ from remit.ledger.schema import (
     declare,
     refuse_views,
 )
-from remit.ledger.shown import fill_shown
 from remit.ledger.table_checks import readable
 from remit.ledger.usage_tables import USAGE_TABLES
 
-_NUMBERS = r"""
-    FROM entries AS e CROSS JOIN LATERAL json_array_elements_text(
-        CASE WHEN e.shown ~ '^\[-?[0-9]{1,18}(,-?[0-9]{1,18})*\]$' THEN e.shown::json END
-    ) AS j(value)"""
-_SHOWN_VIEWS = f"""
-CREATE VIEW shown_contents AS
-    SELECT e.seq, j.value::bigint AS content_id {_NUMBERS} WHERE j.value::bigint > 0;
-CREATE VIEW shown_lists AS
-    SELECT e.seq, -j.value::bigint AS step_id {_NUMBERS} WHERE j.value::bigint < 0;
-"""
-_ENTRY_VIEWS = """
+VIEWS = """
 CREATE VIEW entry_commitments AS
     SELECT e.seq, e.id, e.event_type, e.session_id, w.path, w.node ->> '$content' AS content,
            w.node ->> '$messages' AS messages
@@ -76,8 +65,7 @@ CREATE VIEW entry_messages AS
     JOIN entries AS e ON e.seq = walk.seq
     LEFT JOIN contents AS c ON c.content_id = s.content_id;
 """
-VIEWS = _SHOWN_VIEWS + _ENTRY_VIEWS
-"""Views for any SQL tool: what entries show, their commitments, and the content."""
+"""Views for any SQL tool: the commitments of entries, and the content they show."""
 
 SEARCH_COLUMNS = (
     Column("content_id", "bigint", nullable=False, default=""),
@@ -105,7 +93,7 @@ CREATE TABLE content_search (
 );
 CREATE INDEX content_search_words ON content_search USING gin (words) WITH (fastupdate = off);
 {_STATISTICS}
-{_ENTRY_VIEWS}
+{VIEWS}
 """
 
 # Tables of state that an older version made may lack the columns that came later.
@@ -133,16 +121,11 @@ MIGRATIONS: dict[int, str] = {
     7: declare(POSTGRES, 7),
     8: declare(POSTGRES, 8),
     9: declare(POSTGRES, 9),
-    10: declare(POSTGRES, 10),
-    11: "DROP VIEW IF EXISTS entry_contents, entry_messages, entry_commitments;\n"
-    + declare(POSTGRES, 11)
-    + VIEWS,
 }
 """The statements of each migration, keyed by the layout version that it leads to. The first layout
 on PostgreSQL is 2."""
 
 _USAGE = 6  # the layout whose migration adds up the entries, beyond its statements
-_SHOWN = 10  # after its statements, the columns of entries are filled
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # read-only where the database is
 _PATIENT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"  # a migration computes, too
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
@@ -263,8 +246,6 @@ def _migrate(writer: Writer) -> None:
                 writer.script(statements)
                 if number == _USAGE:
                     fill_tables(writer.fetch, functools.partial(_put_all, writer), USAGE_TABLES)
-                elif number == _SHOWN:
-                    fill_shown(writer.fetch, functools.partial(_put_all, writer))
                 writer.fetch(
                     "INSERT INTO migrations VALUES ($1, to_char(clock_timestamp(), "
                     '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\'))',

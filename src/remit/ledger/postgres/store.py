@@ -349,7 +349,7 @@ class PostgresStore(Store):
         Raises:
             LedgerError: the database cannot be read.
         """
-        columns = ", ".join(column.name for column in TABLES["contents"][:-1])
+        columns = ", ".join(column.name for column in TABLES["contents"])
         sql = f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? ORDER BY content_id"
         for page in pages(self.select, sql, first, last):
             for content_id, commitment, scope, digest, nonce, length, codec, value in page:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from remit.ledger.errors import LedgerError
 from remit.ledger.search import TextIndex
 from remit.ledger.segments.segment import facts_of, rows_of, steps_above
 from remit.ledger.segments.selection import sessions_of
-from remit.ledger.shown import change_shown, showing
 from remit.ledger.store import Store, Transaction
 from remit.ledger.verification_report import Progress
 
@@ -102,18 +100,18 @@ def _remove_batch(
     if steps:
         # A continued session shows its earlier messages again, so these stay.
         steps -= _still_listed(tx, batch, frozenset(seqs))
-    _delete(tx, "entries", "seq", seqs)
+    for table in ("shown_contents", "shown_lists", "entries"):
+        _delete(tx, table, "seq", seqs)
     _delete(tx, "message_steps", "step_id", sorted(steps))
-    ids = {row[0] for row in own["contents"]}
-    first: dict[int, int] = {}
-    for seq, shown in showing(tx.execute, ids).items():
-        for content_id in shown:
-            first[content_id] = min(seq, first.get(content_id, seq))
-    gone = sorted(ids - first.keys())
-    tx.execute_many(
-        "UPDATE contents SET seq = ? WHERE content_id = ?",
-        [(seq, content_id) for content_id, seq in first.items()],
-    )
+    gone = [
+        row[0]
+        for part in chunks(sorted({content_id for _, content_id in own["shown_contents"]}))
+        for row in tx.execute(
+            f"SELECT content_id FROM contents AS c WHERE content_id IN ({marks(part)}) AND NOT "
+            "EXISTS (SELECT 1 FROM shown_contents AS s WHERE s.content_id = c.content_id)",
+            part,
+        )
+    ]
     index.forget(tx, gone, merge=False)
     for table in ("content_subjects", "contents"):
         _delete(tx, table, "content_id", gone)
@@ -129,10 +127,9 @@ def _delete(tx: Any, table: str, key: str, ids: list[int]) -> None:
 def _still_listed(tx: Any, sessions: Iterable[str], leaving: frozenset[int]) -> set[int]:
     """Return the message steps that remaining entries of some sessions also show.
 
-    The first remaining entry then shows the messages of these steps by itself.
+    The messages of these steps are recorded in ``shown_contents`` for the first remaining entry.
     """
     kept: set[int] = set()
-    added: dict[int, set[int]] = defaultdict(set)
     for session_id in sessions:
         ends = tx.execute(
             "SELECT l.seq, l.step_id FROM entries AS e JOIN shown_lists AS l ON l.seq = e.seq "
@@ -145,13 +142,10 @@ def _still_listed(tx: Any, sessions: Iterable[str], leaving: frozenset[int]) -> 
             new = steps_above(tx.execute, {step_id}) - kept
             kept |= new
             for part in chunks(sorted(new)):
-                added[seq].update(
-                    row[0]
-                    for row in tx.execute(
-                        f"SELECT content_id FROM message_steps WHERE step_id IN ({marks(part)}) "
-                        "AND content_id IS NOT NULL",
-                        part,
-                    )
+                tx.execute(
+                    "INSERT INTO shown_contents SELECT DISTINCT CAST(? AS BIGINT), content_id "
+                    f"FROM message_steps WHERE step_id IN ({marks(part)}) AND content_id IS "
+                    "NOT NULL ON CONFLICT DO NOTHING",
+                    (seq, *part),
                 )
-    change_shown(tx, {}, added)
     return kept

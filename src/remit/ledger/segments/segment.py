@@ -36,7 +36,6 @@ from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.key_files import known_as
 from remit.ledger.schema import TABLES
 from remit.ledger.search import TextIndex
-from remit.ledger.shown import read_shown
 from remit.ledger.store import Execute, Store, transact
 from remit.ledger.store_factory import open_store
 from remit.ledger.subjects import BEFORE, subjects_before
@@ -174,8 +173,8 @@ def open_segments(directories: Iterable[Path], settings: LedgerSettings) -> list
 def rows_of(select: Execute, record_sql: str, seqs: Sequence[int]) -> dict[str, list[Any]]:
     """Return all rows that some entries consist of, by table, with all columns.
 
-    The tables are ``entries``, ``message_steps``, ``contents`` and ``content_subjects``; erasures
-    are not included. All steps and messages of a shown list are.
+    The tables are ``entries``, ``shown_contents``, ``shown_lists``, ``message_steps``, ``contents``
+    and ``content_subjects``; erasures are not included. All steps and messages of a shown list are.
     Records are returned as text.
 
     Args:
@@ -190,20 +189,16 @@ def rows_of(select: Execute, record_sql: str, seqs: Sequence[int]) -> dict[str, 
         found = (select(f"{sql} ({marks(part)}) ORDER BY 1, 2", part) for part in chunks(ids))
         return [*itertools.chain.from_iterable(found)]
 
-    rows: dict[str, list[Any]] = {"entries": []}
-    first: dict[int, int] = {}  # the first of the entries that show each value
-    ends: set[int] = set()
-    for *row, record, shown in read("entries", "seq", seqs):
-        text = as_bytes(record).decode("utf-8", "surrogateescape")
-        rows["entries"].append((*row, text, shown))
-        contents, lists = read_shown(shown)
-        ends |= lists
-        first = dict.fromkeys(contents, row[0]) | first
-    rows["message_steps"] = read("message_steps", "step_id", sorted(steps_above(select, ends)))
-    ids = first.keys() | {row[3] for row in rows["message_steps"] if row[3] is not None}
+    rows = {name: read(name, "seq", seqs) for name in ("entries", "shown_contents", "shown_lists")}
+    steps = steps_above(select, {step_id for _, step_id in rows["shown_lists"]})
+    rows["message_steps"] = read("message_steps", "step_id", sorted(steps))
+    contents = {content_id for _, content_id in rows["shown_contents"]}
+    contents |= {row[3] for row in rows["message_steps"] if row[3] is not None}
     for name in ("contents", "content_subjects"):
-        rows[name] = read(name, "content_id", sorted(ids))
-    rows["contents"] = [(*row[:-1], first.get(row[0], row[-1])) for row in rows["contents"]]
+        rows[name] = read(name, "content_id", sorted(contents))
+    rows["entries"] = [
+        (*row[:-1], as_bytes(row[-1]).decode("utf-8", "surrogateescape")) for row in rows["entries"]
+    ]
     return rows
 
 
@@ -244,8 +239,8 @@ def facts_of(rows: Rows) -> set[tuple[Any, ...]]:
         LedgerFormatError: a content value cannot be read.
     """
     macs = {row[0]: row[1] for row in rows["contents"]}
-    found: set[tuple[Any, ...]] = {("entry", row[0], row[2], row[-2]) for row in rows["entries"]}
-    for _, mac, _, _, nonce, _, codec, value, _ in rows["contents"]:
+    found: set[tuple[Any, ...]] = {("entry", row[0], row[2], row[-1]) for row in rows["entries"]}
+    for _, mac, _, _, nonce, _, codec, value in rows["contents"]:
         stored = StoredValue(codec, value)
         found.add(("value", mac, bytes(nonce), stored.is_exact, stored.encoded()))
     found |= {("person of the value", macs.get(row[1]), row[0]) for row in rows["content_subjects"]}
@@ -259,7 +254,7 @@ def _copied(store: Store, places: Places) -> Iterator[Rows]:
         rows = rows_of(store.select, store.record_sql, page)
         missing = {row[4] for row in rows["message_steps"] if row[3] is None}
         for row in rows["entries"]:
-            record = orjson.loads(row[-2])
+            record = orjson.loads(row[-1])
             items = commitments_in([record["metadata"], record["reason"]])
             missing |= {item["$content"][12:] for item in items if "$content" in item}
         missing -= {row[1] for row in rows["contents"]}

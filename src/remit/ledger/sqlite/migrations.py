@@ -13,8 +13,7 @@ from remit.ledger.contents import NO_STEP, commitments_in
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.projection import fill_tables
 from remit.ledger.schema import DROPPED, LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
-from remit.ledger.shown import fill_shown
-from remit.ledger.sqlite.schema import SHOWN_VIEWS, VIEWS, squeezed
+from remit.ledger.sqlite.schema import VIEWS, squeezed
 from remit.ledger.tlog.merkle import leaf_hash
 from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.usage_tables import USAGE_TABLES
@@ -227,14 +226,6 @@ def _drop_indexes(connection: sqlite3.Connection) -> None:
     _run(connection, declare(SQLITE, 9))
 
 
-def _show_in_entries(connection: sqlite3.Connection) -> None:
-    _run(connection, declare(SQLITE, 10))
-    fill_shown(
-        lambda sql, values: connection.execute(sql, values).fetchall(), connection.executemany
-    )
-    _run(connection, declare(SQLITE, 11) + SHOWN_VIEWS)
-
-
 def _declare(layout: int) -> Callable[[sqlite3.Connection], None]:
     """Return a migration that only runs the declarations of a layout."""
     return lambda connection: _run(connection, declare(SQLITE, layout))
@@ -249,6 +240,5 @@ _STEPS = {
     7: _declare(7),
     8: _declare(8),
     9: _drop_indexes,
-    11: _show_in_entries,
 }
 """The migrations, keyed by the layout version that each leads to."""

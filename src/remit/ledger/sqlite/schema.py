@@ -25,16 +25,6 @@ SEARCH = (
 )
 """Made with the first search: who never searches pays nothing."""
 
-SHOWN_VIEWS = """
-CREATE VIEW shown_contents AS
-    SELECT e.seq AS seq, j.value AS content_id
-    FROM entries AS e, json_each(CASE WHEN json_valid(e.shown) THEN e.shown END) AS j
-    WHERE j.value > 0;
-CREATE VIEW shown_lists AS
-    SELECT e.seq AS seq, -j.value AS step_id
-    FROM entries AS e, json_each(CASE WHEN json_valid(e.shown) THEN e.shown END) AS j
-    WHERE j.value < 0;
-"""
 VIEWS = """
 CREATE VIEW entry_contents AS
     SELECT e.seq, e.id, e.event_type, e.session_id, j.path AS path,
@@ -62,7 +52,7 @@ CREATE VIEW entry_messages AS
     LEFT JOIN contents AS c ON c.content_id = s.content_id;
 """
 
-CREATE = f"""{declare(SQLITE)}{SHOWN_VIEWS}{VIEWS}
+CREATE = f"""{declare(SQLITE)}{VIEWS}
 INSERT INTO migrations VALUES ({LAYOUT_VERSION}, strftime('%Y-%m-%dT%H:%M:%fZ'));
 """
 """The statements that make a new ledger."""

@@ -66,8 +66,7 @@ def check_contents(store: Store, first: int, last: int) -> IdRange:
                 bad[row.content_id] = f"contents: row {row.content_id}: {problem}"
         for (content_id,) in store.select(
             "SELECT c.content_id FROM contents AS c WHERE c.content_id BETWEEN ? AND ? "
-            "AND NOT EXISTS (SELECT 1 FROM shown_contents AS s "
-            "WHERE s.seq = c.seq AND s.content_id = c.content_id)",
+            "AND NOT EXISTS (SELECT 1 FROM shown_contents AS s WHERE s.content_id = c.content_id)",
             (first, last),
         ):
             bad.setdefault(content_id, f"contents: row {content_id}: {_UNSHOWN}")
@@ -233,8 +232,8 @@ def check_unnamed_subjects(
         return
     before = subjects_before(store.select)
     for content_id, seq in store.select(
-        "SELECT content_id, (SELECT c.seq FROM contents AS c "
-        f"WHERE c.content_id = p.content_id) FROM content_subjects AS p {where}",
+        "SELECT p.content_id, (SELECT min(s.seq) FROM shown_contents AS s "
+        f"WHERE s.content_id = p.content_id) FROM content_subjects AS p {where}",
         (first, last),
     ):
         if content_id not in named and not (isinstance(seq, int) and seq < before):

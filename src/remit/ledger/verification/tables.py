@@ -61,6 +61,8 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
         ("entries", "seq", 0),
         ("contents", "content_id", 1),
         ("message_steps", "step_id", 1),
+        ("shown_contents", "content_id", 1),
+        ("shown_lists", "step_id", 1),
         ("content_subjects", "content_id", 1),
         ("checkpoints", "size", 0),
     ):
@@ -73,7 +75,8 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
                 where = f"{table}: no writer makes a row with {column} {readable(found)}"
                 report.add(None, "store", where)
     # The ERASURE entries of a segment are in its ledger.
-    for table in () if store.segment is not None else ("erasures",):
+    erasures = () if store.segment is not None else ("erasures",)
+    for table in ("shown_contents", "shown_lists", *erasures):
         with report.guard(table):
             for (found,) in store.select(
                 f"SELECT DISTINCT seq FROM {table} AS t WHERE seq < 0 OR seq >= ? "

@@ -11,10 +11,15 @@ from remit.ledger.verification_marks import Marks
 
 _NAME = "verification"
 _TABLES = {
-    "entries": "seq", "message_steps": "step_id", "erasures": "seq",
-    "contents": "content_id", "content_subjects": "content_id",
+    "entries": "seq", "shown_lists": "seq", "message_steps": "step_id", "erasures": "seq",
+    "contents": "content_id", "shown_contents": "seq",
+    "content_subjects": "content_id",
 }  # fmt: skip
-_ERASED = ("contents", "content_subjects")  # Erasures delete rows of these tables.
+_ERASED = (
+    "contents",
+    "shown_contents",
+    "content_subjects",
+)  # Erasures delete rows of these tables.
 
 
 @dataclass(slots=True)
