@@ -229,7 +229,8 @@ class InFlightCalls:
 
         Raises:
             LeaseLostError: the call was settled as an orphan.
-            LedgerWriteError: the ledger refused the answer (``was_sent`` is True); the call is left to recovery.
+            LedgerWriteError: the ledger refused the answer (``was_sent`` is True); the call is left
+                to recovery.
             CancelledError: the caller was cancelled and the answer is not recorded.
         """
         gone: asyncio.CancelledError | None = None
