@@ -464,3 +464,33 @@ def test_an_attached_run_that_begins_again_repeats_nothing(tmp_path: Path, late:
                 assert run.call(name, {"order": 7}, "c1").output == PAID
             run.finish("Well.")
     assert shop.done == [7]
+
+
+def test_a_call_of_another_tool_with_the_same_id_is_a_call_of_its_own(tmp_path: Path) -> None:
+    done: list[str] = []
+    tools = [
+        Tool(name, name, {"type": "object"}, lambda name=name: done.append(name) or name)
+        for name in ("list", "clear")
+    ]
+
+    def use(run: Any) -> None:
+        assert run.call("list", {}, "0").output == "list"
+        assert run.call("clear", {}, "0").output == "clear"
+        for name in ("drop", "odd name", "other name"):  # Of these, one can be recorded.
+            refused = run.call(name, {}, "0")
+            assert refused.status == "refused"
+            assert refused.error.endswith(f"not {name!r}.")
+        assert run.call("list", {}, "0").output == "list"
+
+    with _runtime(tmp_path, "unused") as runtime, Door(runtime) as door:
+        session = runtime.agent("keeper", tools=tools).session()
+        with pytest.raises(LedgerWriteError), door.attach(session, "Tidy.", key="k") as run:
+            use(run)
+            raise LedgerWriteError("the process ends here")  # the order stays open
+        with door.attach(session, "Tidy.", key="k") as run:
+            use(run)
+            run.finish("Well.")
+        recorded = runtime.ledger.read_by_event_type("TOOL_CALL")
+    assert done == ["list", "clear"]
+    names = [entry.metadata["tool_id"] for entry in recorded]
+    assert names == ["list", "clear", "drop", "unknown", "unknown"]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.agents.workorders import (
+    Journal,
     OrderRecordError,
     WorkOrder,
     WorkOrderConstraints,
@@ -20,6 +21,7 @@ from remit.agents.workorders import (
     replay,
     work_order_id,
 )
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 
 LEGAL = {
@@ -160,3 +162,16 @@ def test_costs_add_up_and_an_unknown_price_stays_unknown() -> None:
     a_paid_tool = WorkOrderCost(tool_calls=1, cost_usd=0.25)
     assert WorkOrderCost.sum([known, a_paid_tool]).cost_usd == 0.35
     assert WorkOrderCost.sum([a_paid_tool, WorkOrderCost()]).cost_usd == 0.25
+
+
+@pytest.mark.parametrize("subject", ["", "ana"])
+async def test_held_entries_survive_the_refusal_of_a_later_one(
+    ledger: LedgerClient, subject: str
+) -> None:
+    journal = Journal(ledger, "ho2", "SES-AAAAAAAA", "a", "b", subject_id=subject)
+    journal.note("NOTED")
+    with pytest.raises(InvalidInputError):
+        await journal.write("REFUSED", score=float("nan"))
+    assert [one.event_type for one in ledger.query()] == []
+    await journal.write("WRITTEN")
+    assert [one.event_type for one in ledger.query()] == ["NOTED", "WRITTEN"]

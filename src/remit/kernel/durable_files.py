@@ -112,7 +112,8 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
         mode: mode of the file, less the umask.
 
     Raises:
-        OSError: the file cannot be written, or exists (FileExistsError).
+        OSError: the file cannot be written, or exists (FileExistsError); or the new file is in
+            place and its folder cannot be flushed.
     """
     with _beside(path, data, mode) as temporary:
         publish(temporary, path)
@@ -141,7 +142,8 @@ def publish(temporary: Path, path: Path) -> None:
         path: the new name, on the same file system.
 
     Raises:
-        OSError: ``path`` exists (FileExistsError), or the link cannot be made.
+        OSError: ``path`` exists (FileExistsError), or the link cannot be made; or the link is made
+            and its folder cannot be flushed.
     """
     os.link(temporary, path)  # Unlike a rename, a link never replaces a file.
     fsync(path.parent)

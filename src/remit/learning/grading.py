@@ -255,7 +255,9 @@ def recorded_grader(
 def graded_by(recorded: Mapping[str, Any], entry: LedgerEntry) -> float | None:
     """Return the grade of an exchange by a proposal's :func:`recorded_grader`, 0 or 1.
 
-    None if its answer is no text, its content was erased, or the grader has no reference for it.
+    None if the answer is no text, if the prompt is missing, empty or erased in part, or if the
+    grader has no reference for the prompt. References are found by the prompt without system
+    messages.
     """
     answer = entry.metadata.get("response")
     if not (isinstance(answer, str) and is_whole(entry.metadata.get("prompt"))):

@@ -140,7 +140,8 @@ def readable(value: Any) -> str:
 def imported_size(select: Select) -> int:
     """Return the number of imported entries, the first of the ledger; 0 without an import.
 
-    An import brings no rows of state, so checks of state skip these entries.
+    A recorded number that is not 1 to 18 digits counts as 0, without an error. An import brings no
+    rows of state, so checks of state skip these entries.
 
     Args:
         select: runs a query on ``ledger_info``; its errors are raised.

@@ -153,10 +153,11 @@ def _report_script() -> str:
 
 
 def embedded(value: Any) -> str:
-    """Return JSON for a ``<script>`` element, without ``<``, ``>``, ``&`` and ``'`` and without
-    invisible characters.
+    """Return JSON for a ``<script>`` element, with ``<``, ``>``, ``&`` and ``'`` as JSON escapes.
 
-    The value of the JSON is unchanged.
+    Control characters, marks of text direction, U+2028, U+2029, U+FEFF, U+FFFE and U+FFFF are
+    escaped too. Zero-width spaces, soft hyphens and tag characters stay. The value of the JSON is
+    unchanged.
 
     Args:
         value: a JSON value; another raises TypeError.

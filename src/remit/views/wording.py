@@ -381,7 +381,7 @@ def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return a JSON text with invisible characters as JSON escapes; its value is unchanged.
+    """Return a JSON text with the characters of :func:`visible` escaped, its value unchanged.
 
     Args:
         text: valid JSON.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -381,6 +382,33 @@ class _Unreadable(BaseModel):
         raise RuntimeError("no form")
 
 
+class _Array:
+    def tolist(self) -> list[int]:
+        raise RuntimeError("no memory")
+
+    def __str__(self) -> str:
+        return "an array"
+
+
+@dataclasses.dataclass
+class _Unset:
+    first: int
+    second: int = dataclasses.field(init=False)
+
+
+class _Name(str):
+    def __str__(self) -> str:
+        raise RuntimeError("no name")
+
+
+def _stubborn() -> Iterator[str]:
+    try:
+        while True:
+            yield "x" * 5_000
+    finally:
+        raise RuntimeError("not closed")
+
+
 CONVERTED: list[tuple[Callable[[], Any], Any, str]] = [
     (lambda: "x" * 50_000_000, "x" * 4_094, "cut at 4,096 bytes"),
     (partial(_later, "x" * 50_000_000), "x" * 4_094, "cut at 4,096 bytes"),
@@ -410,6 +438,14 @@ CONVERTED: list[tuple[Callable[[], Any], Any, str]] = [
     (lambda: {"\ud800": 1}, {"\ufffd": 1}, "broken characters replaced"),
     (_cycle, ["(holds itself)"] * 50, "a value that holds itself left out"),
     (lambda: _Unreadable(), None, "since it raised"),
+    (lambda: _Array(), "an array", "a _Array as text, since it raised RuntimeError"),
+    (lambda: [1, _Array(), 2], [1, "an array", 2], "a _Array as text, since it raised Runtime"),
+    (lambda: {_Array(): 1}, {"an array": 1}, "a _Array as text, since it raised RuntimeError"),
+    (lambda: _Unset(1), {"first": 1}, "an end where it raised AttributeError"),
+    (lambda: [_Unset(1), 2], [{"first": 1}, 2], "an end where it raised AttributeError"),
+    (lambda: Fraction(10**400, 3), f"{10**400}/3", "a Fraction as text, since it raised Overflow"),
+    (lambda: [_Name("n")], ["a _Name"], "a _Name as text, since it raised RuntimeError"),
+    (lambda: _stubborn(), ["x" * 4_092], "an end where it raised RuntimeError"),
 ]
 
 

@@ -45,10 +45,15 @@ def _answer(*texts: str, data: dict[str, Any] | None = None) -> CallToolResult:
          {"text": "12 degrees; a storm is near", "structuredContent": {"t": 12}}),
         (['{"t": 12}', "a storm is near"], {"t": 12},
          {"text": '{"t": 12}\na storm is near', "structuredContent": {"t": 12}}),
+        (["3"], 3, 3),
+        ([], "three", "three"),
+        (["three"], "three", "three"),
+        (["1", '{"a": 2}'], [1, {"a": 2}], [1, {"a": 2}]),
+        (["none"], False, {"text": "none", "structuredContent": False}),
     ],
 )  # fmt: skip
 def test_texts_and_structured_content_both_reach_the_model(
-    texts: list[str], data: dict[str, Any] | None, shown: Any
+    texts: list[str], data: Any, shown: Any
 ) -> None:
     assert tool_output(_answer(*texts, data=data)) == shown
 
@@ -59,6 +64,8 @@ def test_questions_that_nobody_answered_are_named() -> None:
     shown = tool_output(_answer("b", data={"a": 1}), ["Which city?"])
     assert shown["text"] == "b"
     assert shown["unanswered_questions"] == ["Which city?"]
+    shown = tool_output(_answer("3", data=3), ["Which city?"])
+    assert shown == {"structuredContent": 3, "unanswered_questions": ["Which city?"]}
 
 
 def test_the_description_of_a_linked_resource_reaches_the_model() -> None:
@@ -237,6 +244,20 @@ def test_an_image_reaches_a_model_of_chat_completions(tmp_path: Path, takes: boo
         sent = json.dumps(wire.calls[-1].body)
     assert (f"data:image/png;base64,{PNG}" in sent) is takes
     assert ("this model accepts none" in sent) is not takes
+
+
+def test_a_servers_structured_content_need_not_be_an_object(tmp_path: Path) -> None:
+    file = tmp_path / "f.json"
+    fresh = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    current = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+    answer = {"content": [], "structuredContent": [1, "two"], "resultType": "complete"}
+    methods = {"server/discover": current, "tools/list": {"tools": [TOOL]}}
+    script = {name: {**result, **fresh} for name, result in methods.items()}
+    file.write_text(json.dumps({**script, "tools/call": answer}))
+    settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
+    with McpServer("s", settings) as server:
+        used = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
+        assert (used.status, used.output) == ("ok", [1, "two"])
 
 
 GREAT = 2**64 + 1, -(2**70), 10**400

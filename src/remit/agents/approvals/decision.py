@@ -314,7 +314,9 @@ def _delegations(ledger: LedgerClient) -> list[tuple[str, str]]:
 def comparable_name(name: str) -> str:
     """Return a person's name in the form in which names are compared.
 
-    Case, character width, spaces and invisible characters make no difference.
+    Case, character width, invisible characters, and the kind and amount of white space make no
+    difference, nor does white space at the ends. A space itself counts: ``Anna Lena`` is not
+    ``AnnaLena``. A name without a visible character gives an empty text.
 
     Args:
         name: the name as written.

@@ -8,10 +8,10 @@ not grow with the value.
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -55,9 +55,9 @@ def json_output(result: Any, limit: int) -> tuple[Any, str]:
     The note names what was converted or cut, to follow "The tool ran;"; it is empty if nothing was.
     Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples are
     converted without a note. A value without a JSON form is converted, never refused, and values
-    nested more than 100 deep become a text. None is returned if not even a part fits. Errors of the
-    value's own code end the conversion of that part and are named in the note. A generator is
-    closed after its part.
+    nested more than 100 deep become a text. None is returned if not even a part fits. An Exception
+    of the value's own code is not raised but named in the note: its part becomes a text, or an
+    object or list that ends there. A generator is closed after its part.
 
     Args:
         result: the tool's return value.
@@ -104,6 +104,14 @@ class _Walk:
             return None
 
     def _plain(self, value: Any, depth: int) -> Any:
+        try:
+            return self._converted(value, depth)
+        except _LimitReachedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
+            return self._string(self._text_instead(value, error))
+
+    def _converted(self, value: Any, depth: int) -> Any:
         value = self._counterpart(value)
         kind = type(value)
         if kind is str:
@@ -122,14 +130,14 @@ class _Walk:
             return self._integer(int(value))
         if isinstance(value, Real):
             return self._number(float(value))
-        if isinstance(value, Mapping):
-            return self._inside(value, depth, lambda: self._members(value, depth))
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return self._inside(value, depth, lambda: self._members(_fields_of(value), depth))
+        if isinstance(value, Mapping) or (
+            dataclasses.is_dataclass(value) and not isinstance(value, type)
+        ):
+            return self._inside(value, depth, self._members)
         if isinstance(value, Iterable) and not isinstance(value, type):
             if not isinstance(value, (list, tuple)):
                 self._change(f"a {kind.__name__} as a list")
-            return self._inside(value, depth, lambda: self._items(value, depth))
+            return self._inside(value, depth, self._items)
         self._change(f"a {kind.__name__} as text")
         return self._string(_text_of(value))
 
@@ -149,13 +157,16 @@ class _Walk:
                 return _text.dump_python(value, mode="json")
             if isinstance(value, PurePath):
                 return str(value)
+            to_list = getattr(value, "tolist", None)  # Arrays and scalars of numpy.
+            if callable(to_list) and not isinstance(value, type):
+                return to_list()
         except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
-            self._change(f"a {type(value).__name__} as text, since it raised {_kind(error)}")
-            return _text_of(value)
-        to_list = getattr(value, "tolist", None)  # Arrays and scalars of numpy.
-        if callable(to_list) and not isinstance(value, type):
-            return to_list()
+            return self._text_instead(value, error)
         return value
+
+    def _text_instead(self, value: Any, error: Exception) -> str:
+        self._change(f"a {type(value).__name__} as text, since it raised {_kind(error)}")
+        return _text_of(value)
 
     def _change(self, what: str) -> None:
         self._changes[what] = None
@@ -182,7 +193,7 @@ class _Walk:
 
     def _bytes(self, value: bytes | bytearray | memoryview) -> str:
         whole = memoryview(value).cast("B") if memoryview(value).contiguous else memoryview(b"")
-        with contextlib.suppress(UnicodeDecodeError):
+        with suppress(UnicodeDecodeError):
             if len(whole) <= self.left:
                 text = str(whole, "utf-8")
                 if "\0" not in text:
@@ -208,7 +219,7 @@ class _Walk:
         self._is_cut |= is_cut or not fits or len(text) > room
         return str(self._counted(part, len(encoded)))
 
-    def _inside(self, value: Any, depth: int, walk: Callable[[], Any]) -> Any:
+    def _inside(self, value: Any, depth: int, walk: Callable[[Any, int], Any]) -> Any:
         """Return the result of ``walk`` for a container; a remark if it is circular or too deep."""
         if id(value) in self._above:
             self._change("a value that holds itself left out")
@@ -219,14 +230,14 @@ class _Walk:
         self._counted(None, 2)
         self._above.add(id(value))
         try:
-            return walk()
+            return walk(value, depth)
         finally:
             self._above.discard(id(value))
 
-    def _members(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    def _members(self, value: Any, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         try:
-            for key, item in value.items():
+            for key, item in value.items() if isinstance(value, Mapping) else _fields_of(value):
                 self._counted(None, 1 if found else 0)
                 name = self._string(self._name(key))
                 if self._is_cut:
@@ -256,22 +267,23 @@ class _Walk:
         try:
             if isinstance(value, (set, frozenset)) and len(value) <= self.left:
                 value = sorted(value, key=_text_of)  # Equal sets give equal lists.
-            for item in value:  # A comprehension would add frames to Python's stack.
-                self._counted(None, 1 if found else 0)
-                found.append(self._plain(item, depth + 1))
-                if self._is_cut:
-                    break
+            with ExitStack() as end:
+                if inspect.isgenerator(value):
+                    end.callback(value.close)
+                for item in value:  # A comprehension would add frames to Python's stack.
+                    self._counted(None, 1 if found else 0)
+                    found.append(self._plain(item, depth + 1))
+                    if self._is_cut:
+                        break
         except _LimitReachedError:
             self._is_cut = True
         except Exception as error:  # noqa: BLE001 - an iterator's own code; the tool has run
             self._change(f"an end where it raised {_kind(error)}")
-        if inspect.isgenerator(value):
-            value.close()
         return found
 
 
-def _fields_of(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+def _fields_of(value: Any) -> Iterator[tuple[str, Any]]:
+    return ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
 
 
 def _prefix(encoded: bytes) -> str:

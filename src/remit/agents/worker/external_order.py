@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.failures import WorkFailedError, WorkParkedError
+from remit.agents.worker.model_calls import recorded_tool_id
 from remit.agents.worker.order_run import CALL_FIELDS, OrderRun
 from remit.agents.workorders import WorkOrder, WriteBuffer
 from remit.kernel.budget_values import BudgetLimits, BudgetScope, nano_of
@@ -62,7 +63,7 @@ class AttachedOrder:
         self._buffer = buffer
         self._is_waiting = False
         self._started = time.perf_counter()
-        self._arguments: dict[str, bytes] = {}
+        self._calls: dict[str, tuple[str, bytes]] = {}
         self._results: dict[str, ToolResult] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._reload()
@@ -93,7 +94,7 @@ class AttachedOrder:
             raise self._ended_error()
         is_new = run.history.began is None
         if not is_new:
-            self._load_arguments()
+            self._load_calls()
             self._interrupted_keys = set(run.history.intents)
         run.begin()
         if is_new:
@@ -119,8 +120,8 @@ class AttachedOrder:
         Args:
             tool_id: the tool.
             arguments: JSON values by name.
-            call_id: the model's id of the call. The same id with other arguments is another call,
-                because some models count from 0 in each answer.
+            call_id: the model's id of the call. The same id with another tool or other arguments is
+                another call, because some models count from 0 in each answer.
 
         Raises:
             InvalidInputError: the order has ended, or the call id is empty or contains a slash.
@@ -157,20 +158,23 @@ class AttachedOrder:
             await run.journal.flush()
 
     def _key(self, call_id: str, tool_id: str, arguments: Any) -> str:
-        """Return the idempotency key of a call: its id, and the number of earlier such calls."""
-        encoded = _encode(arguments)
+        """Return the idempotency key of a call: its id, and the number of other calls with it."""
+        call = tool_id, _encode(arguments)
+        recorded = recorded_tool_id(tool_id, self.order.constraints.tools_allowed), call[1]
         for number in itertools.count():
             key = f"{self.order.wo_id}/{call_id}/{number}"
-            if self._arguments.setdefault(key, encoded) == encoded:
+            if self._calls.setdefault(key, call) in (call, recorded):
+                self._calls[key] = call  # Names that cannot be recorded have one id in the ledger.
                 return key
         raise AssertionError("unreachable")
 
-    def _load_arguments(self) -> None:
-        """Read the arguments of recorded calls, to distinguish calls with the same id."""
+    def _load_calls(self) -> None:
+        """Read tool and arguments of recorded calls, to distinguish calls with the same id."""
         for event_type in ("APPROVAL_REQUESTED", "TOOL_INTENT", "TOOL_CALL"):
             for entry in self._entries(event_type, with_content=True):
-                key, arguments = entry.metadata["idempotency_key"], entry.metadata["arguments"]
-                self._arguments.setdefault(key, _encode(arguments))
+                data = entry.metadata
+                call = data["tool_id"], _encode(data["arguments"])
+                self._calls.setdefault(data["idempotency_key"], call)
 
     async def end(self, result: Any, error: WorkFailedError | None = None) -> WorkOrder:
         """Record the order's end with its cost, and return the order after the quality gate.

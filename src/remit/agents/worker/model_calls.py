@@ -8,7 +8,7 @@ distinct ids. Tool results become text, and a long conversation is shortened.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.exchange import Message, PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load_unique, sound_text
+from remit.kernel.secrets import redact_secrets
 
 if TYPE_CHECKING:
     from remit.agents.worker.order_run import OrderRun
@@ -36,6 +37,18 @@ IGNORABLE = re.compile(
 
 UNKNOWN_TOOL = "unknown"
 """The recorded id of a tool whose requested name cannot be an id, or looks like a secret."""
+
+
+def recorded_tool_id(tool_id: str, allowed: Collection[str]) -> str:
+    """Return the id under which a call is recorded: the tool's, or :data:`UNKNOWN_TOOL`.
+
+    Args:
+        tool_id: the requested name, which is text of a model unless it is allowed.
+        allowed: ids of the tools that the order may use.
+    """
+    is_open = is_tool_id(tool_id) and redact_secrets(tool_id) == tool_id
+    return tool_id if is_open or tool_id in allowed else UNKNOWN_TOOL
+
 
 _MAX_QUOTE = 2_000  # Characters of a model's own words in an error.
 _MAX_ID_CHARS = 4_096  # Some providers put a signature into a call's id.

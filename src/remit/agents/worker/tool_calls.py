@@ -16,10 +16,9 @@ from remit.agents.tools import (
     ToolResult,
     UnknownToolError,
     given_deps,
-    is_tool_id,
 )
 from remit.agents.worker.failures import WorkParkedError
-from remit.agents.worker.model_calls import UNKNOWN_TOOL, tool_arguments
+from remit.agents.worker.model_calls import recorded_tool_id, tool_arguments
 from remit.agents.worker.tool_permissions import (
     Permissions,
     Repeats,
@@ -49,7 +48,6 @@ from remit.agents.workorders import (
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import dump
-from remit.kernel.secrets import redact_secrets
 from remit.ledger import Erased, content
 
 if TYPE_CHECKING:
@@ -470,9 +468,8 @@ class Toolbox:
         ran: bool,
     ) -> ToolResult:
         # Other names are text of the model, and recorded in tool_error only, which can be erased.
-        is_open = is_tool_id(tool_id) and redact_secrets(tool_id) == tool_id
         data = {
-            "tool_id": tool_id if is_open or tool_id in self._allowed else UNKNOWN_TOOL,
+            "tool_id": recorded_tool_id(tool_id, self._allowed),
             "status": result.status,
             "arguments": arguments,
             "result": result.output,

@@ -75,8 +75,10 @@ class Choice:
         names: names in the message that no argument takes; the tool's result must contain them.
         between: two tools that take a name in the message, for a model to choose from.
         examples: (phrase, tool) of both, the most similar phrase last.
-        near: the most likely tools, if none may answer.
-        unknown: words of the message that the first of these does not explain.
+        near: the most likely tools if none may answer; two about equally likely tools that fit a
+            message without names; or the tools chosen for the several questions of a message.
+        unknown: words that the first tool of ``near`` does not explain; for several questions,
+            words of the questions that have no tool, even if ``near`` is empty.
     """
 
     chosen: str = ""

@@ -56,10 +56,7 @@ class WriteBuffer:
         return self.take_held()
 
     def take_held(self) -> list[Write]:
-        """Return and clear the held writes, for a transaction that is submitted at once.
-
-        Waits for nothing.
-        """
+        """Return and clear the held writes, without waiting, for a transaction of this moment."""
         held, self.held = self.held, []
         return held
 
@@ -197,8 +194,9 @@ class Journal:
                 id, or a function's value as text.
 
         Raises:
-            LedgerError: one of these or an earlier write failed.
-            InvalidInputError: an entry cannot be recorded; nothing is submitted.
+            LedgerError: one of these or an earlier write failed. These are not submitted if the
+                earlier one had failed before the call; else they may be durable.
+            InvalidInputError: an entry cannot be recorded; held writes stay held.
         """
         write = self.submit(*writes)
         await self.buffer.settle()
@@ -215,13 +213,14 @@ class Journal:
 
         Raises:
             LedgerError: an earlier write has failed, so that nothing may follow it.
-            InvalidInputError: an entry cannot be recorded.
+            InvalidInputError: an entry cannot be recorded; held writes stay held.
         """
         self.buffer.check()
         return self._submit([*map(self._prepared, writes)] if self._subject_id else writes)
 
     def _submit(self, writes: Sequence[Write]) -> asyncio.Future[list[Any]]:
-        write = self.ledger.submit([*self.buffer.take_held(), *writes])
+        write = self.ledger.submit([*self.buffer.held, *writes])
+        self.buffer.take_held()
         self.buffer.follow(write)
         return write
 

@@ -297,13 +297,14 @@ def rater_of(metadata: dict[str, Any]) -> str:
 def reward_of(
     said: Mapping[tuple[str, str], float | None], *, judges: bool = False
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return the mean of the scores of a target, each party counting once, and the parties, sorted.
+    """Return the mean of the scores of a target, and the parties with such scores, sorted.
 
-    The mean is ``None`` without a score.
+    Each party counts once, with the mean of its scores from several sources. Without a score that
+    counts, the result is ``(None, ())``.
 
     Args:
-        said: latest score by source and party; None for a label alone.
-        judges: True for the feedback of judges only, False for all other feedback.
+        said: latest score by source and party; None for a label alone, which does not count.
+        judges: True to count only scores of the source ``judge``, False only those of the others.
     """
     by_party: dict[str, list[float]] = defaultdict(list)
     for (source, party), score in said.items():

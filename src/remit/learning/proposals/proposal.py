@@ -119,7 +119,15 @@ class Proposal:
 
 
 class Proposals:
-    """The recorded proposals of a root, read from its ledger. Nothing is written here."""
+    """The recorded proposals of a root. Nothing is written here.
+
+    Making the object reads nothing. Each method that needs the ledger reads it anew, and raises
+    LedgerError if it cannot be read. Entries of writers without permission are ignored.
+
+    Args:
+        root: the root, whose folder ``proposals`` holds the archives.
+        ledger: the root's ledger.
+    """
 
     def __init__(self, root: Root, ledger: LedgerClient) -> None:
         self._folder = root.path / _FOLDER

@@ -48,12 +48,13 @@ def last_id(report: VerificationReport, store: Store, column: str, table: str) -
 def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
     """Report rows with ids that no writer makes, and rows of entries that do not exist.
 
-    A table that cannot be read is a problem too; nothing is raised. Only negative numbers and
-    those from ``size`` are looked up as entries. Erasures of a segment are not checked.
+    A table that cannot be read is a problem of the kind ``unreadable``; nothing is raised. Only
+    negative numbers and those from ``size`` are looked up as entries. Erasures of a segment are not
+    checked.
 
     Args:
-        report: receives the problems, of the kind ``store`` and without sequence numbers; at most
-            20 for each table and check.
+        report: receives the problems, without sequence numbers; those of rows have the kind
+            ``store``, and there are at most 20 for each table and check.
         store: the store of the ledger.
         size: number of entries when the verification began.
     """

@@ -90,12 +90,16 @@ def add_model(
 ) -> dict[str, Any]:  # fmt: skip
     """Add a GGUF file of your own, for use with `remit chat --model NAME`.
 
+    The copy goes to the user's store, in `[local] cache_dir` or the user's cache. No root is
+    needed. The default name is the file's, without suffix, in lower case, with hyphens for spaces.
+
     Returns:
         ``path`` of the copy.
 
     Raises:
-        RemitError: the settings or the file cannot be read, the file is not in the format GGUF, or
-            the name is taken or cannot be used.
+        RemitError: the settings or the file cannot be read, the copy cannot be written, the file is
+            not in the format GGUF, or the name is taken, cannot be used, or is that of a known
+            model with another hash.
     """
     from remit.runtime.providers import weight_store
 

@@ -90,10 +90,12 @@ class Place:
 
         Args:
             settings: ``[ledger]`` of the tenant.
-            signing: True to sign checkpoints with the private key in the tenant's root. Entries can
-                be appended in either case.
+            signing: True to sign checkpoints with the private key in the tenant's root. A ledger
+                without an owner is then bound to the key, which is a write. Entries can be appended
+                in either case.
             owner: key of the log that the ledger must belong to, without effect if ``signing``. If
-                left out, the key in the tenant's root; without that, the owner is not compared.
+                left out, the key in the tenant's root; without that, the owner is not compared. A
+                ledger that names no owner is accepted with any key.
 
         Returns:
             The client, which the caller closes.

@@ -115,7 +115,8 @@ _PURPOSE = b"remit console login v1"
 Login = tuple[Identity, str]
 """A valid login: its owner, and the token of its forms, which no page of another site knows.
 
-The owner of a key has the key's present rights; a person has those that the provider gave them.
+The owner of a key has the key's present rights. A person has those that the provider gave them at
+sign-in.
 """
 
 
@@ -124,11 +125,13 @@ class Logins:
 
     A key's cookie is valid for eight hours, and only while the key has the same secret. A person's
     cookie is valid for ``lasts_s`` of ``[server.oidc]``, and only while the settings of the
-    provider stay unchanged. Nothing is stored: :meth:`end` does not revoke a copied cookie.
+    provider stay unchanged. The cookie holds the person's name, role and team of the sign-in: a
+    role that the provider withdraws later remains until then. Nothing is stored: :meth:`end` does
+    not revoke a copied cookie.
 
     Args:
         secret: the root's random secret.
-        keys: the virtual keys; a login has the current rights of its key.
+        keys: the virtual keys; a login by key has the current rights of the key.
         oidc: ``[server.oidc]``.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mcp.types import (
@@ -62,7 +62,7 @@ def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
     Media become short notes; images that a provider accepts are attached, at most 20, as an
     :class:`Illustrated`. Texts that only repeat the data are left out. A dict with ``text`` and
     ``structuredContent`` holds both. Declined questions follow a text, or join the data as
-    ``unanswered_questions``.
+    ``unanswered_questions``; data that is no object is then put under ``structuredContent``.
 
     Args:
         result: the server's answer.
@@ -81,7 +81,9 @@ def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
     if data is None:
         return with_images("\n".join([*texts, *notes]), result.content)
     shown = data if _repeats(texts, data) else {"text": "\n".join(texts), "structuredContent": data}
-    shown = {**shown, "unanswered_questions": [*questions]} if notes else shown
+    if notes:
+        members = shown if isinstance(shown, dict) else {"structuredContent": shown}
+        shown = {**members, "unanswered_questions": [*questions]}
     return with_images(shown, result.content)
 
 
@@ -131,12 +133,13 @@ def _read_image(data: str) -> tuple[str, str]:
     return ("image/webp" if is_webp else found), data
 
 
-def _repeats(texts: Sequence[str], data: Mapping[str, Any]) -> bool:
+def _repeats(texts: Sequence[str], data: Any) -> bool:
     """Return True if texts only repeat the structured content, as the protocol recommends.
 
     Servers put a value that is not an object under ``result``, and each item of a list in a text.
     """
-    plain = data["result"] if data.keys() == {"result"} else data
+    is_wrapped = isinstance(data, dict) and data.keys() == {"result"}
+    plain = data["result"] if is_wrapped else data
     values = [_parsed(text) for text in texts]
     if not values or values in ([data], [plain], plain):
         return True
