@@ -191,7 +191,7 @@ WRONG_WAYS: list[tuple[Any, str]] = [
     (lambda write: write.plan(constraints=1), "does not hold a plan"),
     (_ends(9), r"is 9 \+ 9 tokens, 0.01 USD"),
     (_ends(usd=0.009), r"0.009 USD, but its exchanges cost 10 \+ 10 tokens, 0.01 USD"),
-    (_ends(usd=None), "no known price; its exchanges"),
+    (_ends(usd=None), "no known price, but its exchanges"),
     (_ends(total_tokens=19), "The cost of"),
 ]
 

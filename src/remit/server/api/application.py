@@ -16,13 +16,14 @@ from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError,
 from remit.ledger import LedgerClosedError, LedgerWriteError, NoSignerError
 from remit.operations import ForbiddenError
 from remit.packages import PackageError
+from remit.providers import is_shortage
 from remit.runtime import OpenRoot, Runtime
 from remit.server.api.call_paths import paths_beside_the_api
 from remit.server.api.routes import answer, operation_routes
 from remit.server.api_guard import Guard
-from remit.server.asgi import Scope
+from remit.server.asgi import Scope, limits_of
 from remit.server.authentication import Authenticator
-from remit.server.refusals import HttpError
+from remit.server.refusals import HttpError, refusal_of
 
 _OPENAPI = "/api/openapi.json"
 _MAX_BODY_BYTES = 64 * 1024
@@ -147,6 +148,8 @@ def _methods(request: Request) -> list[str]:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
+    if is_shortage(error):
+        return _answer_of(request.scope, refusal_of(error))
     return _error(
         500, "internal_error", "Remit failed unexpectedly; the server's log has the reason."
     )
@@ -157,6 +160,8 @@ def _answer_of(scope: Scope, error: HttpError | RemitError) -> Response:
     cause = error.__cause__
     if isinstance(cause, AuthUnavailableError):  # the key may be valid
         error = cause
+    if is_shortage(error):
+        error = refusal_of(error)
     if isinstance(error, RemitError):
         status, code = next(
             ((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)),
@@ -168,8 +173,8 @@ def _answer_of(scope: Scope, error: HttpError | RemitError) -> Response:
     response = _error(error.status, error.code, error.message, next_step, error.param)
     if error.status == 401:
         response.headers["www-authenticate"] = "Bearer"
-    if error.close:
-        response.headers["connection"] = "close"
+    for name, value in limits_of(error):
+        response.headers[name.decode()] = value.decode()
     return response
 
 
