@@ -184,11 +184,11 @@ class ResponsesSocket:
         """
         self._last_id, self._items = "", []
         whole = items + output
-        size = sum(map(len, whole)) if response_id else 0
-        size = size if size <= self._max_bytes else 0
+        size = sum(map(len, whole))
+        is_kept = bool(response_id) and size <= self._max_bytes
         with suppress(HttpError):
-            self._socket.remember(size // COPIES)  # These texts are in memory once.
-            if size:
+            self._socket.remember(size // COPIES if is_kept else 0)  # The texts are there once.
+            if is_kept:
                 self._last_id, self._items = response_id, whole
 
     def _refuse(self, error: HttpError) -> None:

@@ -129,13 +129,16 @@ def test_a_response_that_was_not_stored_is_not_found_elsewhere(served: Served) -
     assert (refused["type"], refused["status"]) == ("error", 400)
 
 
-def test_a_warm_up_sends_nothing_and_is_continued(served: Served, strict: Strict) -> None:
+@pytest.mark.parametrize("first", [["You like birds."], []], ids=["items", "none"])
+def test_a_warm_up_sends_nothing_and_is_continued(
+    served: Served, strict: Strict, first: list[str]
+) -> None:
     session = new_session()
     before = len(strict.seen())
     with _socket(served, session) as connection:
         *_, end = _ask(
             connection, model=GPT, generate=False, store=False,
-            input=[{"role": "developer", "content": "You like birds."}],
+            input=[{"role": "developer", "content": text} for text in first],
         )  # fmt: skip
         assert end["response"]["output"] == []
         assert len(strict.seen()) == before
@@ -146,7 +149,7 @@ def test_a_warm_up_sends_nothing_and_is_continued(served: Served, strict: Strict
         )  # fmt: skip
     assert "a wren" in _text(end)
     sent = strict.seen()[-1]
-    assert [item["content"] for item in sent["input"]] == ["You like birds.", "[[say a wren]]"]
+    assert [item["content"] for item in sent["input"]] == [*first, "[[say a wren]]"]
     assert "generate" not in sent
     assert "type" not in sent
 
