@@ -102,7 +102,8 @@ def test_what_is_judged_is_data(asked: tuple[Path, list[str]], provider: Scripte
 
 def test_a_budget_ends_and_the_same_command_goes_on(asked: tuple[Path, list[str]]) -> None:
     place, ids = asked
-    one = judged(place, ids[1], "--model", MODEL, "--usd", 1)
+    one = judged(place, ids[1], ids[1], "--model", MODEL, "--usd", 1)
+    assert (one["calls"], one["passed_over"]) == (1, 1)
     assert one["usd"] == pytest.approx((100 * 0.15 + 10 * 0.6) / 1e6)
     # The most that a call can cost, not what the last one did, is what has to fit.
     none = judged(place, *ids[1:], "--model", MODEL, "--usd", one["usd"])

@@ -32,8 +32,8 @@ class Judged:
 
     Attributes:
         graded: ids of exchanges that the run graded.
-        passed_over: number of entries for which no call was made: exchanges that failed, were
-            graded before, have no answer or have erased content, and entries of other kinds.
+        passed_over: number of ids for which no call was made: exchanges that failed, were graded
+            before, have no answer or have erased content, entries of other kinds, and repeated ids.
         failed: number of calls without a recorded grade: the call failed, its answer is not a
             grade, or the exchange was erased during the call.
         calls: number of calls made.
@@ -129,6 +129,7 @@ class Judge:
                 break
             answer = self._gateway.route(request)
             made += 1
+            known.add(exchange_id)
             spent += cost_of(self._ledger, answer, bound or 0)
             if self._keep(exchange_id, answer):
                 graded.append(exchange_id)
