@@ -236,6 +236,7 @@ def test_the_question_or_the_model_within_one_budget(answered: Path, provider: S
     assert wanted > 12
     provider.bodies.clear()
     one = (100 * 0.15 + 10 * 0.6) / 1e6  # US dollars for a call of the model as recorded
+    bar = f"{wanted} of {wanted}"
     both = [*arguments(answered, 1), "--model", "gpt-4o", "--attribute", "--json"]
     at = both.index("--usd") + 1
 
@@ -243,6 +244,7 @@ def test_the_question_or_the_model_within_one_budget(answered: Path, provider: S
         both[at] = str(usd)
         done = run_remit(*both)
         assert done.returncode == 0, done.stderr
+        assert (bar in done.stderr) is (usd == 1)  # all were asked
         found: dict[str, Any] = json.loads(done.stdout)
         spent = sum(side["spent_usd"] for side in found["replays"].values())
         assert spent <= usd

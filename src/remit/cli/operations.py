@@ -23,6 +23,7 @@ from remit.cli.shared import (
     confirm,
     debuggable,
     echo_json_line,
+    end_bar,
     emit,
     is_raw,
     note,
@@ -141,7 +142,11 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
         shows: Any = {"path": root, "progress": progress, "note": note, "step": show_step,
                       "log_sender": _log_sender, "screen": screen()}  # fmt: skip
         with OpenRoot(*parts, **shows) as port:
-            _show(request, request.run(port, caller), as_json, out)
+            try:
+                found = request.run(port, caller)
+            finally:
+                end_bar()
+            _show(request, found, as_json, out)
 
     function: Callable[..., Any] = (common if kind.has_root else debuggable)(callback)
     if not kind.media_type:

@@ -55,6 +55,7 @@ LISTED = 50
 _ESTIMATE_AFTER_S = 2
 _NARROWEST = 8  # columns of a table that still tell something
 
+_has_open_bar = False  # whether the last line is a progress bar that has not ended
 _raw = False  # whether the running command was given --raw
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -258,6 +259,7 @@ def note(text: str, colour: str = "") -> None:
         text: the message.
         colour: a colour of :func:`click.style`, used on a terminal unless people want none.
     """
+    end_bar()
     first = len(text) - len(text.lstrip("\n"))
     text = printable(text[:first] + text[first:].replace("\n", "\n    "))
     if colour and sys.stderr.isatty() and not no_colour():
@@ -280,7 +282,7 @@ def progress(label: str) -> Callable[[int, int], None]:
     """Show a progress bar on standard error, and return the function that updates the bar.
 
     The function takes the number of done and of all items, and also shows the remaining time. If
-    all are done, the line ends. Nothing is shown without a terminal.
+    all are done, the line ends; else :func:`end_bar` ends it. Nothing is shown without a terminal.
     """
     if not sys.stderr.isatty():
         return lambda done, total: None
@@ -288,6 +290,7 @@ def progress(label: str) -> Callable[[int, int], None]:
 
     def show(done: int, total: int) -> None:
         nonlocal shown
+        global _has_open_bar
         percent = 100 * done // total if total else 100
         line = f"{label} [{'#' * (percent * 30 // 100):<30}] {percent:3}%"
         passed = time.monotonic() - began
@@ -295,11 +298,20 @@ def progress(label: str) -> Callable[[int, int], None]:
             line += f", about {passed * (total - done) / done:.0f} s left"
         if line != shown:
             shown = line
-            end = "\n" if done >= total else ""
+            _has_open_bar = done < total
+            end = "" if _has_open_bar else "\n"
             click.echo(f"\r\x1b[K{printable(line)}{end}", nl=False, err=True)
 
     show(0, 1)
     return show
+
+
+def end_bar() -> None:
+    """End the line of a progress bar whose work ended early, such as by a budget or an error."""
+    global _has_open_bar
+    if _has_open_bar:
+        _has_open_bar = False
+        click.echo(err=True)
 
 
 def show_step(name: str) -> None:

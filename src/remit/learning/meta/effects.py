@@ -368,7 +368,8 @@ def replay_both(
         question: the replay with the question changed and the model kept.
         model: the replay with the question kept and the model changed.
         budget_nano: limit of the cost of all runs of both, in nano-dollars.
-        progress: called with the number of exchanges before each ten, and in all.
+        progress: called with the number of exchanges before each ten, and in all; at the end with
+            both equal, unless the budget ended the run.
     """
     wanted = question.part(exchange_ids)
     first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.
@@ -380,6 +381,8 @@ def replay_both(
         second = model.run(part, budget_nano=budget_nano - first.spent_nano)
         if "budget" in (first.ended, second.ended):
             break
+    else:
+        progress(len(wanted), len(wanted))
     return replace(first, wanted=len(wanted)), replace(second, wanted=len(wanted))
 
 
