@@ -14,6 +14,7 @@ from remit.kernel.budget_values import LEARNING
 from remit.packages import Registry
 from remit.packages.gates import check_gates
 from remit.routing import new_request
+from tests.cli.conftest import at_terminal
 from tests.support.commands import remit_json, run_remit
 from tests.support.priced_pair import Pair, priced_pair, question, right_answer
 
@@ -212,6 +213,38 @@ def test_progress_in_a_pipe_is_one_line(pair: Pair, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("calibrating") == 1
     assert "usd_per_call" in done.stdout
+
+
+def test_a_bar_that_a_budget_ends_leaves_its_line(pair: Pair, tmp_path: Path) -> None:
+    root = pair.root(tmp_path / "root")
+    file = prompts_file(tmp_path / "prompts.jsonl", range(12))
+    _, shown = at_terminal(
+        "route", "learn", "--budget-usd", "0", "--prompts", file, "--yes", "--root", root
+    )
+    assert f"calibrating [{'':30}]   0%\n" in shown
+
+
+def test_a_comparison_of_abilities_is_a_look_at_the_grades(pair: Pair, tmp_path: Path) -> None:
+    root = pair.root(tmp_path / "root")
+    compare = ("route", "abilities", "--reason", "By the grades.", "--root", root)
+
+    def looks() -> int:
+        with Runtime.open(root) as runtime:
+            seen = list(runtime.ledger.query(event_type="SIGNAL_OBSERVED"))
+        return sum(one.metadata["kind"] == "route_look" for one in seen)
+
+    def graded(count: int) -> None:
+        learn(root, "--prompts", prompts_file(tmp_path / "prompts.jsonl", range(count)), "--yes")
+
+    graded(40)
+    assert looks() == 1
+    for _ in range(2):  # The same grades are no new look.
+        assert "looks permits" not in run_remit(*compare).stderr
+        assert looks() == 2
+    graded(42)
+    done = run_remit(*compare)
+    assert (done.returncode, "looks permits 2" in done.stderr) == (1, True), done.stderr
+    assert looks() == 2
 
 
 def test_from_an_empty_root_to_an_adopted_route_that_saves(pair: Pair, tmp_path: Path) -> None:

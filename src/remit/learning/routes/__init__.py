@@ -8,10 +8,16 @@ from remit.learning.routes.ridge import (
     fit_head,
     graded_prompts,
 )
-from remit.learning.routes.route_fit import ROUTE_SETTINGS, RouteFit, fit_recorded, fit_route
+from remit.learning.routes.route_fit import (
+    ROUTE_SETTINGS,
+    RouteFit,
+    fit_recorded,
+    fit_route,
+    record_look,
+)
 
 __all__ = [
     "CALIBRATOR", "ROUTE_SETTINGS", "Calibration", "GradedPrompt", "PowerPlan", "RouteFit",
     "abilities_case", "calibrate", "fit_head", "fit_recorded", "fit_route", "graded_prompts",
-    "power_plan",
+    "power_plan", "record_look",
 ]  # fmt: skip

@@ -202,7 +202,8 @@ def fit_route(
         quality_floor: 0 for none. Above 0, the router takes the cheapest model with at least this
             predicted reward, and no price weight is chosen.
         guard: largest accepted loss, and number of looks; the defaults if ``None``.
-        progress: called with the number of fitted heads and the number in all.
+        progress: called with the number of fitted heads and the number in all; at the end with
+            both equal.
 
     Returns:
         The fit, whose ``missing`` states why it may not be proposed; or a sentence about what is
@@ -214,6 +215,7 @@ def fit_route(
     found = cross_fitted(prompts, models, progress) if len(models) > 1 else []
     unseen = [one for one in found if len(one.graded.rewards) == len(models)]
     if not unseen:
+        progress(FOLDS + 1, FOLDS + 1)
         return (
             f"{len(whole)} prompts have graded answers of all {len(models)} models; a fit needs "
             f"two models or more, and about {pairs_needed(guard.tolerance, 0, looks=guard.looks)} "
@@ -278,11 +280,9 @@ def fit_recorded(
     rules: Weights, quality_floor: float, guard: GuardSettings,
     progress: Callable[[int, int], None],
 ) -> RouteFit | str:  # fmt: skip
-    """Fit a route as :func:`fit_route`, and record the fit as a look at the route's grades.
+    """Fit a route as :func:`fit_route`, and record the fit as a look (:func:`record_look`).
 
-    Fits of the same grades are one look. A look is a ``SIGNAL_OBSERVED`` entry. Once
-    ``guard.looks`` fits were recorded under the rules in force, a fit of other grades is not
-    recorded, and its ``missing`` says that it may not decide. With 0 looks nothing is recorded.
+    If no look remains, ``missing`` of the fit says that the fit may not decide.
 
     Args:
         ledger: the record of the looks.
@@ -295,9 +295,38 @@ def fit_recorded(
         prompts, usd_per_call, rules=rules, quality_floor=quality_floor, guard=guard,
         progress=progress,
     )  # fmt: skip
-    if isinstance(found, str) or not guard.looks:
+    if isinstance(found, str):
         return found
-    grades = sorted((one.exchange_id, sorted(one.rewards.items())) for one in prompts)
+    said = record_look(ledger, route, prompts, rules=rules, most=guard.looks)
+    return replace(found, missing=[*found.missing, said]) if said else found
+
+
+def record_look(
+    ledger: LedgerClient, route: str, prompts: Sequence[GradedPrompt], *, rules: Weights,
+    most: int, what: str = "fit",
+) -> str:  # fmt: skip
+    """Record a look at a route's grades; return an empty text if the look may decide.
+
+    A look is a ``SIGNAL_OBSERVED`` entry. Looks of the same kind at the same grades are one. Once
+    ``most`` looks were recorded under the rules in force, a further one is not recorded, and the
+    returned sentence says that it may not decide. With ``most`` 0 nothing is recorded.
+
+    Args:
+        ledger: the record of the looks.
+        route: name of the route.
+        prompts: the graded prompts.
+        rules: the rules in force.
+        most: number of looks that may decide; 0 for any number.
+        what: kind of the look: ``fit`` or ``abilities``.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+    """
+    if not most:
+        return ""
+    grades: list[Any] = sorted((one.exchange_id, sorted(one.rewards.items())) for one in prompts)
+    if what != "fit":
+        grades.append(what)
     look = {"kind": _LOOK, "rules": rules.rule_version_hash,
             "grades": sha256_hex(json.dumps(grades).encode())}  # fmt: skip
     looks = [
@@ -306,17 +335,16 @@ def fit_recorded(
         if entry.metadata.get("kind") == _LOOK and is_authentic(entry)
     ]
     looks = [one for one in looks if one["rules"] == look["rules"]]
-    if look in looks[: guard.looks]:
-        return found
-    if len(looks) >= guard.looks:
-        said = (
+    if look in looks[:most]:
+        return ""
+    if len(looks) >= most:
+        return (
             f"{len(looks)} fits have looked at the grades of the route {route}, and "
-            f"[routing.guard] looks permits {guard.looks}. If looks is 0, any number may decide."
+            f"[routing.guard] looks permits {most}. If looks is 0, any number may decide."
         )
-        return replace(found, missing=[*found.missing, said])
-    said = f"fit {len(looks) + 1} of {guard.looks} that may decide on the route {route}"
+    said = f"{what} {len(looks) + 1} of {most} that may decide on the route {route}"
     ledger.write(LedgerEntry("SIGNAL_OBSERVED", route, "OBSERVED", said, metadata=look))
-    return found
+    return ""
 
 
 def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]:

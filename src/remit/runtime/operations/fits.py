@@ -155,7 +155,8 @@ def propose_abilities(
 ) -> dict[str, Any]:  # fmt: skip
     """Propose the models' abilities by their grades, so that routes choose the best graded model.
 
-    The proposal is recorded, and its archive written; nothing is installed.
+    The proposal is recorded, and its archive written; nothing is installed. A comparison by other
+    grades counts as one of the [routing.guard] looks.
 
     Returns:
         The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
@@ -163,21 +164,25 @@ def propose_abilities(
     Raises:
         InvalidInputError: no held-out prompt has graded answers of all models, or the change is not
             valid or changes nothing.
-        ProposalError: the held-out prompts do not show that the change helps, or evidence was
-            erased.
+        ProposalError: the held-out prompts do not show that the change helps, no look remains, or
+            evidence was erased.
         PackageError: another process holds the packages' lock, or the archive cannot be written.
         RemitError: no such route exists.
     """
-    from remit.learning.proposals import Change, Learner
-    from remit.learning.routes import abilities_case
+    from remit.learning.proposals import Change, Learner, ProposalError
+    from remit.learning.routes import abilities_case, record_look
     from remit.runtime.route_learner import prompts_of
     from remit.runtime.runtime import Runtime
 
     with Runtime.open(root.place.path, by=caller.name) as runtime:
-        settings, case = abilities_case(
-            prompts_of(runtime, name), runtime.router.candidates(name),
-            runtime.router.rules.weights, runtime.loaded.settings.routing.guard.looks,
+        prompts, rules = prompts_of(runtime, name), runtime.router.rules.weights
+        looks = runtime.loaded.settings.routing.guard.looks
+        settings, case = abilities_case(prompts, runtime.router.candidates(name), rules, looks)
+        said = record_look(
+            runtime.ledger, name, prompts, rules=rules, most=looks, what="abilities"
         )  # fmt: skip
+        if said:
+            raise ProposalError("not_enough", f"No proposal was created. {said}", missing=[said])
         learner = Learner(runtime.root, runtime.ledger, runtime.loaded, caller.identity)
         return learner.propose(Change("route", settings=settings), reason=reason, **case).to_dict()
 
