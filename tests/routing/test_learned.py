@@ -24,6 +24,7 @@ from remit.routing import (
     ScoringInputs,
     Weights,
     WeightsError,
+    append_head,
     asked_of,
     buckets_of,
     create_thought_record_emitter,
@@ -31,7 +32,6 @@ from remit.routing import (
     find_decision,
     load_rules,
     new_request,
-    record_head,
     replay,
     route_request,
     score_candidates,
@@ -163,10 +163,9 @@ def test_others_compute_the_same_to_the_last_digit(
 
 
 def _record(ledger: LedgerClient, rules: Rules) -> None:
-    import asyncio
-
-    assert rules.weights.head is not None
-    asyncio.run(record_head(ledger, rules.weights.head))
+    head = rules.weights.head
+    assert head is not None
+    ledger.transact(lambda tx: append_head(tx, ledger, head))
 
 
 def test_a_floor_takes_the_cheapest_that_holds_it(

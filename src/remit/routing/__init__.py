@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         WeightsError,
     )
     from remit.routing.intent import Intent, read_intent
-    from remit.routing.learned_head import LearnedHead, buckets_of, head_on_record, record_head
+    from remit.routing.learned_head import LearnedHead, append_head, buckets_of, head_on_record
     from remit.routing.model_registry import Registry
     from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
     from remit.routing.pre_registration import (
@@ -102,6 +102,7 @@ __all__ = [
     "StagePrompts",
     "Weights",
     "WeightsError",
+    "append_head",
     "aroute_request",
     "asked_of",
     "buckets_of",
@@ -119,7 +120,6 @@ __all__ = [
     "normalise_rule_version_hash",
     "read_intent",
     "read_registration",
-    "record_head",
     "register_choices",
     "replay",
     "route_request",

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -24,12 +23,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.pydantic_validation import first_error
-from remit.ledger import Erased, LedgerClient
+from remit.ledger import Erased, LedgerClient, Transaction
 from remit.routing.errors import ErasedHeadError, WeightsError
 from remit.routing.trail import (
     ThoughtInput,
     ThoughtNotFoundError,
-    acreate_thought_record,
+    append_thoughts,
     get_thought_record,
 )
 
@@ -374,28 +373,28 @@ def evidence_file(head: Path) -> Path:
     return head.with_name(head.name.replace(".head.json", ".evidence.json"))
 
 
-async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
-    """Record a head as thoughts unless it is recorded, so that its decisions can be recomputed.
+def append_head(tx: Transaction, ledger: LedgerClient, head: LearnedHead) -> None:
+    """Append a head as thoughts unless it is recorded, so that its decisions can be recomputed.
 
     Appends a ``THOUGHT_RECORD`` with the id ``HEAD-`` and the digest, in a trail of its own, and
     before it one with the id ``EVIDENCE-`` and the digest of the evidence, if there is evidence.
 
+    Args:
+        tx: the transaction.
+        ledger: the ledger of the transaction.
+        head: the head.
+
     Raises:
-        InvalidThoughtError: another process recorded the head at the same time.
-        LedgerWriteError: the head cannot be written.
-        EntryArchivedError, TrailError: a recorded head is in a segment that is not attached, or its
-            entry is damaged.
+        TrailError: the trail of the heads cannot be continued.
     """
-    for kind, data in (("EVIDENCE", head.evidence), ("HEAD", head.encoded)):
-        name = f"{kind}-{sha256_hex(data)}"
-        try:
-            if data:
-                get_thought_record(ledger, name)
-        except ThoughtNotFoundError:
-            thought = ThoughtInput(
-                type="plan", task_id=_TRAIL, agent_id="router", content=data.decode()
-            )
-            await acreate_thought_record(ledger, thought, id_fn=partial(str, name))
+    parts = {"EVIDENCE": head.evidence, "HEAD": head.encoded}
+    append_thoughts(tx, ledger, {
+        f"{kind}-{sha256_hex(data)}": ThoughtInput(
+            type="plan", task_id=_TRAIL, agent_id="router", content=data.decode()
+        )
+        for kind, data in parts.items()
+        if data
+    })  # fmt: skip
 
 
 def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:

@@ -26,7 +26,7 @@ from remit.routing.choice import RouteChoice
 from remit.routing.emitters import ThoughtRecordEmitter
 from remit.routing.exploration import Exploration
 from remit.routing.intent import read_intent
-from remit.routing.learned_head import record_head
+from remit.routing.learned_head import append_head
 from remit.routing.model_registry import Registry, read_routes
 from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
 from remit.routing.request import Asked, asked_of, asked_plainly, new_request
@@ -376,8 +376,8 @@ class Router:
         if self._kept != head.digest:
             self._kept = head.digest
             try:
-                await record_head(self._ledger, head)
-            except RemitError as error:  # Another process may have recorded the head first.
+                await self._ledger.submit(lambda tx: append_head(tx, self._ledger, head))
+            except RemitError as error:  # The call itself fails if the ledger cannot be written.
                 _log.warning("the learned head could not be recorded: %s", error.message)
 
     def _emitter(self, request: PromptRequest, identity: Identity | None) -> ThoughtRecordEmitter:

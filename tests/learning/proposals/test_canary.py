@@ -314,6 +314,33 @@ while True:
 """
 
 
+_KILLED_AT_THE_HEAD = """
+import os, signal, sys
+from remit.routing.trail import append
+from remit.runtime.installation import governance
+from tests.learning.proposals.conftest import ADMIN
+from tests.learning.proposals.test_canary import load_settings, opened
+from pathlib import Path
+runtime = opened(Path(sys.argv[1]))
+append._Stage.write = lambda stage: os.kill(os.getpid(), signal.SIGKILL)
+loaded = load_settings(runtime.root.config)
+governance(runtime.root, runtime.ledger, loaded, ADMIN).start_canary(
+    "last", reason="A try.", share=0.5, usd=1
+)
+"""
+
+
+def test_a_kill_leaves_no_canary_without_its_head(place: Path) -> None:
+    child = subprocess.run([sys.executable, "-c", _KILLED_AT_THE_HEAD, str(place)])
+    assert child.returncode == -signal.SIGKILL
+    with opened(place) as runtime:
+        assert canary_in_force(runtime.ledger) is None
+        assert "canary" not in ask(runtime)[0].metadata
+    begin(place)
+    with opened(place) as runtime:
+        assert ask(runtime)[0].metadata["canary"]["share"] == 0.5
+
+
 def test_a_kill_loses_neither_the_canary_nor_what_it_spent(place: Path) -> None:
     begin(place)
     child = subprocess.Popen(

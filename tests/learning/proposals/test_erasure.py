@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -18,7 +17,7 @@ from remit.learning.proposals import Change, Governance, ProposalError, Proposal
 from remit.ledger import open_root_ledger
 from remit.packages import Registry, policy_epoch
 from remit.packages.gates import check_gates
-from remit.routing import LearnedHead, WeightsError, head_on_record, record_head
+from remit.routing import LearnedHead, WeightsError, append_head, head_on_record
 from remit.runtime.installation import forget_erased, gate_context, package_manager
 from tests.learning.proposals.conftest import ADMIN, World, opened
 from tests.support.commands import run_remit
@@ -112,7 +111,9 @@ def test_a_head_that_decisions_were_made_with_is_erased_too(place: tuple[str, Pa
         change = Change("head", files={"HOT/learned/routing/h.json": head.encoded})
         proposal = world.propose(change, evidence=[exchange], holds=[exchange])
         world.governance().adopt(proposal.proposal_id, reason="Better.")
-        asyncio.run(record_head(ledger, head))  # as a router does, before it decides by it
+        ledger.transact(
+            lambda tx: append_head(tx, ledger, head)
+        )  # as a router does, before it decides by it
         checkpoint(database)
         places = {directory, root} if on_server else {root}
         for one in places:

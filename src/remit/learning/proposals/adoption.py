@@ -10,7 +10,6 @@ from typing import Any
 from remit.gateway.auth import Identity
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.loops import run_blocking
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, RoutingSettings, load_settings
 from remit.learning.proposals.canary_comparison import Compared, read_canary
@@ -27,7 +26,7 @@ from remit.packages import (
 )
 from remit.packages.gates import GateContext, check_settings
 from remit.packages.shipped import trusted_root_key
-from remit.routing import CanaryTerms, LearnedHead, canary_in_force, record_head
+from remit.routing import CanaryTerms, LearnedHead, append_head, canary_in_force
 
 _LATEST = (
     "SELECT event_type FROM entries WHERE submission_id = ? AND event_type IN "
@@ -131,10 +130,9 @@ class Governance:
     ) -> Proposal:  # fmt: skip
         """Try a proposed route on a share of the calls, begin a policy epoch; return the proposal.
 
-        The call appends a ``SIGNAL_CANARY`` entry with the terms and the rules, and records the
-        proposed head after it; if that fails, the canary is in force all the same. Nothing is
-        installed. The canary ends by :meth:`settle_canary`, :meth:`stop_canary`, or a decision on
-        the proposal.
+        The call appends a ``SIGNAL_CANARY`` entry with the terms and the rules, and in the same
+        transaction the proposed head. Nothing is installed. The canary ends by
+        :meth:`settle_canary`, :meth:`stop_canary`, or a decision on the proposal.
 
         Args:
             share: share of the calls, at least 0 and below 1. With 0 the proposed route chooses,
@@ -184,9 +182,9 @@ class Governance:
                 )
             entry = self.decision(tx, proposal, "CANARY", reason)
             tx.append(_of_canary(tx, entry, "STARTED", terms))
+            append_head(tx, self._ledger, head)
 
         self._ledger.transact(write)
-        run_blocking(record_head(self._ledger, head))
         return self.proposals.get(proposal.proposal_id)
 
     def stop_canary(self, proposal_id: str, *, reason: str) -> Proposal:

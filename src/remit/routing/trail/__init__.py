@@ -10,6 +10,7 @@ Start reading in ``record`` (fields and hash) and ``append``.
 
 from remit.routing.trail.append import (
     acreate_thought_record,
+    append_thoughts,
     create_thought_record,
     thought_to_note,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "TrailProblem",
     "TrailReport",
     "acreate_thought_record",
+    "append_thoughts",
     "check_trail",
     "create_thought_record",
     "export_thought_records",

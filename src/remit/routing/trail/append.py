@@ -92,6 +92,30 @@ async def acreate_thought_record(
 create_thought_record = blocking(acreate_thought_record, is_brief=True)
 
 
+def append_thoughts(
+    tx: Transaction, ledger: LedgerClient, thoughts: Mapping[str, ThoughtInput]
+) -> None:
+    """Append thoughts to their chains in a transaction, except those that are recorded.
+
+    Args:
+        tx: the transaction.
+        ledger: the ledger of the transaction.
+        thoughts: the thoughts by id.
+
+    Raises:
+        InvalidInputError: an id or a thought cannot be recorded.
+        TrailError: as :func:`acreate_thought_record`.
+    """
+    prepare_table(tx, ledger)
+    known = known_records(tx.execute, thoughts)
+    stage = _Stage(tx, ())
+    for thought_id, thought in thoughts.items():
+        if thought_id not in known:
+            record = _record_of(read_input(thought), thought_id, utc_now())
+            stage.do(_Step(ledger, record, {}, None))
+    stage.write()
+
+
 def thought_to_note(
     ledger: LedgerClient,
     record: ThoughtRecord,
