@@ -219,7 +219,7 @@ def test_a_bar_that_a_budget_ends_leaves_its_line(pair: Pair, tmp_path: Path) ->
     root = pair.root(tmp_path / "root")
     file = prompts_file(tmp_path / "prompts.jsonl", range(12))
     _, shown = at_terminal(
-        "route", "learn", "--budget-usd", "0", "--prompts", file, "--yes", "--root", root
+        "route", "learn", "--budget-usd", "0.00001", "--prompts", file, "--yes", "--root", root
     )
     assert f"calibrating [{'':30}]   0%\n" in shown
 

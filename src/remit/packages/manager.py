@@ -53,7 +53,7 @@ from remit.packages.registry import (
     envelope_path,
 )
 from remit.packages.shipped import sign_shipped
-from remit.packages.trust import TrustPolicy, sync_trust
+from remit.packages.trust import TrustChange, TrustPolicy, prepare_trust, sync_trust
 
 ExtraEntries = Callable[[Transaction], Iterable[LedgerEntry]]
 """Returns entries to write in the transaction of an operation, after the operation's own."""
@@ -120,6 +120,8 @@ class PackageManager:
         approve: bool = False,
         only_upgrade: bool = False,
         extra_entries: ExtraEntries | None = None,
+        trusting: Callable[[TrustPolicy], TrustPolicy] = lambda policy: policy,
+        reason: str = "",
     ) -> list[InstalledPackage]:
         """Install packages together: all or none.
 
@@ -139,6 +141,9 @@ class PackageManager:
             only_upgrade: True to refuse packages that are not installed.
             extra_entries: entries to write in the same transaction. Learned packages are refused
                 without them.
+            trusting: returns the trusted keys for the present ones. A change is recorded in the
+                same transaction, and written to ``trust.json`` at the end.
+            reason: the reason of that change, for the record.
 
         Returns:
             The installed packages: first those that were installed already, then the others, each
@@ -146,7 +151,7 @@ class PackageManager:
 
         Raises:
             PackageError: a package cannot be installed; no package was changed. By ``code``: an
-                error of :func:`sync_trust`, of :func:`admit`, of ``planned_installation`` or of
+                error of :func:`prepare_trust`, of :func:`admit`, of ``planned_installation`` or of
                 ``make_plan``; ``offered_twice``: two archives have one package id; ``learned``: a
                 package is learned, and ``extra_entries`` is ``None``; ``gate_failed``: installed
                 files were changed, or a gate refuses the planned packages; ``registry_moved``:
@@ -161,7 +166,10 @@ class PackageManager:
             OSError: the root or a part of it cannot be examined.
         """
         with self._locked() as registry:
-            policy = sync_trust(self._path / TrustPolicy.FILE, self._ledger)
+            file = self._path / TrustPolicy.FILE
+            trust = prepare_trust(file, self._ledger, trusting, self._by, reason=reason)
+            change = trust if isinstance(trust, TrustChange) else None
+            policy = trust.policy if isinstance(trust, TrustChange) else trust
             shipped = functools.partial(sign_shipped, self._root)
             present: list[Candidate] = []
             new: list[Candidate] = []
@@ -177,8 +185,11 @@ class PackageManager:
                 )
             changes = planned_installation(new, registry, only_upgrade=only_upgrade)
             registry, installed = self._carry_out(
-                changes, registry, extra_entries, approve=approve, dev=dev, present=present
-            )
+                changes, registry, extra_entries, approve=approve, dev=dev, present=present,
+                trust=change,
+            )  # fmt: skip
+            if change is not None and installed:
+                change.policy.save(file)
             names = [candidate.package.package_id for candidate in present]
             return [registry.packages[name] for name in [*names, *installed]]
 
@@ -340,6 +351,7 @@ class PackageManager:
         approve: bool = False,
         dev: bool = False,
         present: Sequence[Candidate] = (),
+        trust: TrustChange | None = None,
     ) -> tuple[Registry, list[str]]:
         """Plan, check, record and write an operation.
 
@@ -352,6 +364,7 @@ class PackageManager:
             approve: as for :meth:`install`.
             dev: as for :meth:`install`.
             present: installed packages whose missing files to write once the plan is made.
+            trust: a change of the trusted keys to record with the packages.
 
         Returns:
             The new registry, and the ids of the installed packages, each after its dependencies.
@@ -375,7 +388,7 @@ class PackageManager:
             with disk_errors():
                 operation.stage(self._files_to_stage(plan), self._step)
             self._step("record")
-            self._record(plan, operation.operation_id, registry, extra_entries)
+            self._record(plan, operation.operation_id, registry, extra_entries, trust)
         except BaseException as error:
             # A lost connection leaves open whether the transaction was committed, so the ledger
             # decides. If the ledger cannot answer either, the journal stays for the next command.
@@ -410,11 +423,13 @@ class PackageManager:
         operation_id: str,
         registry: Registry,
         extra_entries: ExtraEntries | None,
+        trust: TrustChange | None,
     ) -> None:
         """Write the entries of one operation in one transaction.
 
         Raises:
-            PackageError: ``registry_moved``: another machine changed packages of this ledger.
+            PackageError: ``registry_moved``: another machine changed packages of this ledger; or an
+                error of :class:`TrustChange`.
         """
         entries = [
             self._ledger.prepare(change.entry(operation_id, self._by)) for change in plan.changes
@@ -428,6 +443,8 @@ class PackageManager:
                     "Another machine changed the packages of this ledger at the same time.",
                     next_step="Run the command again.",
                 )
+            if trust is not None:
+                trust.append(tx)
             for entry in entries:
                 tx.append(entry)
             for other in extra_entries(tx) if extra_entries is not None else ():

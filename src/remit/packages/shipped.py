@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -73,28 +74,24 @@ def root_key_path(root: Root) -> Path:
     return root.keys / "packages.pem"
 
 
-def trusted_root_key(
-    root: Root, ledger: LedgerClient, pattern: str, *, wait_s: float, by: str, reason: str
-) -> PackageKey:
-    """Return the root's own package key, trusted for packages of a pattern from now on.
+def signed_by_root(
+    root: Root, archive: Archive, source: str, pattern: str
+) -> tuple[IncomingArchive, Callable[[TrustPolicy], TrustPolicy]]:
+    """Return an archive signed with the root's own key, and the change of trust that it needs.
 
-    Changes ``trust.json`` and appends ``CONFIG_CHANGED`` unless the key may sign them already. An
-    unrecorded key stays untrusted, so that an installation refuses it. The packages' lock is held
-    meanwhile.
+    Both are arguments of :meth:`~remit.packages.PackageManager.install`. The change lets the key
+    sign packages of a pattern. An unrecorded key stays untrusted, so that the installation refuses
+    the archive. Nothing is written.
 
     Args:
         root: the installation.
-        ledger: the root's ledger.
+        archive: the archive.
+        source: the origin, for the ledger.
         pattern: a package id, or a pattern that ends with ``*``.
-        wait_s: seconds to wait for the packages' lock.
-        by: the person who acts, for the record.
-        reason: the reason, for the record.
 
     Raises:
         PackageError: an error of :meth:`PackageKey.load` (``key_missing``, ``key_open``,
-            ``bad_key``) or of :func:`change_trust`; ``revoked_key``: the key was revoked; ``busy``
-            or ``unwritable``: the lock cannot be taken.
-        LedgerError: the ledger cannot be read or written.
+            ``bad_key``). The returned change raises ``revoked_key`` if the key was revoked.
     """
     key = PackageKey.load(root_key_path(root))
 
@@ -104,9 +101,9 @@ def trusted_root_key(
             return policy
         return policy.with_key(key.public, known.name, packages=[*known.packages, pattern])
 
-    with package_lock(root.path, wait_s):
-        change_trust(root.path / TrustPolicy.FILE, ledger, trusting, by, reason=reason)
-    return key
+    envelope = sign(archive.digest, archive.manifest, key)
+    package_id = archive.manifest.package_id
+    return IncomingArchive(archive.data, envelope, source, package_id), trusting
 
 
 def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> IncomingArchive:

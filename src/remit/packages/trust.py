@@ -9,6 +9,7 @@ change writes the newest. A file that was never recorded is rejected. Hold
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from remit.kernel.installed_files import digest_of
@@ -25,8 +26,10 @@ from remit.packages.errors import PackageError
 from remit.packages.trust_policy import TrustPolicy, read_policy_file
 
 __all__ = [
+    "TrustChange",
     "TrustPolicy",
     "change_trust",
+    "prepare_trust",
     "read_trust",
     "recorded_trust",
     "restore_trust",
@@ -114,6 +117,23 @@ def sync_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     return policy
 
 
+@dataclass(frozen=True, slots=True)
+class TrustChange:
+    """A change of the trusted keys that is prepared, and not recorded yet; immutable.
+
+    Attributes:
+        policy: the new policy, to be saved once the change is recorded.
+        what: one line about the change.
+        append: appends the ``CONFIG_CHANGED`` entry in a transaction, and returns the entry's id.
+            PackageError ``trust_moved``: another change was recorded since the preparation;
+            ``too_many_keys``: the policy does not fit into an entry.
+    """
+
+    policy: TrustPolicy
+    what: str
+    append: Callable[[Transaction], str]
+
+
 def change_trust(
     path: Path,
     ledger: LedgerClient,
@@ -139,19 +159,43 @@ def change_trust(
         nothing changed.
 
     Raises:
-        PackageError: as :func:`sync_trust`, or from ``change``; ``trust_moved``: another change was
-            recorded at the same time; ``too_many_keys``: the policy does not fit into an entry.
-            After ``trust_unwritable`` the new policy may be recorded already; a recorded policy
-            counts, and the next change or :func:`sync_trust` writes the file.
+        PackageError: as :func:`prepare_trust` and :class:`TrustChange`. After ``trust_unwritable``
+            the new policy may be recorded already; a recorded policy counts, and the next change or
+            :func:`sync_trust` writes the file.
         LedgerError: the ledger cannot be read or written. If the outcome of the write is unknown,
             the next change writes the file.
+    """
+    made = prepare_trust(path, ledger, change, by, reason=reason)
+    if isinstance(made, TrustPolicy):
+        return made, "", ""
+    entry_id = ledger.transact(made.append)
+    made.policy.save(path)
+    return made.policy, entry_id, made.what
+
+
+def prepare_trust(
+    path: Path,
+    ledger: LedgerClient,
+    change: Callable[[TrustPolicy], TrustPolicy],
+    by: str,
+    *,
+    reason: str = "",
+) -> TrustChange | TrustPolicy:
+    """Return a change of the trusted keys to record; the present policy if it stays equal.
+
+    Appends nothing. An unfinished earlier change is written to the file. The arguments are those of
+    :func:`change_trust`.
+
+    Raises:
+        PackageError: as :func:`sync_trust`, or from ``change``.
+        LedgerError: the ledger cannot be read.
     """
     old, newest, problem = _state(path, ledger)
     if problem:
         old.save(path)
     new = change(old)
     if new == old:
-        return old, "", ""
+        return old
     what = _describe(old, new) + (f": {reason}" if reason else "")
     data = new.encoded()
     metadata = {
@@ -167,19 +211,17 @@ def change_trust(
                 "Another process changed the trusted keys at the same time.",
                 next_step="Run `remit package trust show`, then try again.",
             )
-        return tx.append(prepared)
+        try:
+            return tx.append(prepared)
+        except RecordTooLargeError as error:
+            raise PackageError(
+                "too_many_keys",
+                "The list of keys is too long for one entry (64 KiB).",
+                next_step="Use fewer keys, or fewer packages for each.",
+            ) from error
 
-    try:
-        prepared = ledger.prepare(entry)
-        entry_id = ledger.transact(append)
-    except RecordTooLargeError as error:
-        raise PackageError(
-            "too_many_keys",
-            "The list of keys is too long for one entry (64 KiB).",
-            next_step="Use fewer keys, or fewer packages for each.",
-        ) from error
-    new.save(path)
-    return new, entry_id, what
+    prepared = ledger.prepare(entry)
+    return TrustChange(new, what, append)
 
 
 def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:

@@ -10,12 +10,10 @@ from remit.kernel.settings import LoadedSettings
 from remit.ledger import LedgerClient
 from remit.packages import (
     Archive,
-    IncomingArchive,
     InstalledPackage,
     Manifest,
-    sign,
 )
-from remit.packages.shipped import trusted_root_key
+from remit.packages.shipped import signed_by_root
 from remit.runtime.installation import package_manager
 
 OWN_MODELS = "PKG-OWN-MODELS-001"
@@ -41,7 +39,7 @@ def permit_models(
 
     Raises:
         PackageError: the root's key or the packages' lock cannot be used, a gate fails, or the
-            package cannot be installed. No package was changed; the trust in the key stays.
+            package cannot be installed. Nothing was changed.
         LedgerError: the ledger cannot be read or written.
     """
     manager = package_manager(root, ledger, loaded, by=by)
@@ -63,11 +61,8 @@ def permit_models(
         "assets": [],
     })  # fmt: skip
     archive = Archive(Manifest.parse(manifest), manifest, {})
-    key = trusted_root_key(
-        root, ledger, OWN_MODELS, by=by, reason="The operator permits own models.",
-        wait_s=manager.settings.lock_timeout_s,
-    )  # fmt: skip
-    envelope = sign(archive.digest, archive.manifest, key)
-    incoming = IncomingArchive(archive.data, envelope, "remit route learn", OWN_MODELS)
-    (installed,) = manager.install([incoming], approve=True)
+    incoming, trusting = signed_by_root(root, archive, "remit route learn", OWN_MODELS)
+    (installed,) = manager.install(
+        [incoming], approve=True, trusting=trusting, reason="The operator permits own models."
+    )
     return installed

@@ -146,6 +146,21 @@ def test_a_learner_writes_nothing_but_proposals(world: World) -> None:
     }  # fmt: skip
 
 
+def test_an_adoption_that_a_gate_refuses_changes_no_trusted_key(world: World) -> None:
+    proposal, place = world.propose(BUDGET), world.place / "HO1/contracts/PRC-EXECUTE-001.json"
+    trusted, contract = (world.place / "trust.json").read_bytes(), place.read_bytes()
+    place.write_bytes(contract + b" ")
+    before = world.runtime.ledger.count()
+    with pytest.raises(PackageError) as refused:
+        world.governance().adopt(proposal.proposal_id, reason="Sessions run over.")
+    assert refused.value.code == "gate_failed"
+    assert (world.place / "trust.json").read_bytes() == trusted
+    assert world.runtime.ledger.count() == before
+    place.write_bytes(contract)
+    world.governance().adopt(proposal.proposal_id, reason="Sessions run over.")
+    assert (world.place / "trust.json").read_bytes() != trusted
+
+
 def test_erased_evidence_proposes_nothing(world: World) -> None:
     world.runtime.ledger.erase(world.exchanges[0], reason="request", requested_by="otto")
     with pytest.raises(ProposalError, match="was erased"):

@@ -17,6 +17,7 @@ from remit.learning.proposals import Change, Governance, ProposalError, Proposal
 from remit.ledger import open_root_ledger
 from remit.packages import Registry, policy_epoch
 from remit.packages.gates import check_gates
+from remit.packages.trust import sync_trust
 from remit.routing import LearnedHead, WeightsError, append_head, head_on_record
 from remit.runtime.installation import forget_erased, gate_context, package_manager
 from tests.learning.proposals.conftest import ADMIN, World, opened
@@ -173,6 +174,8 @@ def test_killed_at_a_step(world: World, step: str, adopted: bool) -> None:
     assert (loaded.settings.budget.session_tokens == 12_345) is adopted
     with open_root_ledger(world.root, loaded.settings.ledger) as ledger:
         assert policy_epoch(ledger) == int(adopted)
+        keys = sync_trust(world.root.path / "trust.json", ledger).keys
+        assert any(one.may_sign("PKG-LEARNED-LIMITS-001") for one in keys) is adopted
         assert Proposals(world.root, ledger).get("last").state == ("adopted" if adopted else "open")
         assert check_gates(gate_context(world.root, ledger, loaded), by="test").passed
     if not adopted:

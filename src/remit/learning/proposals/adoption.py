@@ -18,14 +18,12 @@ from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, content, is_plain_text
 from remit.packages import (
     LEARNED_PACKAGES,
-    IncomingArchive,
     PackageError,
     PackageManager,
     policy_epoch,
-    sign,
 )
 from remit.packages.gates import GateContext, check_settings
-from remit.packages.shipped import trusted_root_key
+from remit.packages.shipped import signed_by_root
 from remit.routing import CanaryTerms, LearnedHead, append_head, canary_in_force
 
 _LATEST = (
@@ -78,8 +76,8 @@ class Governance:
         """Install a proposal, or perform its rollback, and begin a policy epoch; return it.
 
         The call appends ``SIGNAL_ADOPTED`` together with the entry of the package, and writes the
-        package's files. The proposal's archive is deleted. A first adoption lets the root's own key
-        sign learned packages, which changes ``trust.json``, and stays if the installation fails.
+        package's files. The proposal's archive is deleted. A first adoption also lets the root's
+        own key sign learned packages, which is recorded with it and changes ``trust.json``.
 
         Args:
             also: returns entries to write before, in the same transaction.
@@ -101,13 +99,8 @@ class Governance:
             return self.proposals.get(proposal.proposal_id)
         archive = self.proposals.read(proposal, self.manager.settings)
         self._check_settings(archive.files)
-        key = trusted_root_key(
-            self._root, self._ledger, LEARNED_PACKAGES, by=self._identity.name, reason=reason,
-            wait_s=self.manager.settings.lock_timeout_s,
-        )  # fmt: skip
-        envelope = sign(archive.digest, archive.manifest, key)
-        incoming = IncomingArchive(
-            archive.data, envelope, f"proposal {proposal.proposal_id}", proposal.package_id
+        incoming, trusting = signed_by_root(
+            self._root, archive, f"proposal {proposal.proposal_id}", LEARNED_PACKAGES
         )
 
         def beside(tx: Transaction) -> Iterator[LedgerEntry]:
@@ -120,7 +113,9 @@ class Governance:
                 decision.metadata["compared"] = asdict(compared)
             yield decision
 
-        self.manager.install([incoming], approve=True, extra_entries=beside)
+        self.manager.install(
+            [incoming], approve=True, extra_entries=beside, trusting=trusting, reason=reason
+        )
         self.proposals.archive(proposal.proposal_id).unlink(missing_ok=True)
         return self.proposals.get(proposal.proposal_id)
 
