@@ -37,12 +37,12 @@ from remit.ledger import LedgerClient
 from remit.routing import (
     RouteOptions,
     Rules,
+    append_head,
     aroute_request,
     buckets_of,
     create_thought_record_emitter,
     find_decision,
     new_request,
-    record_head,
     replay,
 )
 
@@ -90,7 +90,7 @@ async def _demonstrate(scratch: Path, seed: int) -> None:
               f"the guard: {' '.join(fit.missing) or 'a proposal'}")  # fmt: skip
         head = fit.weights.head
         assert head is not None
-        await record_head(ledger, head)
+        await ledger.submit(lambda tx: append_head(tx, ledger, head))
         rules = Rules(fit.weights, fit.weights.rule_version_hash)
         emitter = create_thought_record_emitter(ledger, task_id="held-out", agent_id="benchmark")
         started, found, ids = time.perf_counter(), [], []
