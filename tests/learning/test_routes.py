@@ -140,6 +140,12 @@ def test_a_calibration_completes_prompts_and_never_passes_its_budget(
     assert bought(ledger, gateway, graded_prompts(ledger), 0.0).calls == 0
 
 
+def test_an_erased_answer_teaches_nothing(ledger: LedgerClient, logged: list[GradedPrompt]) -> None:
+    """All answers of the session are equal, so the erasure of one erases the value of all."""
+    ledger.erase(logged[0].exchange_id, reason="request", requested_by="anna")
+    assert graded_prompts(ledger) == []
+
+
 def test_grades_count_as_in_samples(ledger: LedgerClient, logged: list[GradedPrompt]) -> None:
     first, second, third, *_ = (one.exchange_id for one in logged)
     for key in ("KEY-1", "KEY-2"):  # two keys of one user are one party

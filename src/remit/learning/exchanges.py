@@ -10,7 +10,7 @@ from remit.kernel.budget_values import LEARNING
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse
-from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, parse_entry_id
+from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerReader, parse_entry_id
 
 _OWN = frozenset(LEARNING.path)
 _NANO = 1_000_000_000
@@ -120,6 +120,11 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
     entries = filter(is_whole_exchange, ledger.read_many(ids))
     known = {entry.id: is_held_out(entry.metadata["prompt"]) for entry in entries}
     return {one: known[one] for one in ids if one in known}
+
+
+def is_erased(entry: LedgerEntry) -> bool:
+    """Return True if a value at the top level of an entry's metadata was erased."""
+    return any(isinstance(value, Erased) for value in entry.metadata.values())
 
 
 def is_whole(content: Any) -> bool:

@@ -21,7 +21,7 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.learning.evidence.feedback import marks
 from remit.learning.evidence.samples import Sample
-from remit.learning.proposals.proposal import is_erased
+from remit.learning.exchanges import is_erased
 from remit.learning.statistics import ConfidenceSequence, Estimate
 from remit.ledger import LedgerEntry, LedgerReader, entry_id
 

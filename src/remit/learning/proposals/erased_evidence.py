@@ -12,10 +12,11 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings
+from remit.learning.exchanges import is_erased
 from remit.learning.proposals.adoption import Governance
 from remit.learning.proposals.change import Change
 from remit.learning.proposals.learner import Learner
-from remit.learning.proposals.proposal import Proposal, is_erased
+from remit.learning.proposals.proposal import Proposal
 from remit.learning.routes.ridge import fit_evidence
 from remit.learning.routes.route_fit import (
     EVIDENCE_FILE,

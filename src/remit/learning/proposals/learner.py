@@ -17,6 +17,7 @@ from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
 from remit.learning.evidence.samples import Sample
+from remit.learning.exchanges import is_erased
 from remit.learning.grading import learnable_contract
 from remit.learning.proposals.change import Change
 from remit.learning.proposals.proposal import (
@@ -24,7 +25,6 @@ from remit.learning.proposals.proposal import (
     ProposalError,
     Proposals,
     evidence_digest,
-    is_erased,
     require_in_force,
 )
 from remit.learning.signals import FACT, Window

@@ -14,6 +14,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import ConflictError
 from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
+from remit.learning.exchanges import is_erased
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 from remit.packages import Archive, Registry, read_archive
 
@@ -288,11 +289,6 @@ def evidence_digest(entry_ids: Sequence[str]) -> str:
     """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line."""
     lines = "".join(f"{one}\n" for one in entry_ids)
     return f"sha256:{sha256_hex(lines.encode())}"
-
-
-def is_erased(entry: LedgerEntry) -> bool:
-    """Return True if a value at the top level of an entry's metadata was erased."""
-    return any(isinstance(value, Erased) for value in entry.metadata.values())
 
 
 _TEXTS = (

@@ -17,7 +17,7 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
 from remit.learning.evidence.party_shares import rater_weights
-from remit.learning.exchanges import is_held_out, prompt_key
+from remit.learning.exchanges import is_erased, is_held_out, prompt_key
 from remit.learning.statistics import paired_effect
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.providers.prices import PriceTable, Usage
@@ -313,6 +313,8 @@ def graded_prompts(
         prompt = _prompt(entry)
         meta = entry.metadata
         if prompt is None or meta.get("outcome") != "success" or meta.get("fallback_from"):
+            continue
+        if is_erased(entry):  # Such as an answer that an erased exchange of its session gave too.
             continue
         reward, parties = reward_of(grades[exchange_id])
         if reward is None:
