@@ -256,7 +256,15 @@ def test_from_an_empty_root_to_an_adopted_route_that_saves(pair: Pair, tmp_path:
     assert done["fit"]["reward"]["low"] > -0.025
     saved = done["fit"]["saved_usd"]["low"] / done["models"]["dear-1"]["usd_per_call"]
     assert saved > 0.2
-    adopted = run_remit("learn", "adopt", done["proposal_id"], "--reason", "saves", "--root", root)
+    adopt = ("learn", "adopt", done["proposal_id"], "--reason", "saves", "--root", root)
+    pair.set_price(root, "cheap", "50", "150")  # Now the route would cost more than it saves.
+    refused = run_remit(*adopt)
+    assert (refused.returncode, "the prices changed" in refused.stderr) == (1, True), refused
+    pair.set_price(root, "cheap")
+    limit = 0.7 * done["models"]["dear-1"]["usd_per_call"]
+    fit = ("route", "fit", "--usd-per-call", limit, "--propose", "--reason", "saves")
+    again = remit_json(*fit, "--root", root)["proposal_id"]
+    adopted = run_remit("learn", "adopt", again, "--reason", "saves", "--root", root)
     assert adopted.returncode == 0, adopted.stderr
     asked = len(pair.cheap.bodies), len(pair.dear.bodies)
     answers = []

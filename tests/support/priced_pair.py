@@ -60,14 +60,19 @@ class Pair:
     def root(self, place: Path, *, priced: bool = True) -> Path:
         """A root with both models, which no package permits."""
         new_root(place, self.toml)
-        for name, (input_usd, output_usd) in _PRICES.items() if priced else ():
-            done = run_remit(
-                "price", "set", f"{name}-1", "--provider", f"{name}co", "--input", input_usd,
-                "--output", output_usd, "--context-window", 100_000, "--max-output-tokens", 4096,
-                "--root", place,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
+        for name in _PRICES if priced else ():
+            self.set_price(place, name)
         return place
+
+    def set_price(self, place: Path, name: str, *usd: str) -> None:
+        """Set the price of a model in US dollars for input and output, or its first price."""
+        input_usd, output_usd = usd or _PRICES[name]
+        done = run_remit(
+            "price", "set", f"{name}-1", "--provider", f"{name}co", "--input", input_usd,
+            "--output", output_usd, "--context-window", 100_000, "--max-output-tokens", 4096,
+            "--root", place,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from remit.packages import (
     PackageError,
     PackageManager,
     policy_epoch,
+    prices_of,
 )
 from remit.packages.gates import GateContext, check_settings
 from remit.packages.shipped import signed_by_root
@@ -86,10 +87,10 @@ class Governance:
                 Ignored for a rollback, as are ``also`` and ``back``.
 
         Raises:
-            ProposalError: ``stale``: evidence or installed version changed; ``edited``: the archive
-                was changed; ``lost``: the archive cannot be read; ``not_in_force``: the version
-                that a rollback would replace is not installed; ``no_canary``: ``compared`` is given
-                and no canary of the proposal is in force; or as for each decision.
+            ProposalError: ``stale``: evidence, prices or installed version changed; ``edited``: the
+                archive was changed; ``lost``: the archive cannot be read; ``not_in_force``: the
+                version that a rollback would replace is not installed; ``no_canary``: ``compared``
+                is given and no canary of the proposal is in force; or as for each decision.
             PackageError: a gate fails, or the package cannot be installed.
         """
         proposal = self._open(proposal_id, reason)
@@ -97,6 +98,8 @@ class Governance:
         if proposal.rolls_back:
             self._take_back(self.proposals.get(proposal.rolls_back), reason, proposal)
             return self.proposals.get(proposal.proposal_id)
+        if back is None:  # A route that is fitted again after an erasure is in force already.
+            self._require_prices(proposal)
         archive = self.proposals.read(proposal, self.manager.settings)
         self._check_settings(archive.files)
         incoming, trusting = signed_by_root(
@@ -156,6 +159,7 @@ class Governance:
                 next_step="Both routes must answer some calls, so that they can be compared.",
             )
         self._require_current(proposal)
+        self._require_prices(proposal)
         files = self.proposals.read(proposal, self.manager.settings).files
         settings = self._check_settings(files).settings.routing
         rules = json.loads(files[RULES_FILE])
@@ -330,6 +334,17 @@ class Governance:
             )
             raise ProposalError(
                 "stale", f"{proposal.proposal_id} is stale: {why}.", next_step=again
+            )
+
+    def _require_prices(self, proposal: Proposal) -> None:
+        """Raise ProposalError if a route was fitted at other prices than those in force."""
+        then = proposal.replay.get("price_version")
+        named = load_settings(self._root.config).settings.budget.prices
+        if then is not None and then != prices_of(self._root, named).table.version:
+            raise ProposalError(
+                "stale",
+                f"{proposal.proposal_id} is stale: the prices changed since the route was fitted.",
+                next_step="`remit route fit --propose` fits the route again and makes no calls.",
             )
 
     def _check_settings(self, files: Mapping[str, bytes]) -> LoadedSettings:
