@@ -164,13 +164,14 @@ def test_a_grader_that_fails_gives_no_grade(pair: Pair, tmp_path: Path) -> None:
     done = learn(root, "--test", "python -c 'raise SystemExit(3)'", "--yes")
     assert (done["graded"], done["ended"]) == (0, "done")
     assert done["missing"] == ["No prompt has graded answers of all models."]
-    (tmp_path / "nothing.py").write_text("def grade(prompt, answer):\n    return None\n")
     file = prompts_file(tmp_path / "prompts.jsonl", range(60), references=False)
-    asked = len(pair.dear.bodies)
-    many = run_remit("route", "learn", "--budget-usd", 1, "--prompts", file, "--yes", "--code",
-                     "nothing:grade", "--root", root, cwd=tmp_path)  # fmt: skip
-    assert "no grade for 20 prompts in a row" in many.stderr
-    assert len(pair.dear.bodies) - asked <= 20
+    for name, body in (("nothing", "return None"), ("leaving", "raise SystemExit(3)")):
+        (tmp_path / f"{name}.py").write_text(f"def grade(prompt, answer):\n    {body}\n")
+        asked = len(pair.dear.bodies)
+        many = run_remit("route", "learn", "--budget-usd", 1, "--prompts", file, "--yes", "--code",
+                         f"{name}:grade", "--root", root, cwd=tmp_path)  # fmt: skip
+        assert "no grade for 20 prompts in a row" in many.stderr
+        assert len(pair.dear.bodies) - asked <= 20
     assert "no-such-program is not found" in refusal(root, "--test", "no-such-program", "--yes")
     assert "is not a function" in refusal(root, "--code", "json:__name__", "--yes")
 

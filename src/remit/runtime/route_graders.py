@@ -200,8 +200,8 @@ def load_grader(place: str) -> Callable[[str, str], float | None]:
     """Return a Python function that grades answers.
 
     The module is imported, and the working directory is added to ``sys.path``. An exception of the
-    function, and a value outside of 0 to 1, give ``None``, which is no grade. Another error of the
-    module than ImportError, AttributeError and ValueError is raised unchanged.
+    function, also ``SystemExit``, and a value outside of 0 to 1 give ``None``, which is no grade.
+    Another error of the module than ImportError, AttributeError and ValueError is raised unchanged.
 
     Args:
         place: ``module:function``. The function takes prompt and answer as texts, and returns a
@@ -228,7 +228,7 @@ def load_grader(place: str) -> Callable[[str, str], float | None]:
     def grade(prompt: str, answer: str) -> float | None:
         try:
             score = function(prompt, answer)
-        except Exception:  # noqa: BLE001 - a grader of the user's own that fails gives no grade
+        except (Exception, SystemExit):  # noqa: BLE001 - a grader that fails gives no grade
             return None
         known = isinstance(score, bool | int | float) and 0 <= score <= 1
         return float(score) if known else None
