@@ -206,6 +206,7 @@ def adopt_proposal(
         NotFoundError: no such proposal or key exists, or several proposals begin with the prefix.
         InvalidInputError: the options contradict each other; or a canary is requested for a
             proposal that is not of the kind ``head``, or with a wrong share, budget or task.
+        ConflictError: the key is revoked or expired.
         ProposalError: the state of the proposal, or a gate, does not permit the decision.
         PackageError: a gate refuses the change, or the package cannot be installed now.
         LedgerError: the ledger cannot be read or written.
@@ -223,7 +224,7 @@ def adopt_proposal(
         raise InvalidInputError("A shadow has neither a share nor a budget.",
                                 next_step="Run `remit learn adopt ID --shadow`.")  # fmt: skip
     if key:
-        key = root.keys.find(key).key_id
+        key = root.keys.current(key).key_id
     return governance.start_canary(
         one.proposal_id, reason=reason, share=share, usd=usd, for_key=key, task=task
     ).to_dict()

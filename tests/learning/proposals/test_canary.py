@@ -271,12 +271,18 @@ def test_terms_that_contradict_each_other_are_refused(
 
 @pytest.mark.parametrize(
     ("option", "value", "code", "said"),
-    [("--key", "elsewere", 1, "elsewere"), ("--task", "cod", 2, "Tasks: chat, code, ")],
+    [
+        ("--key", "elsewere", 1, "elsewere"),
+        ("--key", "former", 1, "revoked"),
+        ("--task", "cod", 2, "Tasks: chat, code, "),
+    ],
 )
-def test_a_misspelt_key_or_task_is_refused(
+def test_a_misspelt_or_revoked_key_or_task_is_refused(
     place: Path, option: str, value: str, code: int, said: str
 ) -> None:
     command(place, "key", "create", "--name", "elsewhere")
+    command(place, "key", "create", "--name", "former")
+    command(place, "key", "revoke", "former", "--reason", "left")
     terms = ("--reason", "x", "--share", 0.5, "--usd", 1, option, value)
     found = command(place, "learn", "adopt", "last", *terms, code=code)
     assert said in found["error"]
