@@ -98,7 +98,8 @@ class Governance:
         if proposal.rolls_back:
             self._take_back(self.proposals.get(proposal.rolls_back), reason, proposal)
             return self.proposals.get(proposal.proposal_id)
-        if back is None:  # A route that is fitted again after an erasure is in force already.
+        # A refitted route is in force already, and a canary was compared at the prices in force.
+        if back is None and compared is None:
             self._require_prices(proposal)
         archive = self.proposals.read(proposal, self.manager.settings)
         self._check_settings(archive.files)
