@@ -270,6 +270,37 @@ def test_the_session_of_a_packaged_agent_is_resumed_by_commands(
     assert json.loads(decided.stdout)["turn"]["response"] == "There is one."
 
 
+def test_chat_asks_the_model_of_the_command_before_the_agents_own(
+    clerk: Callable[..., Clerk], tmp_path: Path
+) -> None:
+    it = clerk(*(anthropic_answer("Hello.") for _ in range(3)))
+    agent = {
+        "agent_id": "mine", "title": "Mine", "contract_id": "PRC-EXECUTE-001",
+        "model": "anthropic/claude-sonnet-4-5",
+    }  # fmt: skip
+    files = {"HO2/agents/mine.json": json.dumps(agent).encode()}
+    granted = {
+        "models": ["anthropic/claude-*-4-5"],
+        "budgets": {"token_budget": 9000, "usd_budget": "2"},
+    }
+    manifest = manifest_of(files, "PKG-MINE-001", permissions=granted)
+    package = tmp_path / "mine.tar"
+    package.write_bytes(archive_of(tmp_path / "package", files, manifest))
+    installed = it.cli("package", "install", package, "--dev", "--approve")
+    assert installed.returncode == 0, installed.stderr
+    for given, model in (
+        ((), "claude-sonnet-4-5"),
+        (("--model", "anthropic/claude-haiku-4-5"), "claude-haiku-4-5"),
+    ):
+        del it.server.calls[:]
+        talked = it.cli("chat", "--agent", "mine", *given, stdin="hello\n")
+        assert f" on anthropic/{model};" in talked.stderr, talked.stderr
+        assert {call.body["model"] for call in it.server.calls} == {model}
+    require_said(
+        it.cli("chat", "--agent", "mine", "--model", "anthropic/claude-opus-4-1"), "may use"
+    )
+
+
 def test_the_shells_own_session_says_what_it_waits_for(clerk: Callable[..., Clerk]) -> None:
     it = clerk()
     it.name = "admin-001"

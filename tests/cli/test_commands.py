@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,23 @@ from tests.support.processes import Program, run_program
 from tests.support.wire import Raw, anthropic_answer, message, serve, tool_use
 
 TOP = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import remit.server.http_server", {"aiohttp"}),
+        (
+            "from remit.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass",
+            {"aiohttp", "pydantic", "remit.agents.supervisor", "remit.ledger.client"},
+        ),
+    ],
+    ids=["serve", "help"],
+)
+def test_a_start_imports_nothing_heavy_and_rare(code: str, heavy: set[str]) -> None:
+    check = f"{code}\nimport sys\nassert not {heavy} & set(sys.modules)"
+    # A process of its own: the tests' own programs start with these modules.
+    subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture(scope="module")

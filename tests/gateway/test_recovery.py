@@ -37,6 +37,25 @@ def test_a_refused_record_says_whether_its_call_was_sent(ledger: LedgerClient, t
         assert f"{said} a provider" in no_record(error).message
 
 
+@pytest.mark.any_store
+def test_the_reason_of_an_orphan_outlasts_a_refused_recovery(
+    ledger: LedgerClient, target: str
+) -> None:
+    gateway = LLMGateway(ledger, None, RouterConfig(lease_margin_ms=-30_000), dev_mode=True)
+    gateway.register_provider("mock", MockProvider())
+    outside(
+        target,
+        "CREATE TRIGGER stop BEFORE INSERT ON entries WHEN NEW.event_type LIKE 'EXCHANGE%' "
+        "BEGIN SELECT RAISE(ABORT, 'no'); END",
+    )
+    for refused in (lambda: gateway.route(prompt_request()), gateway.recover):
+        with pytest.raises(LedgerWriteError):
+            refused()
+    outside(target, "DROP TRIGGER stop")
+    (orphan_id,) = gateway.recover()
+    assert "The answer came, but could not be put on record" in ledger.read(orphan_id).reason
+
+
 def test_released_instead_of_charged(ledger: LedgerClient) -> None:
     settled = threading.Event()
 

@@ -208,6 +208,9 @@ def test_a_bounded_search_reads_the_latest_texts_with_the_word(ledger: LedgerCli
     assert found(after="LED-00000006") == [5, 4, 3]
     assert found(after="LED-00000001") == [0]
     assert found(until=ledger.read("LED-00000004").timestamp) == [3, 2, 1]
+    ledger.write(_note(9, session_id="A", prompt="tea number 0"))  # shows no new content
+    assert found() == [8, 7, 6]
+    assert found(after="LED-00000006") == [5, 4, 3]
 
 
 # -- checkpoints and proofs --------------------------------------------------------------------
@@ -502,6 +505,15 @@ def test_retention_takes_what_is_past_its_time_by_class_of_event(ledger: LedgerC
     assert ledger.read(note).metadata["prompt"] == Erased(rest.erasure_id)
     assert ledger.read(report.erasure_id).metadata["retention_days"] == days
     assert ledger.verify().verified
+
+
+def test_retention_reads_each_old_value_once(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        client.write_many([_note(number, prompt=f"value {number}") for number in range(6_000)])
+        begun = time.process_time()
+        (report,) = client.retain({"NOTE": 0})
+        assert report.values == 6_000
+        assert time.process_time() - begun < 5  # comparing each value with each entry: about 20 s
 
 
 # -- moving ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
@@ -109,6 +110,22 @@ def test_folders_of_dead_processes_are_removed(
         assert Path(used).is_dir()
         assert Path(other).is_dir()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_folder_is_not_removed_as_a_dead_process_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lock = fcntl.flock
+
+    def lock_late(file: Any, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        with scratch_folder("one-"):  # of another process, which starts just then
+            lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with scratch_folder("one-") as used:
+        assert Path(used, ".in-use").is_file()
 
 
 def _change(served: Served, old: str, new: str) -> None:

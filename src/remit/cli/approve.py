@@ -23,7 +23,6 @@ from remit.cli.shared import (
     say_text,
     whoami,
 )
-from remit.cli.turn_display import TurnPrinter, turn_data
 from remit.kernel.installed_files import InstalledFiles
 from remit.operations import facts
 from remit.views.wording import call_text, json_text, moment, pretty_json
@@ -323,6 +322,7 @@ def _go_on(
     Return None after a note if the session has no unfinished turn, or if only the program that
     defines the agent can resume it.
     """
+    from remit.cli.turn_display import TurnPrinter, turn_data
     from remit.runtime import Runtime
 
     with Runtime.open(root, model=model, by=whoami()) as runtime:

@@ -61,7 +61,7 @@ def run_chat(
 
     Args:
         root: the directory; None for the nearest root.
-        model: the model that answers; None for the configured one.
+        model: the model that answers; None for the agent's own or the configured one.
         session_id: the session to continue; None for a new one.
         agent_id: an agent of a package; None for ADMIN.
 
@@ -74,12 +74,13 @@ def run_chat(
     _announce(root)
     with Runtime.open(root, model=model, create=True, by=whoami()) as runtime:
         runtime.require_model()
-        agent = runtime if agent_id is None else runtime.packaged_agent(agent_id)
-        with agent.session(session_id) as conversation:
-            note(
-                f"{conversation.session_id} on {runtime.provider_id}/{runtime.model_id}; "
-                "/help lists the commands"
-            )
+        begin, answers = runtime.session, runtime.default_model
+        if agent_id is not None:
+            agent = runtime.packaged_agent(agent_id, model=model)
+            begin, answers = agent.session, agent.model
+        with begin(session_id) as conversation:
+            name = "/".join(answers).lstrip("/")
+            note(f"{conversation.session_id} on {name}; /help lists the commands")
             shell = Shell(runtime, conversation)
             if session_id is not None:
                 shell.pick_up()

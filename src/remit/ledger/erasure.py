@@ -305,9 +305,9 @@ class Eraser:
             else:
                 condition, types = "e.event_type = ?", [event_type]
             query = (
-                "SELECT c.content_id FROM contents AS c JOIN entries AS e ON e.seq = "
-                "(SELECT min(s.seq) FROM shown_contents AS s WHERE s.content_id = c.content_id) "
-                f"WHERE e.timestamp < ? AND {condition}"
+                "SELECT s.content_id FROM entries AS e JOIN shown_contents AS s ON s.seq = e.seq "
+                f"WHERE e.timestamp < ? AND {condition} AND NOT EXISTS (SELECT 1 FROM "
+                "shown_contents AS b WHERE b.content_id = s.content_id AND b.seq < s.seq)"
             )
             metadata: dict[str, Any] = {"target": "retention", "erased_event_type": event_type}
             metadata["retention_days"] = days

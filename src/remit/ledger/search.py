@@ -15,7 +15,7 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import load_exact
 from remit.ledger.contents import StoredValue
-from remit.ledger.entry_reader import info_number
+from remit.ledger.entry_reader import chunks, info_number, marks
 from remit.ledger.errors import LedgerWriteError
 from remit.ledger.store import Store, Transaction
 
@@ -142,14 +142,17 @@ class TextIndex:
         if not self._store.has_text_index():
             return
         done = self._done(tx.execute)
-        texts: list[tuple[int, str]] = []
-        for content_id in content_ids:
-            if content_id <= done:
-                rows = tx.execute(
-                    "SELECT codec, value FROM contents WHERE content_id = ?", (content_id,)
-                )
-                texts.extend((content_id, _indexed(*row)) for row in rows)
-        self._store.unindex_texts(tx, texts, merge=merge and bool(texts))
+        indexed = [content_id for content_id in content_ids if content_id <= done]
+        for chunk in chunks(indexed):
+            rows = tx.execute(
+                "SELECT content_id, codec, value FROM contents "
+                f"WHERE content_id IN ({marks(chunk)})",
+                chunk,
+            )
+            texts = [(one, _indexed(codec, value)) for one, codec, value in rows]
+            self._store.unindex_texts(tx, texts, merge=False)
+        if merge and indexed:
+            self.merge(tx)
 
     def merge(self, tx: Transaction) -> None:
         """Remove the words of forgotten values from SQLite's file, inside a transaction.

@@ -336,10 +336,11 @@ class Store(Reader):
         ends = [GREATEST if where.last is None else where.last]
         ends += [where.after - 1] if where.after is not None and where.descending else []
         end, limit = f"seq <= {min(ends):d}", f"LIMIT {where.text_limit:d}"
-        # Content that a later entry showed first has a greater id.
+        # Content that a later entry showed first has a greater id; repeated content is older.
         latest = (
-            f"SELECT content_id FROM shown_contents WHERE {end} "
-            "ORDER BY seq DESC, content_id DESC LIMIT 1"
+            f"SELECT content_id FROM shown_contents AS s WHERE {end} AND NOT EXISTS ("
+            "SELECT 1 FROM shown_contents AS b WHERE b.content_id = s.content_id "
+            "AND b.seq < s.seq) ORDER BY seq DESC, content_id DESC LIMIT 1"
         )
         found += f" AND {column} <= ({latest}) ORDER BY {column} DESC {limit}"
         order = "ORDER BY content_id DESC, seq DESC"

@@ -121,6 +121,11 @@ class Agent(Generic[OutputT]):
         """Ids of the tools that the agent may use, tools of MCP servers and handoffs included."""
         return self._shape.answer.tools
 
+    @property
+    def model(self) -> tuple[str, str]:
+        """Provider id and model id that answer; the provider is empty if the model is a route."""
+        return self._shape.model or self.runtime.default_model
+
     def of_package(self, package_id: str) -> Agent:
         """Mark this agent as brought by a package, and return the same agent.
 
@@ -418,7 +423,7 @@ class Agent(Generic[OutputT]):
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)
-        provider_id, model_id = self._shape.model or self.runtime.default_model
+        provider_id, model_id = self.model
         wanted = Submission(
             agent_id=self.agent_id, task=task, queue=queue, priority=priority, due=due,
             model_id=f"{provider_id}/{model_id}".lstrip("/"), user_id=user, subject_id=subject_id,

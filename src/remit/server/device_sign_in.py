@@ -24,8 +24,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
-import aiohttp
-
 from remit.gateway.auth import KeyStore, agent_secret
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import ConflictError, NotFoundError
@@ -250,6 +248,8 @@ class DeviceSignIn:
         length = headers.get(b"content-length")
         body = await read_body(receive, length, _MAX_SIGNAL_BYTES, _BODY_S, caller.share)
         if self._collector:
+            import aiohttp  # The import is slow, and most roots have no collector.
+
             signal = scope["path"].rpartition("/")[2]
             named = (b"content-type", b"content-encoding")
             sent = {one.decode(): headers[one].decode("latin-1") for one in named if one in headers}

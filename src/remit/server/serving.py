@@ -99,8 +99,9 @@ def scratch_folder(prefix: str) -> Iterator[str]:
         _remove_unused(place)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
-        with open(folder / _LOCK, "wb") as lock:
+        with open(folder / f"{_LOCK}.new", "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # The system releases the lock of a dead process.
+            os.rename(lock.name, folder / _LOCK)  # Others must not find the file before its lock.
             yield str(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

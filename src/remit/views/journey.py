@@ -89,7 +89,8 @@ def open_journey(
         EntryNotFoundError: as :func:`prompt_journey`.
         LedgerError: the ledger cannot be read; the iterator raises it too.
     """
-    if sum(value is not None for value in (session_id, work_order_id, entry_id)) != 1:
+    given = (session_id, work_order_id, entry_id)
+    if [bool(value) for value in given if value is not None] != [True]:
         raise InvalidInputError("Give exactly one of session_id, work_order_id and entry_id.")
     if turn is not None and session_id is None:
         raise InvalidInputError("turn requires session_id.")

@@ -54,6 +54,10 @@ def test_a_hosts_admin_sees_nothing_of_its_tenants(office: Offices) -> None:
     for path in ("tenants/acme/remit.toml", "./tenants/acme/remit.toml"):
         assert "outside what may be read" in it.error("read_file", path=path)
     assert "outside what may be read" in it.error("list_files", path="tenants")
+    for tool_id in ("read_file", "list_files"):
+        refused = it.error(tool_id, path="x" * 5000)
+        assert "is not a usable path" in refused
+        assert str(it.root) not in refused
     listed = {one["path"] for one in it.output("list_files")["files"]}
     assert "notes.txt" in listed
     assert not any("tenants" in path for path in listed)

@@ -62,6 +62,9 @@ def test_ids_work_without_a_name(ledger: LedgerClient) -> None:
             directory.find("team", "green")
         with pytest.raises(NotFoundError):
             directory.rename("team", "red", "Red", by="ann")
+        for call in (directory.declare, directory.rename):
+            with pytest.raises(InvalidInputError, match="The team's id is empty"):
+                call("team", "", "Red", by="ann")
         group: Any = "group"
         for call in (
             lambda: directory.list(group),

@@ -109,12 +109,12 @@ async def test_numbers_that_no_record_holds_are_on_it_as_text(served: Served) ->
 )
 async def test_an_answer_of_50_megabytes(served: Served, tool: str, said: str) -> None:
     before = peak_kb(served)
-    async with at(served, "web") as client:
+    async with at(served, "new") as client:
         with pytest.raises(MCPError, match=said):
             await client.call_tool(tool, {})
         assert not (await client.call_tool("echo", {})).is_error  # the session goes on
     last = entries(served.root, "TOOL_CALL")[1].metadata
-    assert (last["tool_id"], last["status"]) == (f"web__{tool}", "error")
+    assert (last["tool_id"], last["status"]) == (f"new__{tool}", "error")
     assert peak_kb(served) - before < 40_000
 
 

@@ -107,11 +107,12 @@ class RootTools(Toolset):
     def _inside(self, path: str) -> Path:
         try:
             resolved = (self.root / path).resolve()
+            if self._visible(resolved):
+                resolved.exists()  # Raises OSError if a name is too long or a directory is closed.
+                return resolved
         except (OSError, ValueError, RuntimeError) as error:
             raise ToolError(f"{path!r} is not a usable path.") from error
-        if not self._visible(resolved):
-            raise ToolError(f"{path!r} is outside what may be read.")
-        return resolved
+        raise ToolError(f"{path!r} is outside what may be read.")
 
     def _visible(self, resolved: Path) -> bool:
         if not resolved.is_relative_to(self.root):

@@ -119,6 +119,7 @@ class Directory:
                     next_step=f"`remit {kind} rename` renames it.",
                 )
 
+        _require_texts(kind, id_, name, by)
         return self._named(kind, id_, name, by, "CREATED", check, in_transaction)
 
     def rename(self, kind: OwnerKind, id_: str, name: str, *, by: str) -> tuple[Owner, Owner]:
@@ -140,6 +141,7 @@ class Directory:
             NotFoundError: the owner is not declared.
             LedgerError: the ledger cannot be read or written.
         """
+        _require_texts(kind, id_, name, by)
         before: list[Owner] = []
 
         def check(known: Owner | None) -> None:
@@ -317,9 +319,6 @@ class Directory:
         check: Callable[[Owner | None], None],
         in_transaction: Callable[[Transaction, BudgetScope], object] | None = None,
     ) -> Owner:
-        _require_kind(kind)
-        for what, value in (("id", id_), ("name", name), ("requested_by", by)):
-            check_text(what, value, of=kind)
         ids: dict[str, Any] = {f"{kind}_id": id_}
         scope = scope_of(kind, id_)
         entry = LedgerEntry(
@@ -369,6 +368,12 @@ def shown_keys(
             "limits": state.limits.to_dict() if state else {},
             "budget": state.to_dict() if state else None,
         }
+
+
+def _require_texts(kind: OwnerKind, id_: str, name: str, by: str) -> None:
+    _require_kind(kind)
+    for what, value in (("id", id_), ("name", name), ("requested_by", by)):
+        check_text(what, value, of=kind)
 
 
 def scope_of(kind: str, id_: str) -> str:

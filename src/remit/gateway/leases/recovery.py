@@ -18,6 +18,7 @@ from remit.ledger import LedgerClient, LedgerEntry, Transaction
 Policy = Literal["charge", "release"]
 """What the reservation of an unanswered call becomes: its bound is charged, or nothing."""
 
+_Settled = tuple[str, str, Sequence[str]]  # the orphan's id, the dispatch's, freed accounts
 _MAX_ABANDONED = 1000
 _COLUMNS = ", ".join(FIELDS)
 # An earlier version wrote the keys of clients as they came.
@@ -118,9 +119,13 @@ class Recovery:
         shown = self._ledger.select(_SHOWN_KEYS)
         if not (dead or overdue or stale or shown):
             return []
-        return self._ledger.transact(
+        settled = self._ledger.transact(
             lambda tx: self._recover(tx, policy, dead, overdue, stale, shown)
         )
+        for _, dispatch_entry_id, scopes in settled:
+            self._given_up.pop(dispatch_entry_id, None)
+            self._freed(scopes)
+        return [orphan_id for orphan_id, _, _ in settled]
 
     def _hide_names(self) -> None:
         """Replace clients' texts in the rows that an earlier version wrote for batches."""
@@ -149,7 +154,7 @@ class Recovery:
         """Return the reason of an orphan."""
         if owner in dead:
             return "The process that sent the call ended before the answer was on record"
-        return self._given_up.pop(dispatch_entry_id, None) or (
+        return self._given_up.get(dispatch_entry_id) or (
             "The lease of the call ran out: no process is known to wait for its answer"
         )
 
@@ -161,7 +166,7 @@ class Recovery:
         overdue: list[str],
         stale: list[tuple[Any, ...]],
         shown: list[tuple[Any, ...]],
-    ) -> list[str]:
+    ) -> list[_Settled]:
         rows: list[tuple[Any, ...]] = []
         now = tx.now_ms
         for dispatch_entry_id in overdue:
@@ -188,14 +193,14 @@ class Recovery:
             tx.execute(_HIDE_KEY, (hidden, caller, key, caller, hidden))
             tx.execute(_DELETE_KEY, (caller, key))
         accounts = self._budgeter.accounts(tx)
-        ids = [self._settle(tx, accounts, policy, row, dead) for row in sorted(rows)]
+        settled = [self._settle(tx, accounts, policy, row, dead) for row in sorted(rows)]
         accounts.write()
-        return ids
+        return settled
 
     def _settle(
         self, tx: Transaction, accounts: Accounts, policy: Policy,
         row: tuple[Any, ...], dead: Collection[str],
-    ) -> str:  # fmt: skip
+    ) -> _Settled:  # fmt: skip
         call = dict(zip(FIELDS, row, strict=True))
         charged = policy == "charge"
         hold = Hold.read(call["hold"])
@@ -221,11 +226,10 @@ class Recovery:
         if hold is not None:
             nano = hold.nano if charged else 0
             accounts.settle(hold, TokenUsage(settled, 0, cost_nano=nano))
-            self._freed(hold.scopes)
             metadata["cost_certainty"] = "upper_bound"
             if nano is not None:
                 metadata["cost_usd"] = usd_of(nano)
-        return tx.append(
+        orphan_id = tx.append(
             LedgerEntry(
                 event_type="EXCHANGE_ORPHANED",
                 submission_id=call["contract_id"],
@@ -234,6 +238,7 @@ class Recovery:
                 metadata=metadata,
             )
         )
+        return orphan_id, call["dispatch_entry_id"], scopes
 
 
 def _is_ours(text: str) -> bool:

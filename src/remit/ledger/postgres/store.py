@@ -426,8 +426,9 @@ class PostgresStore(Store):
             texts: pairs of a content's number and its text, which is not needed.
             merge: has no effect: :meth:`compact` removes the bytes.
         """
-        for content_id, _ in texts:
-            tx.execute("DELETE FROM content_search WHERE content_id = ?", (content_id,))
+        tx.execute_many(
+            "DELETE FROM content_search WHERE content_id = ?", [(one,) for one, _ in texts]
+        )
 
     # -- erasing -----------------------------------------------------------------------
 
