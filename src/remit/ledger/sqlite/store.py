@@ -81,7 +81,7 @@ class SqliteStore(Store):
         self._compress_above = compress_above
         self._timeout = lock_timeout_s
         self._closed = False
-        self._cache: dict[str, Any] = {}
+        self._batch: SqliteBatch | None = None  # of the last transaction, if it was committed
         try:
             if create:
                 create_if_absent(path)
@@ -154,11 +154,14 @@ class SqliteStore(Store):
             if self._clock.offset_ms is None:
                 self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
-            batch = SqliteBatch(
-                writer, self._content_keys, self._compress_above, self._clock, self.seen[0],
-                self._cache,
-            )  # fmt: skip
-            batch.is_segment = self.segment is not None
+            (version,) = writer.execute("PRAGMA data_version").fetchone()
+            batch = self._batch
+            if batch is None or not batch.renew(version):
+                batch = self._batch = SqliteBatch(
+                    writer, self._content_keys, self._compress_above, self._clock, self.seen[0],
+                    version,
+                )  # fmt: skip
+                batch.is_segment = self.segment is not None
             if batch.layout != LAYOUT_VERSION:
                 raise LedgerLayoutError(str(self._path), batch.layout, LAYOUT_VERSION)
             self._same.require(deep=True)
@@ -169,10 +172,8 @@ class SqliteStore(Store):
                 results.append(batch.do(unit))
             batch.flush()
             writer.execute("COMMIT")
-            if self._cache:  # No function of a transaction ran.
-                batch.note_head()
         except BaseException as error:
-            self._cache.clear()
+            self._batch = None
             if isinstance(error, LedgerRollbackError):
                 self._miss()
             if isinstance(error, LedgerLayoutError):
