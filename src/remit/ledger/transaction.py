@@ -186,7 +186,7 @@ class Batch(ABC):
             prepared.submission_id, *prepared.columns, sealed.record.decode(),
         ))  # fmt: skip
         if prepared.usage is not None:
-            self._rows["usage"].append((quarter_of(timestamp), *prepared.usage))
+            self._rows["usage"].append((quarter_of(timestamp[:16]), *prepared.usage))
         elif prepared.made_key is not None:
             self._rows["usage_keys"].append(prepared.made_key)
         self.seq, self.entry_hash, self.last_timestamp = seq, sealed.entry_hash, timestamp

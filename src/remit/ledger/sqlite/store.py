@@ -30,7 +30,7 @@ from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.connection import connect, is_read_only
 from remit.ledger.sqlite.schema import SEARCH, create_if_absent, layout_problems
 from remit.ledger.sqlite.shared_file import SameFile, Turns
-from remit.ledger.sqlite.transaction import RECORD_SQL, SqliteBatch, is_refusal, read_rows
+from remit.ledger.sqlite.transaction import RECORD_SQL, SqliteBatch, is_refusal, read_again
 from remit.ledger.store import Store, Transaction, Unit
 from remit.ledger.store_outage import Outage
 
@@ -257,7 +257,10 @@ class SqliteStore(Store):
             raise LedgerClosedError
         try:
             with self._read_lock:
-                return read_rows(self._reader, sql, parameters)
+                try:
+                    return self._reader.execute(sql, parameters).fetchall()
+                except sqlite3.OperationalError as error:
+                    return read_again(self._reader, sql, parameters, error)
         except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
             raise LedgerFormatError(
                 f"The ledger {self._path} cannot be read: {error}.",

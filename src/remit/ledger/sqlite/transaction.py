@@ -79,29 +79,27 @@ def is_refusal(error: BaseException) -> bool:
     )
 
 
-def read_rows(
-    connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()
+def read_again(
+    connection: sqlite3.Connection,
+    sql: str,
+    parameters: Sequence[Any],
+    error: sqlite3.OperationalError,
 ) -> list[tuple[Any, ...]]:
-    """Return all rows of a query.
+    """Return all rows of a query whose texts SQLite could not read.
 
     Bytes of a stored text that are not UTF-8 become surrogates, which no text of a record contains.
-    The query is run a second time if such bytes occur.
 
     Args:
-        connection: an open connection; its ``text_factory`` is changed and set back if such bytes
-            occur.
+        connection: an open connection; its ``text_factory`` is changed and set back.
         sql: the query.
         parameters: values of its placeholders.
+        error: the error of the first attempt; raised again if it has another cause.
 
     Raises:
         sqlite3.Error: the query failed.
-        UnicodeEncodeError, OverflowError: a parameter holds a lone surrogate, or is over 64 bits.
     """
-    try:
-        return connection.execute(sql, parameters).fetchall()
-    except sqlite3.OperationalError as error:
-        if "decode to UTF-8" not in str(error) or not _QUERY.match(sql):
-            raise
+    if "decode to UTF-8" not in str(error) or not _QUERY.match(sql):
+        raise error
     connection.text_factory = _decode
     try:
         return connection.execute(sql, parameters).fetchall()
@@ -184,12 +182,10 @@ class SqliteBatch(Batch):
     ask = Batch.execute
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        try:  # Nearly all statements end here; the rest costs a call.
+        try:
             return self._connection.execute(sql, parameters).fetchall()
         except sqlite3.OperationalError as error:
-            if "decode to UTF-8" not in str(error):
-                raise
-        return read_rows(self._connection, sql, parameters)
+            return read_again(self._connection, sql, parameters, error)
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
