@@ -110,7 +110,11 @@ class KeyStore(Closeable):
 
     @property
     def lookup(self) -> Callable[[str | None], Identity | None]:
-        """:meth:`KeyCache.by_secret`; AuthUnavailableError if the store has no limits."""
+        """The function :meth:`KeyCache.by_secret`.
+
+        Raises:
+            AuthUnavailableError: the store was opened without limits.
+        """
         return self._require_cache().by_secret
 
     def identity_of(
