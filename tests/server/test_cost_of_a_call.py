@@ -31,14 +31,14 @@ ROOM = 1.04
 # Two calls of each make the context that carries its session and person.
 # One row and two objects of each are the usage that is added up with its entry.
 LIMITS = {
-    "call": Counts(loop=187, ledger=115, objects=203, json=7, statements=19, rows=14, commits=2),
+    "call": Counts(loop=178, ledger=106, objects=196, json=7, statements=19, rows=14, commits=2),
     "call in a work order": Counts(
-        loop=189, ledger=133, objects=202, json=7, statements=20, rows=14, commits=2
+        loop=180, ledger=124, objects=199, json=7, statements=20, rows=14, commits=2
     ),
     "routed call": Counts(
-        loop=282, ledger=219, objects=269, json=19, statements=23, rows=26, commits=2
+        loop=268, ledger=206, objects=267, json=19, statements=23, rows=26, commits=2
     ),
-    "stream": Counts(loop=392, ledger=126, objects=365, json=17, statements=20, rows=16, commits=2),
+    "stream": Counts(loop=386, ledger=118, objects=362, json=17, statements=20, rows=16, commits=2),
     "chunk of a stream": Counts(
         loop=14, ledger=4, objects=12, json=1, statements=0, rows=0, commits=0
     ),

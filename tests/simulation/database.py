@@ -238,7 +238,7 @@ class _Batch(SqliteBatch):
         world, faults = store.process.world, database.faults
         world.sleep(faults.batch_s + faults.unit_s * len(units))
         store._writer._open()
-        super().__init__(database.connection, frozenset(), 1 << 30, database.clock, seen, {})  # type: ignore[arg-type]
+        super().__init__(database.connection, frozenset(), 1 << 30, database.clock, seen, 0)  # type: ignore[arg-type]
         self.open(units)
 
     @override

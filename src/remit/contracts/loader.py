@@ -87,7 +87,9 @@ class ContractLoader:
                 raise error
         if not found:
             raise self._not_found(contract_id, version, versions)
-        newest = max(found, key=lambda known: _rank(found[known][0][1]))
+        newest, *others = found
+        if others:
+            newest = max(found, key=lambda known: _rank(found[known][0][1]))
         _same(f"{contract_id} {newest}", found[newest])
         return self._owned(*found[newest][0])
 

@@ -7,6 +7,7 @@ sessions, limits and idempotency keys are read in one go by the transaction that
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from remit.gateway.auth import AuthProvider, Identity, KeyStore, LocalOperator
 from remit.gateway.lookup import hidden_name
 from remit.gateway.recorded_answers import asked_hash
 from remit.gateway.session_owners import NotYoursError, Ownership, ownership_of
-from remit.gateway.validation import check_request, encode_sent, ids_of
+from remit.gateway.validation import Sent, check_request, encode_sent, ids_of
 from remit.gateway.values import Call, Refusal, RefusedError
 from remit.kernel.budget_values import path_of as scopes_of
 from remit.kernel.errors import InvalidInputError, RemitError
@@ -69,8 +70,11 @@ class Admission:
             name = (id(identity), ids_of(request), payers)
             if (known := self._known.get(name)) is not None:
                 _, call.ownership, call.path = known
-                sent = call.sent = call.sent or encode_sent(request)
-                call.request_hash = sent.context_hash
+                if call.sent is None:
+                    raw = request.body.raw
+                    digest = request.body.digest or hashlib.sha256(raw).hexdigest()
+                    call.sent = Sent((), b"", digest, len(raw))
+                call.request_hash = call.sent.context_hash
                 return
         if problem := check_request(request):
             raise RefusedError(Refusal("INVALID_INPUT", problem))

@@ -40,7 +40,7 @@ __all__ = [
 _NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 _THINKING = ("thinking", "reasoning", "reasoning_effort")
 _MAX_TARIFFS = 1_024  # clients name models: what is remembered of them has an end
-_FREE = Bound(Amount(0, 0), (0, 0))
+_FREE = Bound(Amount(0, 0), (0, 0, None))
 _ORDINARY = ("default", "standard", "on_demand")  # services at the price of the table
 _LARGEST_WINDOW = 10_000_000  # tokens, of a model whose window is unknown
 # Results of the provider's own tools may fill a window several times.
@@ -232,7 +232,7 @@ class Tariff:
         if nano is not None and all(kind in DEFINITIONS for _, _, kind, _ in offered):
             nano = -(-nano * self._batch_percent() // 100)
         amount = replace(bound.amount, nano=nano, lowered=None, output=0)
-        return Bound(amount, bound.tokens, bound.nano_uses)
+        return Bound(amount, bound.usage)
 
     def _batch_percent(self) -> int:
         """Return the batch price of the model in percent of its ordinary price, at most 100."""

@@ -85,20 +85,18 @@ class Bound(Struct, frozen=True, gc=False):
 
     Attributes:
         amount: tokens and money, and the part that is unbounded.
-        tokens: input and output tokens.
-        nano_uses: nano-dollars of the provider's tools, as in :data:`UsageBound`.
+        usage: the usage that a provider may report.
         limits: limits that the body must state for the bound to hold.
     """
 
     amount: Amount
-    tokens: tuple[int, int]
-    nano_uses: int | None = None
+    usage: UsageBound
     limits: ToolLimits = NO_LIMITS
 
     @property
-    def usage(self) -> UsageBound:
-        """The bound of the usage that a provider may report."""
-        return (*self.tokens, self.nano_uses)
+    def tokens(self) -> tuple[int, int]:
+        """Input and output tokens."""
+        return self.usage[:2]
 
 
 class _AmountOf(Struct, frozen=True, gc=False):
@@ -199,7 +197,8 @@ def bound_of(
         percent, unbounded = _percent(body, price)
     if "reasoning" in body and member_at(body, "reasoning.mode") not in (None, "standard"):
         unbounded = unbounded or "reasoning.mode"  # The model runs several times.
-    if not _SPECIAL.isdisjoint(body) or media.tools or tool_lists(endpoint, body):
+    brings_tools = "input" in body and tool_lists(endpoint, body)
+    if not _SPECIAL.isdisjoint(body) or media.tools or brings_tools:
         tools = tools_of(endpoint, body, price, uses, media.tools)
         tokens_in += tools.tokens
         nano_tools, limits, cause = tools.nano, tools.limits, tools.fills
@@ -262,7 +261,7 @@ def bound_of(
     )(limit)  # fmt: skip
     # As far as accounts and records count: a client may name any limit.
     tokens_out = min((limit + more) * answers, MAX_SAFE_INTEGER)
-    return Bound(amount, (tokens_in, tokens_out), nano_uses, limits)
+    return Bound(amount, (tokens_in, tokens_out, nano_uses), limits)
 
 
 def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:

@@ -192,14 +192,14 @@ class CallPath:
                 in a session of the caller's own.
             RefusedError: the request, or the configuration of its route, is invalid.
         """
-        chooser = self._names.router_of(call.request)
-        if chooser is not None or call.request.keeper is not None:
+        found = self._names.choose(call)
+        if call.request.keeper is not None or not isinstance(found, Choice):
             await self._require_ownership(call)
-        if chooser is None:
-            call.choice = self._names.choose(call)
-            return call.choice
+        if isinstance(found, Choice):
+            call.choice = found
+            return found
         try:
-            call.choice = await chooser.choose(call)
+            call.choice = await found.choose(call)
         except (LedgerError, LeaseLostError, NotYoursError):
             raise
         except CannotContinueError as error:

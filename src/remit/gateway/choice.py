@@ -220,19 +220,21 @@ class Names:
             return None
         return router
 
-    def choose(self, call: Call) -> Choice:
-        """Return the choice of the named model and its fallbacks.
+    def choose(self, call: Call) -> Choice | Chooser:
+        """Return the choice of the named model and its fallbacks; or the chooser of a named route.
 
         Models that the session has set aside are left out as long as another remains, and are added
         to ``call.passed_over``. Choices are cached by name, so a choice must not be changed.
 
         Args:
-            call: the call, whose request names no route.
+            call: the call.
         """
         request = call.request
         name = (request.provider_id, request.model_id)
         if name in self._choices:
             choice = self._choices[name]
+        elif (router := self.router_of(request)) is not None:
+            return router
         else:
             models = [Model(*one, one[1]) for one in self._named(*name)]
             choice = Choice(models, models[0].model_id, self._config.max_retries)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from remit.gateway.config import CircuitBreakerConfig
 
 Outcome = Literal["ok", "bad", "nothing"]
@@ -161,7 +163,7 @@ class Circuit:
         return max(now_ms, self.changed_at_ms + 1)
 
 
-class Permit:
+class Permit(Struct, eq=False):
     """Permission to make one call.
 
     ``succeed``, ``fail`` or ``release`` reports its result once.
@@ -169,31 +171,25 @@ class Permit:
     Later reports are ignored. A permit that is never reported leaves a trial taken until its time
     is over.
 
-    Args:
-        answer: called with ``about`` and the outcome (``ok``, ``bad`` or ``nothing``); must not
-            wait.
-        about: identifies the call for ``answer``.
-
     Attributes:
-        about: the arguments of that name.
+        answer: called with ``about`` and the outcome (``ok``, ``bad`` or ``nothing``); must not
+            wait. None once a result was reported.
+        about: identifies the call for ``answer``.
         needs_check: True for a permit of :meth:`Breakers.permit`: the transaction that begins the
             call must check that the circuit is still closed. False for one of
             :meth:`Breakers.acquire`.
     """
 
-    __slots__ = ("_answer", "about", "needs_check")
-
-    def __init__(self, answer: Callable[..., None], *about: Any) -> None:
-        self._answer: Callable[..., None] | None = answer
-        self.about = about
-        self.needs_check = False
+    answer: Callable[..., None] | None
+    about: tuple[Any, ...] = ()
+    needs_check: bool = False
 
     def succeed(self) -> None:
         """Report that the provider answered, possibly with a refusal of this request.
 
         Does nothing after an earlier report.
         """
-        answer, self._answer = self._answer, None
+        answer, self.answer = self.answer, None
         if answer is not None:
             answer(*self.about, "ok")
 
@@ -209,6 +205,6 @@ class Permit:
         self._say("nothing")
 
     def _say(self, outcome: Outcome) -> None:
-        answer, self._answer = self._answer, None
+        answer, self.answer = self.answer, None
         if answer is not None:
             answer(*self.about, outcome)

@@ -154,9 +154,7 @@ class Breakers:
                 circuit = _NEW if local is None else local.circuit
         if circuit.open:
             return None
-        permit = Permit(self._answered, key, circuit.generation, False)
-        permit.needs_check = True
-        return permit
+        return Permit(self._answered, (key, circuit.generation, False), needs_check=True)
 
     def is_current(self, permit: Permit) -> bool:
         """Return True if the circuit of a permit is closed and was not opened since.
@@ -192,7 +190,7 @@ class Breakers:
         with self._lock:
             before = self._circuit(key)
             if not before.open:
-                return Permit(self._answered, key, before.generation, False)
+                return Permit(self._answered, (key, before.generation, False))
             # Noted here at once: of all who ask in this process one goes and asks the ledger.
             after = before.tried(self._config, self._now_ms(), self._trial_ms)
             if after is None:
@@ -444,7 +442,7 @@ class Breakers:
             return after or circuit
 
         circuit = self._change(take, key, local, step, tx)
-        return Permit(self._answered, key, circuit.generation, True) if may else None
+        return Permit(self._answered, (key, circuit.generation, True)) if may else None
 
     def _change(
         self,

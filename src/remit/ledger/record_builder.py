@@ -381,13 +381,13 @@ def _in_order(value: Any) -> Any:
 
 
 _MAX_COMMITMENTS = 2048
-_known: dict[str, tuple[bytes, bytes]] = {}
-"""Nonce and digest of the values committed to last, keyed by commitment, so that a history that is
-sent again is not hashed again."""
+_known: dict[tuple[bytes, bytes], str] = {}
+"""The latest commitments, keyed by nonce and digest: a history that is sent again is not hashed
+again."""
 
 
 def remembered_commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
-    """Return the commitment to a value, and remember its nonce and digest in this process.
+    """Return the commitment to a value, which this process computes once and remembers.
 
     At most 2,048 commitments are remembered; the next one first empties the memory.
 
@@ -399,27 +399,12 @@ def remembered_commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
     Returns:
         The HMAC in 64 hex digits.
     """
-    if len(_known) >= _MAX_COMMITMENTS:
-        _known.clear()
-    commitment = commit(nonce, encoded)
-    _known[commitment] = (nonce, digest)
+    commitment = _known.get((nonce, digest))
+    if commitment is None:
+        if len(_known) >= _MAX_COMMITMENTS:
+            _known.clear()
+        commitment = _known[(nonce, digest)] = commit(nonce, encoded)
     return commitment
-
-
-def commits_to(commitment: str, nonce: bytes, digest: bytes, encoded: bytes) -> bool:
-    """Return True if ``commitment`` commits to a value.
-
-    A commitment that is remembered with this nonce and digest is not computed again. Otherwise the
-    right commitment is computed and remembered.
-
-    Args:
-        commitment: the stored commitment.
-        nonce: its stored random bytes.
-        digest: the SHA-256 of the value, which the caller computed.
-        encoded: the value's bytes.
-    """
-    known = _known.get(commitment) == (nonce, digest)
-    return known or remembered_commit(nonce, digest, encoded) == commitment
 
 
 def forget_commitments() -> None:

@@ -23,7 +23,6 @@ from remit.ledger.record_builder import (
     Key,
     Prepared,
     Sealed,
-    commits_to,
     forget_commitments,
     prepare,
     remembered_commit,
@@ -187,7 +186,7 @@ class Batch(ABC):
             prepared.submission_id, *prepared.columns, sealed.record.decode(),
         ))  # fmt: skip
         if prepared.usage is not None:
-            self._rows["usage"].append((quarter_of(timestamp), *prepared.usage))
+            self._rows["usage"].append((quarter_of(timestamp[:16]), *prepared.usage))
         elif prepared.made_key is not None:
             self._rows["usage_keys"].append(prepared.made_key)
         self.seq, self.entry_hash, self.last_timestamp = seq, sealed.entry_hash, timestamp
@@ -320,7 +319,7 @@ class Batch(ABC):
                 codec, stored = StoredValue.encode(value, self.compress_above)
                 rows.append((content_id, known[1], *key, nonce, len(encoded), codec, stored))
             # Computed again, so that a row that was tampered with gets into no new record.
-            elif not commits_to(known[1], known[2], digest, encoded):
+            elif remembered_commit(known[2], digest, encoded) != known[1]:
                 raise LedgerFormatError(
                     f"A stored content value of {key[0]} is not what it was.",
                     next_step="Run `remit ledger verify` to see what is damaged.",

@@ -69,22 +69,18 @@ INSERT = (
 
 
 @functools.lru_cache(maxsize=1024)
-def _quarter_at(minute: str) -> int:
-    return int(datetime.fromisoformat(minute).replace(tzinfo=UTC).timestamp()) // QUARTER_S
+def quarter_of(minute: str) -> int:
+    """Return the number of the quarter hour of a time, counted from 1970 UTC.
 
-
-def quarter_of(timestamp: str) -> int:
-    """Return the number of the quarter hour of an entry's time, counted from 1970 UTC.
-
-    Results are cached by minute.
+    Results are cached.
 
     Args:
-        timestamp: ISO 8601 in UTC; seconds and zone are ignored.
+        minute: the time to the minute, ISO 8601 in UTC: the first 16 characters of a timestamp.
 
     Raises:
         ValueError: the text is not a time.
     """
-    return _quarter_at(timestamp[:16])
+    return int(datetime.fromisoformat(minute[:16]).replace(tzinfo=UTC).timestamp()) // QUARTER_S
 
 
 def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> Row | None:
@@ -246,7 +242,7 @@ def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[s
         try:
             metadata = orjson.loads(record)["metadata"]
             if (row := usage_of(event_type, metadata, metadata)) is not None:
-                yield "usage", (quarter_of(timestamp), *row)
+                yield "usage", (quarter_of(timestamp[:16]), *row)
             elif (row := key_of(event_type, metadata)) is not None:
                 yield "usage_keys", row
         except (ValueError, KeyError, TypeError, AttributeError):

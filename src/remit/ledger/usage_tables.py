@@ -239,7 +239,7 @@ def _add(state: State, table: str, row: Row) -> None:
 def _fold(state: State, entry: LedgerEntry, seq: int) -> None:
     metadata = entry.metadata
     if (row := usage_of(entry.event_type, metadata, metadata)) is not None:
-        _add(state, "usage", (quarter_of(entry.timestamp), *row))
+        _add(state, "usage", (quarter_of(entry.timestamp[:16]), *row))
 
 
 def _fold_key(state: State, entry: LedgerEntry, seq: int) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec import Struct
+
 from remit.gateway.memory import Holding, memory
 from remit.server.refusals import HttpError
 
@@ -59,23 +61,21 @@ class Shares:
         self.bytes_of_one = int(memory.limit_of_bodies * _OF_ONE_KEY) // COPIES
 
 
-class Share:
+class Share(Struct, eq=False):
     """The place and the body bytes of a request, until :meth:`end`.
 
     No place and no body bytes are counted before :meth:`begin`. For one event loop.
 
-    Args:
+    Attributes:
         shares: the counts of the application that answers.
+        size: number of body bytes that are counted.
     """
 
-    __slots__ = ("_above", "_bytes", "_holding", "_key", "_shares")
-
-    def __init__(self, shares: Shares) -> None:
-        self._shares = shares
-        self._above = Share(shares.within[0]) if shares.within is not None else None
-        self._key: str | None = None
-        self._bytes = 0
-        self._holding: Holding | None = None
+    shares: Shares
+    size: int = 0
+    _key: str | None = None
+    _above: Share | None = None  # the share in those of all tenants
+    _holding: Holding | None = None
 
     def begin(self, key_id: str) -> None:
         """Count the request under a key, and under its tenant; a repeated call has no effect.
@@ -88,8 +88,9 @@ class Share:
         Raises:
             HttpError: 429, the key or its tenant has too many requests in flight.
         """
-        shares = self._shares
-        if self._above is not None and shares.within is not None:
+        shares = self.shares
+        if shares.within is not None:
+            self._above = self._above or Share(shares.within[0])
             self._above.begin(shares.within[1])
         if self._key is None:
             running = shares.calls_of.get(key_id, 0)
@@ -115,7 +116,7 @@ class Share:
         Raises:
             HttpError: 429, the key or tenant holds too many bytes; 503, the process does.
         """
-        key, shares = self._key, self._shares
+        key, shares = self._key, self.shares
         if key is None or size <= small:
             return
         if shares.bytes_of[key] + size > shares.bytes_of_one:
@@ -135,14 +136,9 @@ class Share:
                 raise HttpError(503, "overloaded", said, retry_after_s=1, close=True)
             if self._holding is None:
                 self._holding = Holding(memory)
-            self._holding.resize(COPIES * (self._bytes + size))
-        self._bytes += size
+            self._holding.resize(COPIES * (self.size + size))
+        self.size += size
         shares.bytes_of[key] += size
-
-    @property
-    def size(self) -> int:
-        """Number of body bytes that are counted."""
-        return self._bytes
 
     def resize(self, size: int) -> None:
         """Count the body's bytes in place of those counted before.
@@ -155,7 +151,7 @@ class Share:
         Raises:
             HttpError: 429 or 503 for more bytes, as :meth:`take` raises it.
         """
-        less = self._bytes - size
+        less = self.size - size
         if less <= 0:
             self.take(-less, small=0)
         elif self._key is not None:
@@ -163,10 +159,10 @@ class Share:
                 self._above.resize(size)
             if self._holding is not None:
                 self._holding.resize(COPIES * size)
-            self._bytes = size
-            self._shares.bytes_of[self._key] -= less
-            if not self._shares.bytes_of[self._key]:
-                del self._shares.bytes_of[self._key]
+            self.size = size
+            self.shares.bytes_of[self._key] -= less
+            if not self.shares.bytes_of[self._key]:
+                del self.shares.bytes_of[self._key]
 
     def hold(self, size: int) -> None:
         """Count the bytes of an answer against the process's memory, in place of the body's.
@@ -189,13 +185,13 @@ class Share:
         The bytes that :meth:`hold` counted are released too. Nothing is raised, and a repeated call
         has no effect.
         """
-        if self._bytes:
+        if self.size:
             self.resize(0)
         if self._above is not None:
             self._above.end()
         if self._holding is not None:
             self._holding.resize(0)
-        key, self._key, calls_of = self._key, None, self._shares.calls_of
+        key, self._key, calls_of = self._key, None, self.shares.calls_of
         if key is None:
             return
         if calls_of[key] > 1:

@@ -106,7 +106,7 @@ def spent_in(
         found.setdefault(tuple(row[: len(_BY)]), Spent()).add([int(one) for one in row[len(_BY) :]])
     for entry in _later(ledger, size, rows[0][-1] if rows else -1):
         adds = usage_of(entry.event_type, entry.metadata, entry.metadata)
-        quarter = quarter_of(entry.timestamp)
+        quarter = quarter_of(entry.timestamp[:16])
         if adds is None or quarter < (first or quarter) or quarter >= (end or quarter + 1):
             continue
         values = dict(zip((*DIMENSIONS, *SUMS), adds, strict=True))

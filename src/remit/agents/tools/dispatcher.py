@@ -162,18 +162,8 @@ class ToolDispatcher:
         self._running: set[asyncio.Task[ToolResult]] = set()
 
     def tools(self, tool_ids: Iterable[str]) -> list[Tool]:
-        """Return the tools with these ids, in this order; import them if needed.
-
-        Imported tools are cached. Blocks while a distribution is imported.
-
-        Args:
-            tool_ids: ids of own tools or of installed distributions.
-
-        Raises:
-            UnknownToolError: there is no tool with one of the ids.
-            ToolError: an installed distribution offers a tool that cannot be used.
-        """
-        return [self._tool(tool_id) for tool_id in tool_ids]
+        """Return the tools with these ids, in this order, each as :meth:`tool` returns it."""
+        return [self.tool(tool_id) for tool_id in tool_ids]
 
     def execute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
@@ -219,7 +209,7 @@ class ToolDispatcher:
         tool = self._tools.get(tool_id)
         if tool is None:
             try:  # Importing a distribution can take long, so it runs in a thread.
-                tool = await call_in_thread(f"remit-tool-{tool_id}", lambda: self._tool(tool_id))
+                tool = await call_in_thread(f"remit-tool-{tool_id}", lambda: self.tool(tool_id))
             except RemitError as error:
                 return ToolResult("error", error=str(error))
         timeout_s = self._settings.timeout_s if tool.timeout_s is None else tool.timeout_s
@@ -244,7 +234,18 @@ class ToolDispatcher:
         # A long answer of a sub-agent is due to the request.
         return ToolResult("timeout", error=text, fault=tool.sub_agent is None)
 
-    def _tool(self, tool_id: str) -> Tool:
+    def tool(self, tool_id: str) -> Tool:
+        """Return a tool; import it if needed.
+
+        Imported tools are cached. Blocks while a distribution is imported.
+
+        Args:
+            tool_id: id of an own tool or of an installed distribution.
+
+        Raises:
+            UnknownToolError: there is no tool with this id.
+            ToolError: an installed distribution offers a tool that cannot be used.
+        """
         tool = self._tools.get(tool_id) or _load_tool(tool_id)
         if tool is None:
             known = sorted({*self._tools, *offered_ids()})

@@ -257,10 +257,9 @@ class HO1Executor:
             tool_id: the tool; a recorded call may name one that is gone.
         """
         try:
-            (tool,) = self.tools.tools([tool_id])
+            return self.tools.tool(tool_id).is_repeatable
         except (UnknownToolError, ToolError):
             return False
-        return tool.is_repeatable
 
     def contract_of(
         self, order: WorkOrder, began: LedgerEntry | None, newest: PromptContract | None

@@ -215,7 +215,7 @@ class Toolbox:
             result: result of the call.
         """
         if result.status == "ok" and not self.handed_to:
-            (tool,) = self._dispatcher.tools([tool_id])
+            tool = self._dispatcher.tool(tool_id)
             self.handed_to = tool.handoff.agent_id if tool.handoff is not None else ""
 
     async def use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
@@ -244,7 +244,7 @@ class Toolbox:
         if (before := self._history.tool_calls.get(key)) is not None:
             return recorded_result(before)
         is_allowed = tool_id in self._allowed
-        schema = self._dispatcher.tools([tool_id])[0].input_schema if is_allowed else {}
+        schema = self._dispatcher.tool(tool_id).input_schema if is_allowed else {}
         arguments, problem = tool_arguments(arguments, schema)
         edit = self._history.edit(key)
         if edit is not None and self._history.intents[key]:
@@ -291,7 +291,7 @@ class Toolbox:
             )
         if reason:
             return ToolResult("refused", error=reason), None
-        (tool,) = self._dispatcher.tools([tool_id])
+        tool = self._dispatcher.tool(tool_id)
         began = self._history.intents[key]
         if not began and (known := await self._answer_repetition(tool, arguments, key)) is not None:
             return known
@@ -391,7 +391,7 @@ class Toolbox:
     ) -> ToolResult:
         attempt = self._history.intents[key] + 1
         further: dict[str, Any] = {"attempt": attempt} if attempt > 1 else {}
-        (tool,) = self._dispatcher.tools([tool_id])
+        tool = self._dispatcher.tool(tool_id)
         if tool.sub_agent is not None:
             further["sub_session_id"] = sub_session_id(key)
             self._sub_sessions.add(further["sub_session_id"])
@@ -454,7 +454,7 @@ class Toolbox:
     def _tool(self, tool_id: str) -> Tool | None:
         """Return a tool of the program; None if there is none with that id."""
         with contextlib.suppress(UnknownToolError, ToolError):
-            return self._dispatcher.tools([tool_id])[0]
+            return self._dispatcher.tool(tool_id)
         return None
 
     def _record(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from remit.gateway.auth.identity import AuthUnavailableError, Identity
-from remit.gateway.auth.virtual_key import KeyRow, now_text, seconds_of
+from remit.gateway.auth.virtual_key import MAX_KEY_CHARS, KeyRow, now_text, seconds_of
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerClosedError
 
@@ -97,17 +97,22 @@ class KeyCache:
         self._thread = threading.Thread(target=self._run, name="remit-auth", daemon=True)
         self._thread.start()
 
-    def by_secret(self, digest: bytes) -> Identity | None:
-        """Return the identity of the valid key with a secret; None if no valid key has it.
+    def by_secret(self, token: str | None) -> Identity | None:
+        """Return the identity of a valid key by its secret; None if no valid key has it.
+
+        Reads only memory. A miss is not counted as a refusal.
 
         Args:
-            digest: the SHA-256 of the secret, 32 bytes.
+            token: the secret; None if the request has none.
 
         Raises:
             AuthUnavailableError: the cache is too old, closed, or was made before a fork.
         """
+        if not isinstance(token, str) or len(token) > MAX_KEY_CHARS or not token.isascii():
+            return None
         if time.monotonic() >= self._good_until or self._pid != os.getpid():
             self._require_fresh()
+        digest = hashlib.sha256(token.encode("ascii")).digest()
         found = self._by_digest.get(digest)
         # The lookup goes by a digest, which no caller can steer towards another key's, so its time
         # reveals nothing about a secret. The match is still compared in constant time.

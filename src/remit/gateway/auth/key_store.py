@@ -16,7 +16,6 @@ from remit.gateway.auth.identity import AuthenticationError, AuthUnavailableErro
 from remit.gateway.auth.key_cache import AuthLimits, KeyCache, mark
 from remit.gateway.auth.projection import record_change
 from remit.gateway.auth.virtual_key import (
-    MAX_KEY_CHARS,
     KeyRow,
     NewKey,
     VirtualKey,
@@ -99,7 +98,7 @@ class KeyStore(Closeable):
             AuthUnavailableError: the database could not be read for ``limits.stale_after_s``, or
                 the store is closed, or was opened before a fork or without limits.
         """
-        if (identity := self.lookup(token)) is not None:
+        if (identity := self._require_cache().by_secret(token)) is not None:
             return identity
         self._count_refusal()
         if not token:
@@ -109,21 +108,14 @@ class KeyStore(Closeable):
             )
         raise _refused()
 
-    def lookup(self, token: str | None) -> Identity | None:
-        """Return the identity of a key; None if the key is missing or not valid.
-
-        Reads only memory. A miss is not counted as a refusal.
-
-        Args:
-            token: the secret; None if the request has none.
+    @property
+    def lookup(self) -> Callable[[str | None], Identity | None]:
+        """The function :meth:`KeyCache.by_secret`.
 
         Raises:
-            AuthUnavailableError: as :meth:`authenticate`.
+            AuthUnavailableError: the store was opened without limits.
         """
-        cache = self._cache or self._require_cache()
-        if isinstance(token, str) and len(token) <= MAX_KEY_CHARS and token.isascii():
-            return cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
-        return None
+        return self._require_cache().by_secret
 
     def identity_of(
         self, key_id: str, mark: str | None = None, *, since_ms: int | None = None

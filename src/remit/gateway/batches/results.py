@@ -226,7 +226,7 @@ class Results:
                 body = ObjectBody.without_text(endpoint, {"batch_id": provider_id_of(row.batch_id)})
             else:
                 body = read_line(dialect, text, "")[1]
-                nano_uses = tariff.batch_bound(body).nano_uses
+                nano_uses = tariff.batch_bound(body).usage[2]
             request = replace(about, body=body, model_id=line.model_id)
             sent = Sent((), b"", hashlib.sha256(body.raw).hexdigest(), len(body.raw))
             amount = Amount(line.tokens, None if line.nano == NO_PRICE else line.nano)

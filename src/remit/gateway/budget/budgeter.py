@@ -62,13 +62,17 @@ class TokenBudgeter:
     def accounts(self, tx: Transaction) -> Accounts:
         """Return the accounts of a transaction; the caller calls their ``write``.
 
+        Loaded accounts stay in the transaction's cache.
+
         Args:
             tx: the transaction, in which the accounts are read and written.
         """
-        return Accounts(
-            tx.ask, tx, tx.execute_many, tx.append,
-            allow_unpriced=self._allow_unpriced, cache=tx.cache,
-        )  # fmt: skip
+        found: Accounts | None = tx.cache.get("accounts")
+        if found is None or found.is_full:
+            found = tx.cache["accounts"] = Accounts(
+                tx.ask, tx, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced
+            )
+        return found
 
     def allocate(
         self,

@@ -33,7 +33,7 @@ _FIND = (
 )
 _NO_BOUND = "", ""
 _MAX_ROWS = 256
-_MAX_LOADED = 4096  # accounts and bounds in a cache
+_MAX_LOADED = 4096  # accounts and bounds
 
 _Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 _ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], None]
@@ -59,8 +59,12 @@ class Accounts:
         execute_many: runs a statement for many rows; None for read-only accounts.
         append: appends an entry, for new windows; None to append none.
         allow_unpriced: let models without a price pass a limit in US dollars.
-        cache: the transaction's cache, in which accounts stay loaded; None for none.
+
+    Attributes:
+        is_full: True if so many are loaded that the next transaction must begin without them.
     """
+
+    is_full = False
 
     def __init__(
         self,
@@ -70,7 +74,6 @@ class Accounts:
         append: _Append | None = None,
         *,
         allow_unpriced: bool = False,
-        cache: dict[str, Any] | None = None,
     ) -> None:
         self._clock = clock
         self._now_s = 0
@@ -78,13 +81,8 @@ class Accounts:
         self._execute_many = execute_many
         self._append = append
         self._allow_unpriced = allow_unpriced
-        loaded = None if cache is None else cache.get("accounts")
-        if loaded is None or len(loaded[0]) + len(loaded[1]) > _MAX_LOADED:
-            loaded = {}, {}
-            if cache is not None:
-                cache["accounts"] = loaded
-        self._accounts: dict[str, Account | None] = loaded[0]
-        self._percents: dict[tuple[str, ...], int] = loaded[1]  # raised, as `bound_of` names them
+        self._accounts: dict[str, Account | None] = {}
+        self._percents: dict[tuple[str, ...], int] = {}  # raised, as `bound_of` names them
         self._changed: dict[str, Account] = {}
         self._to_raise: list[tuple[str, str, int]] = []
 
@@ -126,6 +124,7 @@ class Accounts:
                     raised[unread[(provider_id, model_id)]] = percent
         accounts |= missing
         percents |= raised
+        self.is_full = len(accounts) + len(percents) > _MAX_LOADED
 
     def _percent(self, bound: tuple[str, ...] | None) -> int:
         """Return the percentage to which earlier bills raised a bound; 100 if none did."""
@@ -224,8 +223,7 @@ class Accounts:
         known, accounts = self._accounts, []
         if not known.keys() >= set(path):
             self.load(path)
-        if not self._now_s:
-            self._now_s = self._clock.now_ms // 1000
+        self._now_s = self._clock.now_ms // 1000
         minute = self._now_s // MINUTE_S
         for key in path:
             if (account := known[key]) is None:

@@ -30,7 +30,7 @@ from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.connection import connect, is_read_only
 from remit.ledger.sqlite.schema import SEARCH, create_if_absent, layout_problems
 from remit.ledger.sqlite.shared_file import SameFile, Turns
-from remit.ledger.sqlite.transaction import RECORD_SQL, SqliteBatch, is_refusal, read_rows
+from remit.ledger.sqlite.transaction import RECORD_SQL, SqliteBatch, is_refusal, read_again
 from remit.ledger.store import Store, Transaction, Unit
 from remit.ledger.store_outage import Outage
 
@@ -81,7 +81,7 @@ class SqliteStore(Store):
         self._compress_above = compress_above
         self._timeout = lock_timeout_s
         self._closed = False
-        self._cache: dict[str, Any] = {}
+        self._batch: SqliteBatch | None = None  # of the last transaction, if it was committed
         try:
             if create:
                 create_if_absent(path)
@@ -154,11 +154,14 @@ class SqliteStore(Store):
             if self._clock.offset_ms is None:
                 self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
-            batch = SqliteBatch(
-                writer, self._content_keys, self._compress_above, self._clock, self.seen[0],
-                self._cache,
-            )  # fmt: skip
-            batch.is_segment = self.segment is not None
+            (version,) = writer.execute("PRAGMA data_version").fetchone()
+            batch = self._batch
+            if batch is None or not batch.renew(version):
+                batch = self._batch = SqliteBatch(
+                    writer, self._content_keys, self._compress_above, self._clock, self.seen[0],
+                    version,
+                )  # fmt: skip
+                batch.is_segment = self.segment is not None
             if batch.layout != LAYOUT_VERSION:
                 raise LedgerLayoutError(str(self._path), batch.layout, LAYOUT_VERSION)
             self._same.require(deep=True)
@@ -169,10 +172,8 @@ class SqliteStore(Store):
                 results.append(batch.do(unit))
             batch.flush()
             writer.execute("COMMIT")
-            if self._cache:  # No function of a transaction ran.
-                batch.note_head()
         except BaseException as error:
-            self._cache.clear()
+            self._batch = None
             if isinstance(error, LedgerRollbackError):
                 self._miss()
             if isinstance(error, LedgerLayoutError):
@@ -256,7 +257,10 @@ class SqliteStore(Store):
             raise LedgerClosedError
         try:
             with self._read_lock:
-                return read_rows(self._reader, sql, parameters)
+                try:
+                    return self._reader.execute(sql, parameters).fetchall()
+                except sqlite3.OperationalError as error:
+                    return read_again(self._reader, sql, parameters, error)
         except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
             raise LedgerFormatError(
                 f"The ledger {self._path} cannot be read: {error}.",

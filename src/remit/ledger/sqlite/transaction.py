@@ -50,7 +50,6 @@ _HEAD = """
            (SELECT user_version FROM pragma_user_version)
     FROM (SELECT 1) LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                ORDER BY seq DESC LIMIT 1) AS e"""
-_NO_HEAD = 0, (), 0
 _ENGINE_FAILURES = frozenset(
     {
         sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
@@ -80,29 +79,27 @@ def is_refusal(error: BaseException) -> bool:
     )
 
 
-def read_rows(
-    connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()
+def read_again(
+    connection: sqlite3.Connection,
+    sql: str,
+    parameters: Sequence[Any],
+    error: sqlite3.OperationalError,
 ) -> list[tuple[Any, ...]]:
-    """Return all rows of a query.
+    """Return all rows of a query whose texts SQLite could not read.
 
     Bytes of a stored text that are not UTF-8 become surrogates, which no text of a record contains.
-    The query is run a second time if such bytes occur.
 
     Args:
-        connection: an open connection; its ``text_factory`` is changed and set back if such bytes
-            occur.
+        connection: an open connection; its ``text_factory`` is changed and set back.
         sql: the query.
         parameters: values of its placeholders.
+        error: the error of the first attempt; raised again if it has another cause.
 
     Raises:
         sqlite3.Error: the query failed.
-        UnicodeEncodeError, OverflowError: a parameter holds a lone surrogate, or is over 64 bits.
     """
-    try:
-        return connection.execute(sql, parameters).fetchall()
-    except sqlite3.OperationalError as error:
-        if "decode to UTF-8" not in str(error) or not _QUERY.match(sql):
-            raise
+    if "decode to UTF-8" not in str(error) or not _QUERY.match(sql):
+        raise error
     connection.text_factory = _decode
     try:
         return connection.execute(sql, parameters).fetchall()
@@ -121,8 +118,8 @@ class SqliteBatch(Batch):
     """A :class:`~remit.ledger.transaction.Batch` on SQLite, in a transaction that the store began
     and ends.
 
-    The constructor reads the head of the ledger, unless only this store wrote since its last
-    transaction, and raises sqlite3.Error if that fails.
+    The constructor reads the head of the ledger, and raises sqlite3.Error if that fails. The object
+    serves further transactions for as long as :meth:`renew` returns True.
 
     Args:
         connection: the writing connection.
@@ -130,7 +127,7 @@ class SqliteBatch(Batch):
         compress_above: stored values longer than this many bytes are compressed.
         clock: the clock that all writers share.
         seen: sequence number of the last entry that the store saw.
-        cache: of the store; emptied here if another connection has changed the file since.
+        version: SQLite's ``data_version`` in this transaction.
 
     Attributes:
         layout: the layout version of the file.
@@ -149,21 +146,32 @@ class SqliteBatch(Batch):
         compress_above: int,
         clock: BootClock,
         seen: int,
-        cache: dict[str, Any],
+        version: int,
     ) -> None:
         super().__init__(content_keys, compress_above)
-        self.cache = cache
-        (self._version,) = connection.execute("PRAGMA data_version").fetchone()
-        version, head, self.layout = cache.get("head", _NO_HEAD)
-        if version == self._version:
-            self.set_head((*head, head[1]))
-        else:
-            cache.clear()
-            *row, self.layout = connection.execute(_HEAD, (seen,)).fetchone()
-            self.set_head(row)
-            self.note_head()
-        self._connection = connection
+        *row, self.layout = connection.execute(_HEAD, (seen,)).fetchone()
+        self.set_head(row)
+        self.cache["version"] = version
+        self._connection, self._clock = connection, clock
         self.now_ms = clock.now_ms()
+
+    def renew(self, version: int) -> bool:
+        """Begin a transaction after a committed one; return False if the head must be read again.
+
+        The head is then unknown, because another connection has changed the file, or a function ran
+        in a transaction.
+
+        Args:
+            version: SQLite's ``data_version`` in the new transaction.
+        """
+        if self.cache.get("version") != version:
+            return False
+        self.seen_hash, self._asked = self.entry_hash, None
+        self._known.clear()
+        self._steps.clear()
+        self._stages.clear()
+        self.now_ms = self._clock.now_ms()
+        return True
 
     @property
     @override
@@ -173,18 +181,11 @@ class SqliteBatch(Batch):
 
     ask = Batch.execute
 
-    def note_head(self) -> None:
-        """Note the present head in the cache, for the next transaction."""
-        head = (self.seq, self.entry_hash, self.last_timestamp, self._content_id, self._step_id)
-        self.cache["head"] = self._version, head, self.layout
-
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        try:  # Nearly all statements end here; the rest costs a call.
+        try:
             return self._connection.execute(sql, parameters).fetchall()
         except sqlite3.OperationalError as error:
-            if "decode to UTF-8" not in str(error):
-                raise
-        return read_rows(self._connection, sql, parameters)
+            return read_again(self._connection, sql, parameters, error)
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:

@@ -204,6 +204,7 @@ class Body(Struct, gc=False):
         digest: SHA-256 of the text, hex; empty if unknown.
         places: start and end of the members that costs depend on; None if unknown.
         model: the model that the client named, or the provider's own choice; may be empty.
+        stream: whether the body asks for a stream.
     """
 
     endpoint: Endpoint
@@ -214,9 +215,13 @@ class Body(Struct, gc=False):
     digest: str = ""
     places: dict[str, tuple[int, int]] | None = None
     model: str = ""
+    stream: bool = False
 
     def __post_init__(self) -> None:
-        self.model = self.value.get("model", self.endpoint.model)
+        endpoint, value = self.endpoint, self.value
+        self.model = value.get("model", endpoint.model)
+        as_events = endpoint is SPEECH and value.get("stream_format") == "sse"
+        self.stream = endpoint.streams and (value.get("stream") is True or as_events)
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:
@@ -240,7 +245,7 @@ class Body(Struct, gc=False):
             raise BodyError(error.message, error.message.partition(" ")[0]) from None
         has_two_spellings = endpoint.dialect == "gemini"
         read_once = endpoint.read_once
-        if any(mark in raw for mark in _BRINGS_TOOLS):
+        if any(map(raw.__contains__, _BRINGS_TOOLS)):
             read_once = (*read_once, endpoint.prompt)
         for name, (start, end) in places.items():
             if (camel_case(name) if has_two_spellings else name) in read_once:
@@ -262,13 +267,6 @@ class Body(Struct, gc=False):
         if type(value.get("stream", False) or False) is not bool:
             raise BodyError("stream must be true or false.", "stream")
         return cls(endpoint, raw, value, places=places)
-
-    @property
-    def stream(self) -> bool:
-        """True if the body asks for a stream."""
-        value = self.value
-        as_events = self.endpoint is SPEECH and value.get("stream_format") == "sse"
-        return self.endpoint.streams and (value.get("stream") is True or as_events)
 
     @property
     def output_limit(self) -> int | None:

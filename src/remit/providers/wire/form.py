@@ -71,10 +71,10 @@ class FormBody(Body):
             require_model(value, endpoint)
         return body
 
-    @property
     @override
-    def stream(self) -> bool:
-        return self.endpoint.streams and self.value.get("stream") in ("true", "True", "1")
+    def __post_init__(self) -> None:
+        Body.__post_init__(self)
+        self.stream = self.endpoint.streams and self.value.get("stream") in ("true", "True", "1")
 
     @override
     def with_member(self, path: tuple[str, ...], text: bytes, reason: str) -> Body:
@@ -166,10 +166,10 @@ class ObjectBody(Body):
         """Return a request without a body."""
         return cls(endpoint, b"", {}, about=about)
 
-    @property
     @override
-    def stream(self) -> bool:
-        return False
+    def __post_init__(self) -> None:
+        Body.__post_init__(self)
+        self.stream = False
 
     @override
     def cut(self) -> Cut:
@@ -312,10 +312,10 @@ class ArrivingForm(Body):
         else:
             self.value[name] = [*(known if isinstance(known, list) else [known]), part]
 
-    @property
     @override
-    def stream(self) -> bool:
-        return False
+    def __post_init__(self) -> None:
+        Body.__post_init__(self)
+        self.stream = False
 
     @override
     def cut(self) -> Cut:
