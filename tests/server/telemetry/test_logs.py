@@ -146,7 +146,7 @@ def test_blotting_takes_time_in_proportion() -> None:
     starts = ["sk-", "Bearer ", "a://", "-----BEGIN ", "rat1.", "x-api-key ", "Basic" + " " * 9]
     beginnings = (key[:size] for key in KEYS for size in (4, 5, 12, 24))
     marked = (f"{key}{mark}" for key in KEYS for mark in "-_.")
-    for start in [*starts, *sample([*beginnings, *marked], 12)]:
+    for start in [*starts, *sample([*beginnings, *marked], 4)]:
         redact_secrets(start * 100_000)  # the test's time limit is the bound
 
 
