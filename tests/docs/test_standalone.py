@@ -1,4 +1,4 @@
-"""The stand-alone verifier, run as a stranger would: no package of ours, no site-packages."""
+"""The stand-alone verifier; two tests run it as a stranger would: without site-packages."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def test_an_export_verifies_and_its_erasures_are_named(made: Made) -> None:
-    done = run(made.export, "--key", made.key)
+    done = run(made.export, "--key", made.key, script=SCRIPT)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("315 entries, ")
@@ -168,6 +168,13 @@ def test_an_edit_is_named_with_its_line(made: Made, tmp_path: Path) -> None:
 
 def test_the_untouched_lines_written_again_verify(made: Made, tmp_path: Path) -> None:
     assert run(written(tmp_path / "e.jsonl", made.lines()), "--key", made.key).returncode == 0
+
+
+def test_a_refusal_ends_the_program_with_1(made: Made, tmp_path: Path) -> None:
+    cut = written(tmp_path / "e.jsonl", made.lines()[:-1])
+    done = run(cut, "--key", made.key, script=SCRIPT)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("NOT VERIFIED: the whole: cut off")
 
 
 def test_a_truncated_file_is_refused(made: Made, tmp_path: Path) -> None:
