@@ -15,6 +15,9 @@ from remit.server.responses.items import fitting, id_of, items_in, listed, page,
 from remit.server.responses.response_stream import stream_of
 from tests.server.running import Served
 from tests.support import wire
+from tests.support.soak import is_soak
+
+_EXAMPLES = 300 if is_soak() else 100
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
@@ -31,8 +34,9 @@ values = st.recursive(
 )
 
 
+@pytest.mark.soak
 @given(values)
-@settings(max_examples=300)
+@settings(max_examples=_EXAMPLES)
 def test_items_of_any_shape(value: Any) -> None:
     text = json.dumps(value).encode()
     for item in items_in(text):
@@ -72,8 +76,9 @@ def test_what_fits(roles: list[str], room: int) -> None:
             assert b"user" in begin
 
 
+@pytest.mark.soak
 @given(st.dictionaries(st.sampled_from(["id", "output", "status"]), values))
-@settings(max_examples=300)
+@settings(max_examples=_EXAMPLES)
 def test_streams_of_any_object(value: dict[str, Any]) -> None:
     text = json.dumps(value).encode()
     wire = stream_of(text)
