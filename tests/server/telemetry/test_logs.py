@@ -243,16 +243,12 @@ def test_other_peoples_logs_are_left_alone() -> None:
     assert (root.handlers, root.level) == before
 
 
-def test_an_unpriced_call_has_no_cost() -> None:
+def test_an_unpriced_call_has_no_cost_and_a_fallback_is_told() -> None:
     stream = _logged("json")
-    CallLog()(call_report(cost_certainty="unpriced", cost_incurred=0.0, replayed=True))
+    passed = {"replayed": True, "fallback_from": (("gpt-9", "TIMEOUT"),)}
+    CallLog()(call_report(cost_certainty="unpriced", cost_incurred=0.0, **passed))
     (line,) = _read(stream)
     assert line["cost_usd"] is None
     assert line["replayed"] is True
     assert line["key_id"] == "KEY-1"
-
-
-def test_a_fallback_is_told() -> None:
-    stream = _logged("json")
-    CallLog()(call_report(fallback_from=(("gpt-9", "TIMEOUT"),)))
-    assert _read(stream)[0]["fallback_from"] == {"gpt-9": "TIMEOUT"}
+    assert line["fallback_from"] == {"gpt-9": "TIMEOUT"}
