@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -69,7 +70,7 @@ class Exporting:
                 "--cursor", self.place / "cursor", "--out", self.file)  # fmt: skip
         return Program(*map(str, line), environment=os.environ, errors=self.place / "errors")
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         return run_remit("ledger", "key", "--root", self.root).stdout.strip()
 
@@ -176,7 +177,7 @@ def test_every_change_and_omission_is_refused(exporting: Exporting) -> None:
         assert exporting.run().returncode == 0
     key, standalone = exporting.key, load_standalone()
     changed = exporting.place / "changed.jsonl"
-    cases = sample(_edits(exporting.lines()), 30)
+    cases = sample(_edits(exporting.lines()), 15)
     for expected, lines in cases:
         changed.write_bytes(b"".join(lines))
         with pytest.raises(LedgerFormatError) as error:
@@ -391,6 +392,7 @@ def test_a_file_across_a_fork_is_refused_with_the_reason(exporting: Exporting) -
     ledger.write_bytes(older)
     done = run_remit("ledger", "fork", "--root", exporting.root, "--reason", "lost", "--yes")
     assert done.returncode == 0, done.stderr
+    del exporting.key  # The log after a fork has another name.
     require_said(exporting.run(), "The ledger was forked", code=0)
     changed = exporting.place / "changed.jsonl"
     changed.write_bytes(b"".join(exporting.lines()))

@@ -23,6 +23,7 @@ _VERB = re.compile("restore|remove|delete|drop|erase|overwrite|reset|discard|tru
                    "rm -|backup|new-ledger", re.IGNORECASE)  # fmt: skip
 _SPARES = re.compile(r"\bcop(?:y|ies)\b", re.IGNORECASE)
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HELP = ("option", "argument", "field", "confirm")
 # Texts that state what a command or an operation of the API does, and advise nothing.
 _DESCRIPTIONS = ("server/api/call_paths.py", "ledger/events.py")
@@ -79,20 +80,19 @@ def _place(file: Path) -> str:
     return file.relative_to(top).as_posix()
 
 
-def _messages(tree: ast.Module) -> Iterator[str]:
+def _messages(tree: ast.AST) -> Iterator[str]:
     """Return the sentences in a module's strings: not docstrings, SQL, or help of the options."""
-    skipped: set[int] = set()
-    for node in ast.walk(tree):
+    for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            skipped.add(id(node.value))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            skipped.update(id(one) for part in node.decorator_list for one in ast.walk(part))
+            continue
         if isinstance(node, ast.Call) and _name(node.func) in _HELP:
-            skipped.update(id(one) for one in ast.walk(node))
-        if isinstance(node, ast.JoinedStr | ast.BinOp):
-            skipped.update(id(one) for one in ast.walk(node) if one is not node)
-    for node in ast.walk(tree):
-        text = "" if id(node) in skipped else _text(node)
+            continue
+        if isinstance(tree, _FUNCTIONS) and node in tree.decorator_list:
+            continue
+        if not isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp):
+            yield from _messages(node)
+            continue
+        text = _text(node)
         if re.search(r"[a-z]\.? [\w`]", text) and not re.match(r"\s*[A-Z]{4,} ", text):
             yield text
 

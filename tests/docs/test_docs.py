@@ -15,17 +15,17 @@ from tools.doors import Checkout
 
 TOP = Path(__file__).parents[2]
 PAGES = [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md"), *TOP.glob("benchmarks/*.md")]
-NAMES = [str(page.relative_to(TOP)) for page in PAGES]
+WITH_EXAMPLES = [page for page in PAGES if "```python\n" in page.read_text()]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-        if not target.startswith(("http://", "https://")):
-            assert (page.parent / target).exists(), target
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if not target.startswith(("http://", "https://")):
+                assert (page.parent / target).exists(), f"{page}: {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(TOP)))
 def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)):
@@ -137,13 +137,6 @@ def test_the_interface_that_scripts_rely_on() -> None:
 
     answer = MockProvider().send(provider_request())
     assert (answer.content, answer.input_tokens, answer.output_tokens) == ("Mock response", 100, 50)
-
-
-_ROOT = Path(__file__).parents[2]
-
-
-def test_every_room_is_used_through_its_door() -> None:
-    assert list(Checkout(_ROOT).problems()) == []
 
 
 def test_a_breach_is_named_with_its_line_and_the_door_to_use(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The stand-alone verifier, run as a stranger would: no package of ours, no site-packages."""
+"""The stand-alone verifier; two tests run it as a stranger would: without site-packages."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def test_an_export_verifies_and_its_erasures_are_named(made: Made) -> None:
-    done = run(made.export, "--key", made.key)
+    done = run(made.export, "--key", made.key, script=SCRIPT)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("315 entries, ")
@@ -332,7 +332,7 @@ def test_a_proof_verifies(made: Made, tmp_path: Path) -> None:
 def test_a_receipt_in_a_public_format_is_named(text: str, tmp_path: Path) -> None:
     file = tmp_path / "receipt.json"
     file.write_text(text)
-    found = run(str(file))
+    found = run(file, script=SCRIPT)
     assert found.returncode == 1
     assert "a public format without signature: use the package agentboundary" in found.stderr
 

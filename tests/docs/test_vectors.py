@@ -382,16 +382,11 @@ def edited(case: dict[str, Any]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-@pytest.fixture(scope="module")
-def module() -> Any:
-    return load_standalone()
-
-
 @pytest.mark.parametrize(
     "name", [name for name in CASES if CASES[name]["artefact"] != "bundle.json"]
 )
-def test_hostile(name: str, tmp_path: Path, module: Any) -> None:
-    case = CASES[name]
+def test_hostile(name: str, tmp_path: Path) -> None:
+    case, module = CASES[name], load_standalone()
     path = tmp_path / "given"
     path.write_text(edited(case))
     if case["artefact"] == "extract.json":

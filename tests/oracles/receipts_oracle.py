@@ -1,9 +1,11 @@
-"""Verify receipts: ``python receipts_oracle.py agentboundary|capsule|scenarios|suite < JSON``.
+"""Verify receipts: ``python receipts_oracle.py`` answers each line of standard input with a line.
+
+A line is JSON: ``["agentboundary" or "capsule" or "scenarios" or "suite", CASES]``.
 
 The verdicts are those of ``agentboundary`` (schema and conformance checks, and the suite's own
 runner of scenarios) and of ``agent-action-capsule`` (``verify`` and ``verify_store``). This
-script's own: reading the cases from standard input and writing the codes of what fails. A verifier
-is imported when it is asked, because the import takes seconds.
+script's own: reading the cases and writing the codes of what fails. A verifier is imported when
+it is asked first, because the import takes seconds.
 
 Releases of agentboundary after 0.1.0 check level 4; 0.1.0 ends with level 3.
 """
@@ -78,6 +80,8 @@ def suite(cases: list[dict[str, Any]]) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    what = {"agentboundary": agentboundary, "capsule": capsule, "scenarios": known_scenarios,
-            "suite": suite}  # fmt: skip
-    json.dump(what[sys.argv[1]](json.load(sys.stdin)), sys.stdout)
+    known = {"agentboundary": agentboundary, "capsule": capsule, "scenarios": known_scenarios,
+             "suite": suite}  # fmt: skip
+    for line in sys.stdin:
+        what, cases = json.loads(line)
+        print(json.dumps(known[what](cases)), flush=True)

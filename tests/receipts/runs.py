@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
@@ -98,10 +100,23 @@ def receipts_of(ledger: LedgerClient, session: str, kind: Any) -> list[dict[str,
 
 def verdicts(what: str, cases: Any) -> Any:
     """Return what a public verifier says about each case."""
+    pipes = _oracle()
+    assert pipes.stdin
+    assert pipes.stdout
+    pipes.stdin.write(json.dumps([what, cases]) + "\n")
+    pipes.stdin.flush()
+    answer = pipes.stdout.readline()
+    assert answer, "the verifier ended; its standard error says why"
+    return json.loads(answer)
+
+
+@functools.cache
+def _oracle() -> subprocess.Popen[str]:
+    """Start the verifiers, whose import takes seconds; they end with this process."""
     env = {**os.environ, "PYTHONPATH": f"{CHECKOUT}/src"} if CHECKOUT else None
-    done = subprocess.run(
-        [str(PYTHON), str(ORACLE), what], input=json.dumps(cases), capture_output=True, text=True,
-        check=False, timeout=600, env=env,
+    process = subprocess.Popen(
+        [str(PYTHON), str(ORACLE)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    atexit.register(process.communicate)
+    return process

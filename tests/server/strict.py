@@ -1,21 +1,20 @@
-"""A strict provider of both dialects in a process of its own, and the official SDK before it."""
+"""A strict provider of both dialects in a thread, and the official SDK before it."""
 
 from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import openai
 
 from tests.server.running import Served
+from tests.support.listening import listening
+from tests.support.strict.server import StrictProvider
 
 CLAUDE = "claude-sonnet-4-5"
 GPT = "gpt-4o-mini"
@@ -23,31 +22,32 @@ GPT = "gpt-4o-mini"
 
 @dataclass
 class Strict:
-    """A strict provider of both dialects, in a process of its own."""
+    """A strict provider of both dialects: its URL, and what came to it."""
 
     url: str
+    notes: list[dict[str, Any]]
 
     def seen(self, path: str = "") -> list[dict[str, Any]]:
         """Every body that came to a path, oldest first."""
         return [
             json.loads(base64.b64decode(note["body"]))
-            for note in self._notes()
+            for note in self.notes
             if note["method"] == "POST" and note["path"].endswith(path)
         ]
 
     def headers(self) -> dict[str, str]:
         """Headers of the latest ``POST``, names in lower case."""
-        *_, last = (note for note in self._notes() if note["method"] == "POST")
+        *_, last = (note for note in self.notes if note["method"] == "POST")
         return {name.lower(): value for name, value in dict(last["headers"]).items()}
 
     def query(self) -> str:
         """The query of the latest ``POST``."""
-        *_, last = (note for note in self._notes() if note["method"] == "POST")
+        *_, last = (note for note in self.notes if note["method"] == "POST")
         return str(last["query"])
 
     def has(self, method: str, path: str) -> bool:
         """Whether such a request came."""
-        return any((note["method"], note["path"]) == (method, path) for note in self._notes())
+        return any((note["method"], note["path"]) == (method, path) for note in self.notes)
 
     def forget(self, response_id: str) -> None:
         """Have it forget a response, as providers do after some weeks."""
@@ -58,25 +58,13 @@ class Strict:
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert answer.status == 200
 
-    def _notes(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"{self.url}/seen?after=0", timeout=30) as answer:
-            notes: list[dict[str, Any]] = json.load(answer)
-        return notes
-
 
 @contextmanager
 def strict_provider() -> Iterator[Strict]:
     """One until the block ends."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.strict"],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        yield Strict(json.loads(process.stdout.readline())["url"])
-        process.terminate()
+    provider = StrictProvider()
+    with listening(provider.app()) as url:
+        yield Strict(url, provider.seen)
 
 
 def client_of(served: Served, token: str | None = None) -> openai.OpenAI:

@@ -90,9 +90,13 @@ def _tell(place: Path, said: str, *, calls: int) -> LedgerClient:
     return client
 
 
+_BASES = ("everything", "a range", "no entry", "a selection", "archived")
+_CHOSEN = _BASES if is_soak() else (_BASES[SEED % len(_BASES)],)
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """One report of each kind, and one of another ledger."""
+    """One report of each chosen kind, and one of another ledger."""
     place = tmp_path_factory.mktemp("ledgers")
     made: dict[str, str] = {}
     limits = {"since": NOON + timedelta(minutes=30), "until": NOON + timedelta(minutes=45)}
@@ -100,24 +104,25 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         made["everything"] = _file(client)
         made["a range"] = _file(client, **limits, verification=client.verify())
         made["no entry"] = _file(client, since=NOON + timedelta(days=1))
-        note = LedgerEntry("NOTE", "SUB-1", "KEPT", "a note")
-        for _ in range(whole_range_of(made["everything"]) // 2_000 + 1):
-            client.write_many([note] * 2_000)
-        made["a selection"] = _file(client, most=2)
-    with LedgerClient(place / "three.db", signer=Signer.generate("example.com/log")) as client:
-        sessions(client, 40, leading=0)
-        with written(timedelta()):
-            tell_auditor(client)
-        cut_off(client, place / "archive")
-        made["archived"] = _file(client)
+        if "a selection" in _CHOSEN:
+            note = LedgerEntry("NOTE", "SUB-1", "KEPT", "a note")
+            for _ in range(whole_range_of(made["everything"]) // 2_000 + 1):
+                client.write_many([note] * 2_000)
+            made["a selection"] = _file(client, most=2)
+    if "archived" in _CHOSEN:
+        with LedgerClient(place / "three.db", signer=Signer.generate("example.com/log")) as client:
+            sessions(client, 40, leading=0)
+            with written(timedelta()):
+                tell_auditor(client)
+            cut_off(client, place / "archive")
+            made["archived"] = _file(client)
     with _tell(place / "two.db", "because", calls=4) as client:
         made["of another ledger"] = _file(client)
     return made
 
 
-_BASES = ("everything", "a range", "no entry", "a selection", "archived")
 _FEWEST = 1_000  # each report has more edits than this
-_SAMPLED = 20
+_SAMPLED = 10
 
 
 def _edits(reports: dict[str, str], base: str) -> Iterator[Edit]:
@@ -130,14 +135,13 @@ def _edits(reports: dict[str, str], base: str) -> Iterator[Edit]:
 def test_no_edit_shows_other_content_as_verified(
     reader: Reader, reports: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    controls = {base: reader.read(reports[base]) for base in _BASES}
+    controls = {base: reader.read(reports[base]) for base in _CHOSEN}
     assert {found[0] for found in controls.values()} == {"good"}
     counts: dict[str, Counter[str]] = {}
     wrong = []
-    bases = _BASES if is_soak() else [_BASES[SEED % len(_BASES)]]
     chosen = set(sample(range(_FEWEST), _SAMPLED))
     for base, (number, edit) in (
-        (one, each) for one in bases for each in enumerate(_edits(reports, one))
+        (one, each) for one in _CHOSEN for each in enumerate(_edits(reports, one))
     ):
         if number not in chosen and not is_soak():
             continue

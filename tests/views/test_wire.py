@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from remit.ledger import Content, LedgerClient
 from remit.views import journey_page, journey_text, open_journey, prompt_journey
 from remit.views.wire_text import answered, asked, said
+from tests.support.soak import is_soak
 from tests.views.story import SESSION, Story
 
 DATA = "A" * 5000
@@ -219,9 +220,10 @@ _VALUES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.soak
 @given(prompt=_VALUES, system=_VALUES, answer=_VALUES)
 @settings(
-    max_examples=150,
+    max_examples=150 if is_soak() else 50,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

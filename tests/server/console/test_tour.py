@@ -226,13 +226,11 @@ def test_every_view_is_accessible_and_fits(shop: Shop, scheme: str) -> None:
     session = shop.conversation.session_id
     pages = [*VIEWS, f"/console/sessions/{session}", f"/console/journey/{shop.exchange}",
              f"/console/why/{shop.exchange}", f"/console/verify/{shop.exchange}",
-             f"/console/proposals/{shop.proposal}", "/console/nothing"]  # fmt: skip
+             f"/console/proposals/{shop.proposal}"]  # fmt: skip
     wrong = []
     with browser(color_scheme=scheme) as context:
         page = sign_in(context, served.url, served.key(role="operator").key)
         for path in pages:
-            if path == "/console/nothing":
-                continue
             page.goto(served.url + path)
             wrong += [(path, one) for one in violations(page)]
             for width in WIDTHS if scheme == "light" else ():  # Colours change no width.
@@ -240,9 +238,9 @@ def test_every_view_is_accessible_and_fits(shop: Shop, scheme: str) -> None:
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 wrong += [(path, width, wide)] if wide > width else []
                 if width < 400:
-                    wrong += [
-                        (path, width, one) for one in [*violations(page), *page.evaluate(CUT)]
-                    ]
+                    wrong += [(path, width, one) for one in page.evaluate(CUT)]
+                if width == WIDTHS[0]:  # The style of 390 pixels is the same.
+                    wrong += [(path, width, one) for one in violations(page)]
     assert wrong == []
 
 

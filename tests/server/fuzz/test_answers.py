@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import zlib
 
+import pytest
+
 from remit.providers.sse import SseParser
 from remit.providers.wire import answer_facts
 from tests.server.cases import PATHS, Came, Case, run, without_remits
 from tests.server.running import Served
 from tests.support.raw_provider import RawProvider, pieces, says, whole
+from tests.support.soak import sample
 from tests.support.wire_corpus import CORPUS
 from tests.support.wire_mutations import ODD, mutated, odd_stream
 
@@ -19,9 +22,10 @@ STREAMED = [exchange for exchange in CORPUS if exchange.streamed]
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
+@pytest.mark.soak
 def test_any_field_of_an_answer_may_hold_anything(served: Served, provider: RawProvider) -> None:
     cases = []
-    for seed in range(800):
+    for seed in sample(range(800), 200):
         exchange = WHOLE[seed % len(WHOLE)]
         at, body = mutated(exchange.answer, seed)
         cases.append(
@@ -144,9 +148,10 @@ def test_http_at_its_edges(served: Served, provider: RawProvider) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.soak
 def test_any_event_of_a_stream_may_hold_anything(served: Served, provider: RawProvider) -> None:
     cases = []
-    for seed in range(700):
+    for seed in sample(range(700), 150):
         exchange = STREAMED[seed % len(STREAMED)]
         about, stream = odd_stream(exchange, seed)
         parts = [stream]
@@ -159,7 +164,10 @@ def test_any_event_of_a_stream_may_hold_anything(served: Served, provider: RawPr
     came = _kept_apart(served, provider, cases)
     wrong = [f"{problem}: {each}" for each in came for problem in _wrong_in_stream(each)]
     assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
-    assert sum(each.entry.metadata["outcome"] == "success" for each in came if each.entry) > 400
+    assert (
+        sum(each.entry.metadata["outcome"] == "success" for each in came if each.entry)
+        > len(came) * 4 / 7
+    )
 
 
 def _kept_apart(served: Served, provider: RawProvider, cases: list[Case]) -> list[Came]:

@@ -15,21 +15,23 @@ from remit.kernel.json_text import load, load_exact
 from tests.server.cases import FIELDS, MODELS, PATHS, Case, run, without_remits
 from tests.server.running import Served, new_session, prompt
 from tests.support.raw_provider import CASE_HEADER, RawProvider, says, whole
+from tests.support.soak import sample
 from tests.support.waiting import until
 from tests.support.wire_corpus import CORPUS, WireExchange
 from tests.support.wire_mutations import ODD, mutated, paths
 
 
+@pytest.mark.soak
 def test_any_field_of_a_body_may_hold_anything(served: Served, provider: RawProvider) -> None:
     cases = []
-    for seed in range(600):
+    for seed in sample(range(600), 150):
         exchange = CORPUS[seed % len(CORPUS)]
         # Another model may have another provider, which knows nothing of cases.
         places = [path for path in paths(load(exchange.request)) if path[0] != "model"]
         at, body = mutated(exchange.request, seed, places[seed // len(CORPUS) * 7 % len(places)])
         cases.append(Case(exchange.endpoint, body, f"{exchange.name} {at} {seed}"))
     came = run(served, provider, cases)
-    assert sum(each.status == 200 for each in came) > 300
+    assert sum(each.status == 200 for each in came) > len(came) / 2
 
 
 def test_every_limit_and_count_of_a_body_may_hold_anything(
@@ -121,6 +123,8 @@ def test_long_bodies(served: Served, provider: RawProvider) -> None:
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 PLAIN = next(exchange for exchange in CORPUS if exchange.name == "chat: plain")
 _EVENTS = 30
+_WHOLE = 1_000_000
+"""Bytes to read: more than an answer has."""
 
 
 def _event(text: str, finish: str | None = None) -> bytes:
@@ -147,14 +151,15 @@ def _slowly(connection: socket.socket, path: str, body: bytes) -> bool:
 
 
 def _request(served: Served, session: str, *, stream: bool) -> bytes:
-    named = (f"x-remit-session: {session}", f"{CASE_HEADER}: {session}")
+    named = (f"x-remit-session: {session}", f"{CASE_HEADER}: {session}", "connection: close")
     return served.request(prompt(stream=stream), *named)
 
 
 def _hang_up(served: Served, request: bytes, sent: int, read: int, *, reset: bool) -> None:
     """Send so much of a request, read so much of its answer, and go."""
     with served.connected(request[:sent]) as connection:
-        connection.settimeout(0.5)  # an answer may be shorter than what is wanted of it
+        # An answer may be shorter than what is wanted of it.
+        connection.settimeout(60 if read == _WHOLE else 0.5)
         with contextlib.suppress(TimeoutError):
             while read > 0 and (part := connection.recv(min(read, 4096))):
                 read -= len(part)
@@ -171,7 +176,8 @@ def test_who_hangs_up_leaves_a_pair(served: Served, provider: RawProvider) -> No
         request = _request(served, session, stream=number % 4 != 0)
         at = number // 4
         sent = len(request) if at > 8 else len(request) * at // 9
-        left.append((session, request, sent, max(0, at - 10) * 160, number % 3 == 0))
+        read = _WHOLE if at == 39 else max(0, at - 10) * 160
+        left.append((session, request, sent, read, number % 3 == 0))
     with ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(_hang_up, served, r, sent, read, reset=reset)
                      for _, r, sent, read, reset in left]:  # fmt: skip

@@ -20,6 +20,7 @@ from tests.providers.wire.streams import converse_events
 from tests.server.cases import Came, Case, run
 from tests.server.running import Served, new_session
 from tests.support.raw_provider import RawProvider, pieces, says, whole
+from tests.support.soak import sample
 from tests.support.wire_corpus import CORPUS, WireExchange
 from tests.support.wire_mutations import mutated, odd_stream, paths
 
@@ -50,9 +51,10 @@ _EVENTS: dict[str, TypeAdapter[Any]] = {
 }
 
 
+@pytest.mark.soak
 def test_odd_bodies_are_refused_by_field_or_answered(served: Served, provider: RawProvider) -> None:
     cases = []
-    for seed in range(800):
+    for seed in sample(range(800), 200):
         asks, model, _ = OTHERS[seed % len(OTHERS)]
         some = [exchange for exchange in CORPUS if exchange.endpoint == asks]
         exchange = some[seed // len(OTHERS) % len(some)]
@@ -68,12 +70,13 @@ def test_odd_bodies_are_refused_by_field_or_answered(served: Served, provider: R
     came = run(served, provider, cases)
     wrong = [f"{problem}: {each}" for each in came for problem in _problems(each)]
     assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
-    assert sum(each.status == 200 for each in came) > 150
+    assert sum(each.status == 200 for each in came) > len(came) * 3 / 16
 
 
+@pytest.mark.soak
 def test_odd_answers_are_translated_or_an_error(served: Served, provider: RawProvider) -> None:
     cases = []
-    for seed in range(800):
+    for seed in sample(range(800), 200):
         asks, model, speaks = OTHERS[seed % len(OTHERS)]
         some = [exchange for exchange in CORPUS if exchange.endpoint == speaks]
         exchange = some[seed // len(OTHERS) % len(some)]
@@ -88,7 +91,7 @@ def test_odd_answers_are_translated_or_an_error(served: Served, provider: RawPro
     came = run(served, provider, cases, own_errors=False)
     wrong = [f"{problem}: {each}" for each in came for problem in _problems(each)]
     assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
-    assert sum(each.status == 200 for each in came) > 300
+    assert sum(each.status == 200 for each in came) > len(came) * 3 / 8
 
 
 _IN_PATH = {
@@ -103,6 +106,7 @@ def _named(endpoint: str, model: str, body: bytes, about: str, **more: Any) -> C
     return Case(endpoint, body, about, path=path, **more)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("endpoint", _IN_PATH)
 def test_odd_bodies_of_dialects_that_name_the_model_in_the_path(
     served: Served, provider: RawProvider, endpoint: str
@@ -112,7 +116,7 @@ def test_odd_bodies_of_dialects_that_name_the_model_in_the_path(
     if endpoint == "gemini.generate":
         given["tools"] = given["tools"][:1]  # OpenAI's chat models have no search.
     cases = []
-    for seed in range(300):
+    for seed in sample(range(300), 100):
         at, body = mutated(json.dumps(given).encode(), seed) if seed > 3 else ("", b"")
         name = new_session()
         answer = says(whole(json.dumps(ANSWERS["gemini.generate"]).encode()))
@@ -124,9 +128,10 @@ def test_odd_bodies_of_dialects_that_name_the_model_in_the_path(
     came = run(served, provider, cases)
     wrong = [str(each) for each in came if each.status not in (200, 400, 402, 429)]
     assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
-    assert sum(each.status == 200 for each in came) > 50
+    assert sum(each.status == 200 for each in came) > len(came) / 6
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("model", ["gemini/gemini-2.5-%s", "converse/amazon.nova-%s"])
 @pytest.mark.parametrize("asks", ["openai.chat", "bedrock.converse", "gemini.generate"])
 def test_odd_answers_of_dialects_that_name_the_model_in_the_path(
@@ -135,7 +140,7 @@ def test_odd_answers_of_dialects_that_name_the_model_in_the_path(
     speaks = "gemini.generate" if model.startswith("gemini") else "bedrock.converse"
     good = json.dumps(ANSWERS[speaks]).encode()
     cases = []
-    for seed in range(200):
+    for seed in sample(range(200), 50):
         at, answer = mutated(good, seed) if seed else ("", good)
         name = new_session()
         said, about = says(whole(answer)), f"{at} {seed} {answer!r}"
@@ -152,14 +157,15 @@ def test_odd_answers_of_dialects_that_name_the_model_in_the_path(
     came = run(served, provider, cases, own_errors=False)
     wrong = [str(each) for each in came if each.status not in (200, 502)]
     assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
-    assert sum(each.status == 200 for each in came) > 100
+    assert sum(each.status == 200 for each in came) > len(came) / 2
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("asks", ["openai.chat", "anthropic.messages"])
 def test_odd_streams_of_converse(served: Served, provider: RawProvider, asks: str) -> None:
     events = converse_events(ANSWERS["bedrock.converse"], 20)
     cases = []
-    for seed in range(200):
+    for seed in sample(range(200), 60):
         some = [*events]
         if place := seed % len(events):
             _, data = mutated(some[place][1], seed)
@@ -174,7 +180,7 @@ def test_odd_streams_of_converse(served: Served, provider: RawProvider, asks: st
     came = run(served, provider, cases, own_errors=False)
     wrong = [f"{problem}: {each}" for each in came for problem in _problems(each)]
     assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
-    assert sum(each.status == 200 for each in came) > 100
+    assert sum(each.status == 200 for each in came) > len(came) / 2
 
 
 _PATH_MEMBERS = ("model", "stream")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import re
 from typing import Any
 
 import pytest
@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from remit.server.extensions import HttpError
 from remit.server.responses.items import fitting, id_of, items_in, listed, page, portable, type_of
 from remit.server.responses.response_stream import stream_of
-from tests.server.conftest import QUICK
-from tests.server.running import serving
+from tests.server.running import Served
 from tests.support import wire
+from tests.support.soak import is_soak
+
+_EXAMPLES = 300 if is_soak() else 100
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
@@ -32,8 +34,9 @@ values = st.recursive(
 )
 
 
+@pytest.mark.soak
 @given(values)
-@settings(max_examples=300)
+@settings(max_examples=_EXAMPLES)
 def test_items_of_any_shape(value: Any) -> None:
     text = json.dumps(value).encode()
     for item in items_in(text):
@@ -73,8 +76,9 @@ def test_what_fits(roles: list[str], room: int) -> None:
             assert b"user" in begin
 
 
+@pytest.mark.soak
 @given(st.dictionaries(st.sampled_from(["id", "output", "status"]), values))
-@settings(max_examples=300)
+@settings(max_examples=_EXAMPLES)
 def test_streams_of_any_object(value: dict[str, Any]) -> None:
     text = json.dumps(value).encode()
     wire = stream_of(text)
@@ -85,9 +89,9 @@ def test_streams_of_any_object(value: dict[str, Any]) -> None:
 
 
 ODD = [
-    {"id": "resp_a", "output": []},
-    {"id": "resp_a", "output": [7, None, [], {"type": 3}, {"id": 4, "type": "message"}]},
-    {"id": "resp_a", "output": "words", "usage": "none"},
+    {"id": "resp_0", "output": []},
+    {"id": "resp_1", "output": [7, None, [], {"type": 3}, {"id": 4, "type": "message"}]},
+    {"id": "resp_2", "output": "words", "usage": "none"},
     {"id": 12, "output": []},
     {"id": "resp_\x00", "output": []},
     {"id": "r" * 5000, "output": []},
@@ -96,25 +100,27 @@ ODD = [
 ]
 
 
+@pytest.fixture(scope="module")
+def backend(behind: wire.WireServer) -> wire.WireServer:
+    return behind
+
+
 @pytest.mark.parametrize("answer", ODD, ids=range(len(ODD)))
-def test_answers_of_any_shape(answer: Any, tmp_path: Path) -> None:
+def test_answers_of_any_shape(served: Served, behind: wire.WireServer, answer: Any) -> None:
     raw = wire.Raw(json.dumps(answer).encode())
-    with (
-        wire.serve(raw) as behind,
-        serving(tmp_path / "root", behind.url, toml=QUICK) as served,
-    ):
-        body = {"model": "gpt-4o", "input": "x"}
-        status, got, _ = served.ask("POST", "/v1/responses", body)
-        assert (status, got) == (200, raw.body)
-        name = answer["id"] if isinstance(answer, dict) else "resp_a"
-        if name == "resp_a" and isinstance(answer, dict):
-            assert served.ask("GET", f"/v1/responses/{name}")[:2] == (200, got)
-            assert served.ask("GET", f"/v1/responses/{name}/input_items")[0] == 200
-            assert served.ask("GET", f"/v1/responses/{name}?stream=true")[0] == 200
-            more = {**body, "previous_response_id": name}
-            assert served.ask("POST", "/v1/responses", more)[0] == 200
-            # Another provider is told what of it can be told, or refuses it by its field.
-            other = {**more, "model": "claude-sonnet-4-5", "max_output_tokens": 20}
-            assert served.ask("POST", "/v1/responses", other)[0] in (200, 400, 502)
-        else:
-            assert served.ask("GET", "/v1/responses/resp_a")[0] == 404
+    behind.script = [raw]
+    body = {"model": "gpt-4o", "input": "x"}
+    status, got, _ = served.ask("POST", "/v1/responses", body)
+    assert (status, got) == (200, raw.body)
+    name = answer["id"] if isinstance(answer, dict) else ""
+    if re.fullmatch(r"resp_\d", str(name)):
+        assert served.ask("GET", f"/v1/responses/{name}")[:2] == (200, got)
+        assert served.ask("GET", f"/v1/responses/{name}/input_items")[0] == 200
+        assert served.ask("GET", f"/v1/responses/{name}?stream=true")[0] == 200
+        more = {**body, "previous_response_id": name}
+        assert served.ask("POST", "/v1/responses", more)[0] == 200
+        # Another provider is told what of it can be told, or refuses it by its field.
+        other = {**more, "model": "claude-sonnet-4-5", "max_output_tokens": 20}
+        assert served.ask("POST", "/v1/responses", other)[0] in (200, 400, 502)
+    else:
+        assert served.ask("GET", "/v1/responses/resp_a")[0] == 404

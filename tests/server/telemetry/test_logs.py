@@ -146,7 +146,7 @@ def test_blotting_takes_time_in_proportion() -> None:
     starts = ["sk-", "Bearer ", "a://", "-----BEGIN ", "rat1.", "x-api-key ", "Basic" + " " * 9]
     beginnings = (key[:size] for key in KEYS for size in (4, 5, 12, 24))
     marked = (f"{key}{mark}" for key in KEYS for mark in "-_.")
-    for start in [*starts, *sample([*beginnings, *marked], 12)]:
+    for start in [*starts, *sample([*beginnings, *marked], 4)]:
         redact_secrets(start * 100_000)  # the test's time limit is the bound
 
 
@@ -243,16 +243,12 @@ def test_other_peoples_logs_are_left_alone() -> None:
     assert (root.handlers, root.level) == before
 
 
-def test_an_unpriced_call_has_no_cost() -> None:
+def test_an_unpriced_call_has_no_cost_and_a_fallback_is_told() -> None:
     stream = _logged("json")
-    CallLog()(call_report(cost_certainty="unpriced", cost_incurred=0.0, replayed=True))
+    passed = {"replayed": True, "fallback_from": (("gpt-9", "TIMEOUT"),)}
+    CallLog()(call_report(cost_certainty="unpriced", cost_incurred=0.0, **passed))
     (line,) = _read(stream)
     assert line["cost_usd"] is None
     assert line["replayed"] is True
     assert line["key_id"] == "KEY-1"
-
-
-def test_a_fallback_is_told() -> None:
-    stream = _logged("json")
-    CallLog()(call_report(fallback_from=(("gpt-9", "TIMEOUT"),)))
-    assert _read(stream)[0]["fallback_from"] == {"gpt-9": "TIMEOUT"}
+    assert line["fallback_from"] == {"gpt-9": "TIMEOUT"}
