@@ -304,8 +304,8 @@ def _when(root: Path | None, request: Approval, agent_id: str) -> str:
             f"`remit chat --agent {agent_id} --session {request.session_id}`"
         )
     return (
-        f"when the program of the agent {agent_id} calls "
-        f'`agent.session("{request.session_id}").resume()`'
+        f"when the program of the agent {agent_id} resumes the session; a program that waits does "
+        f'so itself, another calls `agent.session("{request.session_id}").resume()`'
     )
 
 

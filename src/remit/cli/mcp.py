@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +14,6 @@ from remit.cli.serve import flags_of, listening
 from remit.cli.shared import (
     common,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.group(invoke_without_command=True)

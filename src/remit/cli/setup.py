@@ -85,7 +85,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         "call": None,
     }  # fmt: skip
     if not as_json:
-        note(f"Using {name}. Created the key {made.name} ({made.key_id}) with a budget of "
+        note(f"Using {name}. Created the key '{made.name}' ({made.key_id}) with a budget of "
              f"${given['budget_usd']}; its secret is shown only once:")  # fmt: skip
         say(made.key)
     call = None

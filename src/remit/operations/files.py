@@ -17,7 +17,6 @@ from remit.operations.ports import RootPort
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerReader
-    from remit.operations.ports import RootPort
 
 _MAX_BYTES = 16 * 1024 * 1024
 _NAMED = 3

@@ -12,7 +12,7 @@ from remit.kernel.message_text import count, cut
 from remit.operations.operation import Document, Feed, feed_of, field, limit, verb
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import Note, Table, shown
+from remit.operations.text import Note, Table, facts
 
 if TYPE_CHECKING:
     from remit.learning.proposals import Proposal, Proposals
@@ -86,54 +86,10 @@ def _estimate(found: dict[str, Any], digits: int = 4) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def _effect(one: dict[str, Any]) -> str:
-    if not (known := one["predicted"]):
-        return "-"
-    digits = 6 if one["kind"] == "head" else 4  # A route predicts US dollars a call.
-    return f"{_estimate(known, digits)} n={known['effective_samples']:.0f} {known['method']}"
-
-
-def _proposal_lines(found: dict[str, Any]) -> Iterator[str]:
+def _proposal_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     """Yield the facts of the proposal, then its diff."""
-    yield f"{found['proposal_id']}  {found['state']}"
-    yield f"kind       {found['kind']} of {found['target']}"
-    yield f"package    {found['package_id']} {found['version']}"
-    yield f"proposed   by {found['by']}, {found['at']} ({found['entry_id']})"
-    yield f"reason     {found['reason']}"
-    yield f"predicted  {_effect(found)}"
-    for name, value in found["replay"].items():
-        is_estimate = isinstance(value, dict) and "low" in value
-        yield f"replay     {name}: {_estimate(value, 6) if is_estimate else cut(shown(value), 80)}"
-    given = ", ".join(f"{key} {number}" for key, number in found["evidence_by_key"].items())
-    yield f"evidence   {count(len(found['evidence']), 'entry')}: {given}"
-    if found["stale"]:
-        yield f"stale      {found['stale']}; propose the change again"
-    if found["canary"]:
-        yield from _canary_lines(found["canary"])
-    if found["decision"]:
-        said = f"{found['decided_by']}: {found['decision_reason']} ({found['decision']})"
-        yield f"decided    {found['state']} by {said}"
-    if found["epoch"]:
-        yield f"epoch      {found['epoch']}"
+    yield from facts(found, "diff")
     yield from ("", *found["diff"].splitlines())
-
-
-def _canary_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a canary: its terms, both routes, and the next event."""
-    only = "".join(f", {name} {found[name]}" for name in ("for_key", "task") if found[name])
-    share = f"{found['share']:.0%} of the calls" if found["share"] else "shadow"
-    yield f"canary     {found['state']}: {share}{only}, since {found['at']} by {found['by']}"
-    if not (calls := found.get("calls")):
-        return
-    yield "           calls: " + ", ".join(f"{number} {arm}" for arm, number in calls.items())
-    for arm, number in found["graded"].items():
-        reward, usd = (found[name].get(arm) for name in ("rewards", "usd_per_call"))
-        shown = "-" if reward is None else f"{reward:.4f}"
-        cost = "-" if usd is None else f"{usd:.6f} USD a call"
-        yield f"           {arm}: reward {shown} of {number}, {cost}"
-    spent = f"spent {found['spent_usd']:.6f} of {found['usd']:g} USD"
-    yield f"           difference {_estimate(found['difference'])}, {spent}"
-    yield f"           {found['verdict'] or 'undecided'}: {found['reason']}"
 
 
 @verb(

@@ -73,7 +73,8 @@ def limits_line(stated: Mapping[str, Any]) -> str:
 
 def owner_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the facts of a key or an owner, and the state of the budget, if any."""
-    yield from facts(found, "limits", "budget")
+    sums = ("spent_usd", "spent_tokens", "limit_usd") if found["budget"] else ()
+    yield from facts(found, "limits", "budget", *sums)
     if found["budget"]:
         yield state_line(found["budget"])
 
@@ -104,7 +105,7 @@ def state_line(state: Mapping[str, Any], name: str = "") -> str:
     if state["tokens_per_minute"] is not None:
         calls += f"; limit {message_text.count(state['tokens_per_minute'], 'token')} a minute"
     if state["window"]:
-        calls += f"; limits a {state['window']}, until {state['window_end']}"
+        calls += f"; limits per {state['window']}, until {state['window_end']}"
     if state["on_short"] == "clamp":
         calls += "; output limit lowered if short"
     return f"{state['scope']}{f' ({name})' if name else ''}  {money}; {tokens}; {calls}"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations import limits as limits_
 from remit.operations.operation import Column, Feed, feed_of, field, limit, verb
 from remit.operations.ports import Caller, RootPort
-
-if TYPE_CHECKING:
-    pass
 
 _Kind = Literal["user", "team", "organisation"]
 _A: dict[_Kind, str] = {

@@ -9,6 +9,7 @@ from typing import Any
 _NOTHING: tuple[Any, ...] = ("", None, [], (), {})
 _IN_CELL = 3  # items of a list
 _INTERVAL = ("value", "low", "high")
+_SMALL = 0.01  # Smaller estimates, such as US dollars a call, have more decimals.
 
 
 class Note(str):
@@ -109,7 +110,8 @@ def shown(value: Any, most: int = 20) -> str:
                 if not (_is_interval(value) and name in _INTERVAL)]  # fmt: skip
         if _is_interval(value):
             estimate, low, high = (value[name] for name in _INTERVAL)
-            rest.insert(0, f"{estimate:+.4f} [{low:+.4f}, {high:+.4f}]")
+            digits = 4 if max(abs(low), abs(high)) >= _SMALL else 6
+            rest.insert(0, f"{estimate:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
         return ", ".join(rest) or "-"
     return "-" if value in _NOTHING else str(value)
 

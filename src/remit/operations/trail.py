@@ -5,16 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.message_text import count, cut
 from remit.operations.files import io_errors
 from remit.operations.operation import Answer, Document, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
-
-if TYPE_CHECKING:
-    pass
 
 _LINE_CHARS = 100
 

@@ -245,7 +245,8 @@ def test_a_person_stops_adopts_or_rejects_during_a_canary(place: Path) -> None:
     assert (done.returncode, "No canary" in done.stderr) == (1, True)
     begin(place)
     shown = run_remit("learn", "show", proposal, "--root", place).stdout
-    assert "in force: 50% of the calls" in shown
+    assert "  share: 0.5\n" in shown
+    assert "  state: in force\n" in shown
     command(place, "learn", "reject", proposal, "--reason", "No.")
     with opened(place) as runtime:
         assert "canary" not in ask(runtime)[0].metadata

@@ -37,7 +37,7 @@ def test_listed_shown_adopted_and_taken_back(world: World) -> None:
 
     assert proposal.proposal_id[:12] in learn("proposals").stdout
     shown = learn("show", "last").stdout
-    for text in ("3 entries: local operator 3", "+0.1000 [+0.0500, +0.1500] ", "12345"):
+    for text in ("local operator: 3", "predicted: +0.1000 [+0.0500, +0.1500], ", "12345"):
         assert text in shown
     assert read("show", proposal.proposal_id[:8])["evidence_by_key"] == {"local operator": 3}
     assert read("report")["policy_epoch"] == 0

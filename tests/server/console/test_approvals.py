@@ -65,7 +65,9 @@ def test_the_amount_the_conversation_and_the_tool_come_first(served: Served) -> 
                  "session.resume()"):  # fmt: skip
         assert text in card, text
     assert card.index("1,249.5") < card.index("My teapot") < card.index("Exact arguments")
-    assert "<td>refund</td><td>amount_usd 1,249.5 </td>" in visitor.get("/").text
+    start = visitor.get("/").text
+    assert "<td>refund(" in start
+    assert "<td>amount_usd 1,249.5 </td>" in start
     assert visitor.decide(f"/console/approvals/{request}", {"verdict": "grant"}).status == 303
     _call(served, session, "tool result", "Your money is on its way.")
     decided = visitor.get(f"/console/approvals/{request}").text

@@ -79,7 +79,7 @@ def test_sorting(visitor: Visitor) -> None:
     by_tokens = [
         int(found.replace(",", ""))
         for row in _rows(visitor, sort="tokens", outcome="success")
-        for found in re.findall(r"<td>([\d,]+) → ", row)
+        for found in re.findall(r'<td class="num">([\d,]+) → ', row)
     ]
     assert by_tokens == sorted(by_tokens, reverse=True)
     assert len(by_tokens) == 3

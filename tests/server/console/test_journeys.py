@@ -38,7 +38,7 @@ def test_a_call_shows_every_attempt_and_its_total_time(served: Served) -> None:
         assert "did not answer: the provider failed" in _text(page)
         assert page.count('<article class="turn"') == 1
     dispatch = visitor.get(f"/console/journey/{calls[0].metadata['dispatch_entry_id']}").text
-    assert f"Attempts {len(calls)}" in _text(dispatch)
+    assert f"Attempt {len(calls)} of {len(calls)}" in _text(dispatch)
 
 
 def test_a_call_with_one_attempt_has_no_table_of_attempts(served: Served) -> None:

@@ -173,7 +173,7 @@ def test_a_person_signs_in_and_comes_to_what_they_wanted(
     login = _cookie(answered, "remit_console_")
     assert f"{login}; Path=/; Max-Age=28800; {kept}" in cookies
     person.cookie = login
-    assert "ann@example.org, operator" in person.get("/console/spend").text
+    assert "ann@example.org</span><span>operator" in person.get("/console/spend").text
     claims = json.loads(base64.urlsafe_b64decode(login.partition("=")[2].partition(".")[0] + "=="))
     assert claims.pop("until") <= time.time() + 28_800
     assert (len(claims.pop("nonce")), len(claims.pop("settings"))) == (16, 64)
@@ -200,7 +200,7 @@ def test_a_role_is_the_first_of_the_settings_that_one_has(
 ) -> None:
     for groups, role in ((["all"], "auditor"), (["all", "ops"], "operator"), ("all", "auditor")):
         provider.person["groups"] = groups
-        assert f", {role}<" in signed_in(served, provider).get("/").text
+        assert f"<span>{role}<" in signed_in(served, provider).get("/").text
     provider.person["groups"] = ["all"]
     person = signed_in(served, provider)
     assert person.decide("/console/verify", {}).status == 403

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations import (
@@ -16,9 +16,6 @@ from remit.operations import (
     verb,
 )
 from remit.operations.files import read_lines, require_exchanges
-
-if TYPE_CHECKING:
-    pass
 
 _NANO = 1_000_000_000
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations import Answer, Caller, RootPort, field, verb
 from remit.operations.files import read_lines, read_prompts, read_table, require_exchanges
-
-if TYPE_CHECKING:
-    pass
 
 
 @verb("route learn", changes=True)

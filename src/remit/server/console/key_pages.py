@@ -18,7 +18,6 @@ from remit.server.console.forms import see
 from remit.server.console.operation_forms import form_of, read_operation
 from remit.server.console.pages import Asked, Page, Sources, View, page_of_list
 from remit.server.refusals import HttpError
-from remit.views import wording
 
 PATH = "/console/keys"
 
@@ -149,11 +148,14 @@ def _forbidden(asked: Asked, operation: type[Operation]) -> HttpError:
 
 def _one(sources: Sources, asked: Asked, kind: str, name: str) -> Page:
     forms: list[dict[str, Any]] = []
+    times: list[tuple[str, str]] = []
     if kind == "key":
         key = sources.reads.keys.find(name)
         (row,) = _key_rows(sources, [key])
         name, scope = key.key_id, BudgetScope(key_id=key.key_id).key
         facts = _key_facts(key)
+        times = [("created", key.created), ("expires", key.expires),
+                 ("secret changed", key.rotated), ("revoked", key.revoked)]  # fmt: skip
         if key.state == "live":
             forms = [
                 form_of(_COMMANDS["key rotate"], "Rotate the key", fixed=("name_or_id",)),
@@ -181,6 +183,7 @@ def _one(sources: Sources, asked: Asked, kind: str, name: str) -> Page:
             "kind": kind,
             "row": row,
             "facts": facts,
+            "times": [one for one in times if one[1]],
             "forms": [limits, *forms],
             "changes": changes,
             "changed": next((one for one in changes if one["id"] == recent), None),
@@ -295,23 +298,16 @@ def _last_used(state: BudgetStatus) -> str:
 
 
 def _key_facts(key: VirtualKey) -> list[tuple[str, str]]:
-    """Return the properties of a key that have a value."""
+    """Return the permissions of a key."""
     lists = (
         ("models", key.models or ("all",)),
         ("agents", key.agents or ("all",)),
         ("tiers", key.tiers or ("all",)),
         ("requests without a model call", key.pass_through or ("only reads",)),
     )
-    times = (
-        ("created", key.created),
-        ("expires", key.expires),
-        ("secret changed", key.rotated),
-        ("revoked", key.revoked),
-    )
     return [
         ("role", key.role),
         ("secret begins with", key.prefix),
-        *((label, wording.moment(value)) for label, value in times if value),
         *((label, ", ".join(value)) for label, value in lists),
     ]
 

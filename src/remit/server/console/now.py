@@ -26,6 +26,7 @@ _REFUSALS = 500  # refused requests of the last day that are grouped
 _GROUPS = 10
 _TIMED = 200  # latest calls of a day of which the durations are compared
 _APPROVALS = 10
+_CALL_CHARS = 100
 _GRACE = timedelta(minutes=30)  # A commit may be late, and clocks differ.
 
 
@@ -63,7 +64,14 @@ def show(sources: Sources, asked: Asked) -> Page:
                 ("Yesterday", _yesterday(sources, today - timedelta(days=1))),
             ],
             "timed": _TIMED,
-            "approvals": [(one, amounts_of(one.arguments)) for one in waiting[:_APPROVALS]],
+            "approvals": [
+                (
+                    one,
+                    wording.call_text(one.tool_id, one.arguments, _CALL_CHARS),
+                    amounts_of(one.arguments),
+                )
+                for one in waiting[:_APPROVALS]
+            ],
             "more_approvals": len(waiting) - _APPROVALS,
             "refused": refused,
             "refused_most": _REFUSALS if is_cut else 0,

@@ -174,8 +174,8 @@ def _by_name(by: str, windows: Sequence[Window]) -> dict[str, UsageRow]:
 
 
 def _change(nano: int, past: int) -> str:
-    """Return the change in percent, such as ``+12 %``; empty if nothing was spent before."""
-    return f"{100 * (nano - past) / past:+,.0f} %" if past else ""
+    """Return the change in whole percent, such as ``+12 %``; empty if nothing was spent before."""
+    return f"{int(100 * (nano - past) / past):+,} %" if past else ""
 
 
 def _moment(quarter: int, zone: str) -> str:
@@ -246,7 +246,7 @@ def _chart(
         "line": " ".join(line) if any(sums) else "",
         "legend": [(styles[name], labels[name]) for name in styles]
         + ([("s5", "others")] if len(names) > _STACKED else []),
-        "most": wording.nano_dollars(most),
+        "most": most,
         "marks": [periods[place].name.replace("T", " ")[:16] for place in marks],
         "width": _WIDTH,
         "height": _HEIGHT,

@@ -4,8 +4,9 @@ const entries = document.querySelector('[data-live="entries"]');
 const tables = new Map([...document.querySelectorAll('tbody[data-live]')].map((one) => [one.dataset.live, one]));
 const badgeAt = { call: 3, alarm: 1 };
 
-function cell(text) {
+function cell(text, isNumber) {
   const made = document.createElement('td');
+  if (isNumber) made.className = 'num';
   made.textContent = text;
   return made;
 }
@@ -24,7 +25,7 @@ function rowOf(row) {
   made.className = 'new';
   row.cells.forEach((text, place) => {
     if (place === 0) return made.append(timeCell(text, row.at));
-    if (place !== badgeAt[row.kind]) return made.append(cell(text));
+    if (place !== badgeAt[row.kind]) return made.append(cell(text, row.kind === 'call' && place > 3));
     const badge = document.createElement('span');
     badge.className = `badge ${row.tone}`;
     badge.textContent = text;

@@ -14,7 +14,10 @@ function localize(part) {
     table.classList.add('labelled');
     const names = [...table.tHead.rows[0].cells].map((one) => one.textContent);
     for (const row of table.tBodies[0].rows) {
-      if (row.cells.length === names.length) [...row.cells].forEach((one, place) => { one.dataset.label = names[place]; });
+      if (row.cells.length === names.length) [...row.cells].forEach((one, place) => {
+        one.dataset.label = names[place];
+        if (one.scrollWidth > one.clientWidth) one.title = one.textContent.trim();
+      });
     }
   }
   for (const link of part.querySelectorAll('a[href^="/console/spend"], a[href^="/console/calls"]')) {
