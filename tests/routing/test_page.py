@@ -19,6 +19,7 @@ from remit.routing import (
     route_request,
 )
 from tests.routing.models import gateway_to
+from tests.support.commands import run_remit
 from tests.support.requests import openai_provider
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -63,11 +64,9 @@ def _explanation(root: Path, upstream: Upstream) -> str:
         prompt = "Write a Python function that parses a date, with a unit test"
         route_request(prompt, options)
         decision = route_request(prompt, options).decision_id
-    run = subprocess.run(
-        [sys.executable, "-m", "remit", "route", "explain", decision, "--root", str(root)],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return f"$ remit route explain {decision}\n{run.stdout}"
+    done = run_remit("route", "explain", decision, "--root", root)
+    assert done.returncode == 0, done.stderr
+    return f"$ remit route explain {decision}\n{done.stdout}"
 
 
 def test_the_explanation_is_what_is_printed(tmp_path: Path, upstream: Upstream) -> None:
