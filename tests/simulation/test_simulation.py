@@ -26,7 +26,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("first", [0, 5, 10, 15])
 def test_nothing_is_lost_or_done_twice(first: int, folder: Path) -> None:
     for seed in range(first, first + 5):
         assert run(seed, 6, folder).violations == []
