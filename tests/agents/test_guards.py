@@ -206,19 +206,17 @@ def test_tools_that_cannot_be_told_apart_are_refused(scripted: Scripted, payer: 
             Tool(odd, "x", TEXT, print)
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [
+def test_limits_that_are_none_are_refused(scripted: Scripted) -> None:
+    wrong: list[dict[str, Any]] = [
         {"order_usd": float("nan")}, {"order_usd": -1}, {"order_usd": float("inf")},
         {"order_tokens": -5}, {"order_tokens": 2**63}, {"order_tokens": 1.5},
         {"timeout_s": float("nan")}, {"turn_limit": -1}, {"max_retries": -1},
         {"session_usd": float("nan")}, {"session_tokens": -1},
-    ],
-)  # fmt: skip
-def test_limits_that_are_none_are_refused(scripted: Scripted, limits: dict[str, Any]) -> None:
-    opened = scripted(message("x"))
-    with opened as (runtime, _), pytest.raises(InvalidInputError):
-        runtime.agent("a", **limits)
+    ]  # fmt: skip
+    with scripted(message("x")) as (runtime, _):
+        for limits in wrong:
+            with pytest.raises(InvalidInputError):
+                runtime.agent("a", **limits)
 
 
 def test_an_order_without_a_key_resumes_by_its_id(scripted: Scripted, payer: _Payer) -> None:

@@ -18,6 +18,7 @@ from remit.providers.weights import WeightStore
 from remit.providers.wire import CHAT
 from tests.support.local_model import ONE_THREAD
 from tests.support.requests import provider_request
+from tests.support.soak import soak_only
 
 NAME = "smollm2-135m"
 
@@ -89,6 +90,8 @@ def test_a_conversation_through_every_layer(tmp_path: Path) -> None:
     assert report.verified, report.problems
 
 
+@soak_only
+@pytest.mark.soak
 def test_a_process_that_ends_while_the_model_works_ends_cleanly(tmp_path: Path) -> None:
     script = """
 import sys, threading, time

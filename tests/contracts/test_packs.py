@@ -59,21 +59,6 @@ def test_template_text_in_user_input_stays_text(value: str) -> None:
     assert pack.render({"user_input": value}) == [{"role": "user", "content": value}]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{{ ''.__class__.__mro__ }}",
-        "{{ user_input.__init__.__globals__ }}",
-        "{{ 1 / 0 }}",
-        "{{ user_input.format_map(x) }}",
-    ],
-)
-def test_a_template_cannot_reach_out_of_its_sandbox(source: str) -> None:
-    with pytest.raises(ContractError) as caught:
-        PromptPack.parse("PRM-A-001", source)
-    assert caught.value.code == "contract_schema_invalid"
-
-
 def test_a_template_that_is_none_is_refused() -> None:
     with pytest.raises(ContractError):
         PromptPack.parse("PRM-A-001", "{% if %}")
@@ -133,6 +118,10 @@ def test_work_without_measure_is_cut_off(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
+        "{{ ''.__class__.__mro__ }}",
+        "{{ user_input.__init__.__globals__ }}",
+        "{{ 1 / 0 }}",
+        "{{ user_input.format_map(x) }}",
         "{% for i in range(10**9) %}{% endfor %}",
         "{{ 10**10**10 }}",
         "{{ 'x' * 10**10 }}",

@@ -20,6 +20,7 @@ import pytest
 from remit import LedgerClient
 from remit.kernel.settings import load_settings
 from tests.examples.playing import EXAMPLES, PATIENCE_S, Asked, Use, playing
+from tests.support.commands import run_remit
 
 PAGE = EXAMPLES.parent / "docs/agents.md"
 TEXT = PAGE.read_text()
@@ -122,10 +123,7 @@ def _commands(place: Path) -> None:
             {"SES": session, "LED": waited.id}[word[:3]] if LEFT_OUT.fullmatch(word) else word
             for word in words[1:]
         ]
-        done = subprocess.run(
-            [sys.executable, "-m", *words[:1], *told], cwd=place, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=PATIENCE_S,
-        )  # fmt: skip
+        done = run_remit(*told, cwd=place)
         if words[1:2] == ["approve"] and len(words) > 2:  # the page decided it in Python
             assert " already." in done.stderr
         else:

@@ -27,6 +27,7 @@ from tests.examples.playing import (
     sound,
 )
 from tests.support.local_model import ONE_THREAD, local_weights
+from tests.support.soak import soak_only
 from tests.support.waiting import until
 
 EXAMPLE = "batch_csv/batch_csv.py"
@@ -139,6 +140,8 @@ def test_what_the_budget_leaves_is_said_and_done_once_there_is_more(tmp_path: Pa
     sound(tmp_path)
 
 
+@soak_only  # tests/agents/test_local_model.py runs the same model in each `make test`.
+@pytest.mark.soak
 @pytest.mark.local_model
 @pytest.mark.timeout(3600)  # Half a minute of computing, on a machine that others may use.
 def test_the_schema_holds_a_small_model_too(tmp_path: Path) -> None:

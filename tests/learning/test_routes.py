@@ -212,18 +212,12 @@ def test_a_flood_by_one_party_does_not_outweigh_the_others(ledger: LedgerClient)
     assert flood / total == pytest.approx(0.25)
     head = fit_head(found)
     assert head.models["dear"].bias == pytest.approx(750_000, abs=2)
-
-
-def test_a_reference_does_not_lift_the_limit_of_a_partys_opinions(ledger: LedgerClient) -> None:
-    for number in range(40):
-        graded(ledger, f"good {number}", "dear", 1.0, f"person {number % 4}")
-    for number in range(400):
-        graded(ledger, f"flood {number}", "dear", 0.0, "flood")
+    # A reference of the same party does not lift the limit of its opinions.
     graded(ledger, "right", "dear", 1.0, "flood", source="reference")
-    found = {one.text: one.traffic for one in graded_prompts(ledger)}
-    flood = sum(traffic for text, traffic in found.items() if text.startswith("flood"))
-    assert flood / sum(found.values()) == pytest.approx(0.25, abs=0.01)
-    assert found["right"] == 1.0
+    traffic = {one.text: one.traffic for one in graded_prompts(ledger)}
+    flood = sum(share for text, share in traffic.items() if text.startswith("flood"))
+    assert flood / sum(traffic.values()) == pytest.approx(0.25, abs=0.01)
+    assert traffic["right"] == 1.0
 
 
 def test_what_is_graded_later_moves_no_prompt_to_another_fold(ledger: LedgerClient) -> None:
@@ -461,7 +455,7 @@ def test_what_is_in_doubt_is_no_proposal() -> None:
     assert "148" in nothing
 
 
-def tried(seed: int, loss: float, count: int = 1_500, explored: int = 0) -> RouteFit:
+def tried(seed: int, loss: float, count: int, explored: int) -> RouteFit:
     """A fit where 15 % of the rewards differ, and the cheap model loses so much in truth.
 
     Of the explored prompts in addition, one of both models was drawn, and only its answer graded.
@@ -494,25 +488,25 @@ SUBJECTS = ("rain", "trains", "tea", "apples", "law", "taxes", "ships", "music",
 TRIES = list(range(100))
 
 
+def accepted(tries: list[int], loss: float, count: int, explored: int = 0) -> int:
+    """Return how many of the tries propose their route."""
+    return sum(not tried(seed, loss, count, explored).missing for seed in tries)
+
+
 def test_a_route_without_loss_is_accepted_and_one_that_loses_is_not() -> None:
     """In a soak: 100 tries each; at least 50 without a true loss, at most 5 with 3 points."""
     tries = sample(TRIES, 1)
-    accepted = {loss: sum(not tried(seed, loss).missing for seed in tries) for loss in (0.0, 0.03)}
     if is_soak():
-        assert accepted[0.0] >= 50
-    assert accepted[0.03] <= len(tries) // 20
+        assert accepted(tries, 0.0, 1_500) >= 50
+    assert accepted(tries, 0.03, 1_500) <= len(tries) // 20
 
 
 def test_partly_graded_prompts_take_the_place_of_whole_ones() -> None:
     """In a soak: 100 tries each, 800 prompts graded for both models and 2,000 explored ones."""
     tries = sample(TRIES, 1)
-    alone, helped, lossy = (
-        sum(not tried(seed, loss, 800, explored).missing for seed in tries)
-        for loss, explored in ((0.0, 0), (0.0, 2_000), (0.03, 2_000))
-    )
     if is_soak():
-        assert helped >= alone + 10
-    assert lossy <= len(tries) // 20
+        assert accepted(tries, 0.0, 800, 2_000) >= accepted(tries, 0.0, 800) + 10
+    assert accepted(tries, 0.03, 800, 2_000) <= len(tries) // 20
 
 
 def test_the_chances_of_a_decision_are_those_of_its_draw() -> None:

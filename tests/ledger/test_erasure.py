@@ -171,9 +171,13 @@ def _message(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
-def _call(client: LedgerClient, session: str, *texts: str, answer: str, **more: Any) -> str:
+def _exchange(session: str, *texts: str, answer: str, **more: Any) -> LedgerEntry:
     metadata = {"session_id": session, "prompt": [*map(_message, texts)], "response": answer}
-    entry = LedgerEntry("EXCHANGE", "PRC-A-001", "SUCCESS", "ok", metadata={**metadata, **more})
+    return LedgerEntry("EXCHANGE", "PRC-A-001", "SUCCESS", "ok", metadata={**metadata, **more})
+
+
+def _call(client: LedgerClient, session: str, *texts: str, answer: str, **more: Any) -> str:
+    entry = _exchange(session, *texts, answer=answer, **more)
     return client.write(entry, subject_id="person-7")
 
 
@@ -299,8 +303,8 @@ def test_an_export_of_withdrawn_entries_is_imported_whole(tmp_path: Path) -> Non
 
 def test_many_entries_are_withdrawn_in_several_erasures(tmp_path: Path) -> None:
     with LedgerClient(tmp_path / "ledger.db") as client:
-        calls = [_call(client, "SES-A", SHARED, answer=f"answer {number}")
-                 for number in range(2_100)]  # fmt: skip
+        entries = [_exchange("SES-A", SHARED, answer=f"answer {number}") for number in range(2_100)]
+        calls = client.write_many(entries, subject_id="person-7")
         done: list[int] = []
         reports = client.withdraw(calls, reason="DELETE", requested_by="caller",
                                   also=lambda _: done.append(1))  # fmt: skip

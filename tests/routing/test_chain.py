@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from remit.routing import (
 from remit.routing.trail import verify_trail
 from remit.runtime import Runtime
 from tests.routing.models import candidate, emitting, gateway_to, nine
+from tests.support.commands import remit_json, require_said, run_remit
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -361,27 +360,20 @@ def test_the_command_line_explains_and_replays(tmp_path: Path, upstream: Upstrea
     ):
         options = emitting(ledger, gateway, models, model_timeout_s=0.3)
         result = route_request("Write a Python function", options)
-    told = _remit("route", "explain", result.decision_id, "--json", "--root", str(root))
-    assert json.loads(told.stdout)["chosen_model_id"] == "c"
-    told = _remit("route", "explain", result.response.exchange_entry_id, "--root", str(root))
+    told = remit_json("route", "explain", result.decision_id, "--root", root)
+    assert told["chosen_model_id"] == "c"
+    told = run_remit("route", "explain", result.response.exchange_entry_id, "--root", root)
     assert "a (rank 1, " in told.stdout
     assert "failed (SERVER_ERROR" in told.stdout
     assert "c answered" in told.stdout
-    told = _remit("route", "replay", result.decision_id, "--json", "--root", str(root))
-    assert json.loads(told.stdout)["agrees"] is True
-    missing = _remit("route", "explain", "DEC-" + "0" * 32, "--root", str(root))
-    assert missing.returncode == 1
-    assert "no decision" in missing.stderr
-    status = json.loads(_remit("route", "status", "--json", "--root", str(root)).stdout)
+    assert remit_json("route", "replay", result.decision_id, "--root", root)["agrees"] is True
+    missing = run_remit("route", "explain", "DEC-" + "0" * 32, "--root", root)
+    require_said(missing, "no decision")
+    status = remit_json("route", "status", "--root", root)
     assert {one["name"] for one in status["routes"]} == {"auto"}
     assert len(status["models"]) >= 9
-    scored = json.loads(_remit("route", "score", "Hi", "--json", "--root", str(root)).stdout)
+    scored = remit_json("route", "score", "Hi", "--root", root)
     assert scored["chain"][0] == scored["winner"]
-
-
-def _remit(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "remit", *arguments], text=True,
-                          capture_output=True, check=False)  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", ["single", "ensemble"])

@@ -510,7 +510,8 @@ def test_a_change_is_found(on_sqlite: Made, what: str, forged: bool) -> None:
     assert named in " ".join(bad["differs"])
     in_content = what in ("score", "choice", "order")
     assert ("hash of the thought" in bad["differs"]) == (in_content and not forged)
-    assert f"{bad['id']} ({entry['id']}): " in run(entries, code=1)
+    if not forged:  # the text is made of the same report
+        assert f"{bad['id']} ({entry['id']}): " in run(entries, code=1)
 
 
 def test_an_order_that_bears_its_hash_is_found_by_its_scores(on_sqlite: Made) -> None:

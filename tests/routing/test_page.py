@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from remit.routing import (
     route_request,
 )
 from tests.routing.models import gateway_to
+from tests.support.commands import run_remit
 from tests.support.requests import openai_provider
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -63,11 +62,9 @@ def _explanation(root: Path, upstream: Upstream) -> str:
         prompt = "Write a Python function that parses a date, with a unit test"
         route_request(prompt, options)
         decision = route_request(prompt, options).decision_id
-    run = subprocess.run(
-        [sys.executable, "-m", "remit", "route", "explain", decision, "--root", str(root)],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return f"$ remit route explain {decision}\n{run.stdout}"
+    done = run_remit("route", "explain", decision, "--root", root)
+    assert done.returncode == 0, done.stderr
+    return f"$ remit route explain {decision}\n{done.stdout}"
 
 
 def test_the_explanation_is_what_is_printed(tmp_path: Path, upstream: Upstream) -> None:
@@ -89,6 +86,7 @@ def test_the_configuration_on_the_page_is_read(tmp_path: Path) -> None:
 
 def test_the_python_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    subprocess.run([sys.executable, "-c", first], check=True)
-    subprocess.run([sys.executable, "-c", second], check=True)
+    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(programs) == 2
+    for program in programs:
+        exec(program, {"__name__": "__main__"})

@@ -459,8 +459,7 @@ def test_what_an_auditor_must_find(client: LedgerClient, target: str, tmp_path: 
 def test_an_export_names_a_missing_leaf_hash(tmp_path: Path) -> None:
     path = tmp_path / "l.db"
     with LedgerClient(path, signer=SIGNER) as client:
-        client.write_many(conversation_of("SES-LONG", 512))
-        sessions(client, 1)
+        sessions(client, 87, leading=0)
         cut_off(client, tmp_path / "segments", 512)
     outside(str(path), "DELETE FROM tree_hashes WHERE level = 0 AND idx = 1")
     with LedgerClient(path) as reader, pytest.raises(LedgerFormatError, match="entry 256 is miss"):

@@ -42,7 +42,7 @@ def _variants(value: Any) -> list[Any]:
 @pytest.mark.parametrize("source", ALL_ENDPOINTS)
 def test_a_request_of_any_shape_is_translated_or_refused(source: str) -> None:
     outcomes = {"translated": 0, "refused": 0}
-    for body in [*sample(_variants(REQUESTS[source]), 700), *ODD]:
+    for body in [*sample(_variants(REQUESTS[source]), 350), *ODD]:
         try:
             call = read_request(source, body)
         except DialectError as error:
@@ -62,7 +62,7 @@ def test_a_request_of_any_shape_is_translated_or_refused(source: str) -> None:
 def test_an_answer_of_any_shape_is_translated_or_refused(source: str) -> None:
     translated = 0
     calls = [read_request(client, REQUESTS[client]) for client in ALL_ENDPOINTS]
-    for body in [*sample(_variants(ANSWERS[source]), 350), *ODD]:
+    for body in [*sample(_variants(ANSWERS[source]), 200), *ODD]:
         try:
             answer = read_answer(source, body)
         except (DialectError, ProviderError):
@@ -91,7 +91,7 @@ _BODIES = [
 @pytest.mark.soak
 def test_a_body_of_any_shape_is_fitted_to_its_provider_or_passed_on() -> None:
     endpoints = {endpoint.name: endpoint for endpoint in fields.ENDPOINTS.values()}
-    for source, model, name, path, odd in sample(_BODIES, 800):
+    for source, model, name, path, odd in sample(_BODIES, 400):
         body = with_at(REQUESTS[source], path, odd)
         endpoint = endpoints[source]
         with contextlib.suppress(ProviderError, BodyError):

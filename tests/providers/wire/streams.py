@@ -18,6 +18,13 @@ def added(total: StreamSum, events: Iterable[bytes | tuple[str, bytes]]) -> dict
     return total.answer()
 
 
+def without_nulls(value: Any) -> Any:
+    """Return a JSON value without the members of its objects that are null."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
 def cut(text: str, width: int) -> list[str]:
     """A text in pieces of so many characters; an empty one is one piece."""
     return [text[at : at + width] for at in range(0, len(text), width)] or [""]

@@ -12,7 +12,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
 from remit.providers.wire import answer_facts, stream_sum
-from tests.providers.wire.streams import added, chat_chunks
+from tests.providers.wire.streams import added, chat_chunks, without_nulls
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
@@ -151,13 +151,7 @@ def _comparable(answer: dict[str, Any]) -> Any:
         for call in message.get("tool_calls") or ():
             call.pop("index", None)
             call["function"].pop("parsed_arguments", None)
-    return _without_nulls(answer)
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+    return without_nulls(answer)
 
 
 def _sum(*chunks: Any) -> Any:

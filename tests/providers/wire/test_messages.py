@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from remit.providers.dialects import read_answer
 from remit.providers.wire import answer_facts, stream_sum
-from tests.providers.wire.streams import added, message_events
+from tests.providers.wire.streams import added, message_events, without_nulls
 
 USAGE = {
     "input_tokens": 12,
@@ -137,13 +137,7 @@ def test_the_clients_own_sum(name: str, width: int) -> None:
                 event=_event.validate_json(data), current_snapshot=theirs, json_bufs=buffers
             )
     ours = added(stream_sum("anthropic.messages"), events)
-    assert _without_nulls(ours) == _without_nulls(json.loads(theirs.to_json()))
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+    assert without_nulls(ours) == without_nulls(json.loads(theirs.to_json()))
 
 
 def _sum(*events: dict[str, Any]) -> Any:
