@@ -531,6 +531,11 @@ def test_functions_of_a_namespace_are_offered_flat_and_called_by_their_own_names
     assert tool["function"]["name"] == "mcp__files__read"
     (called,) = written["messages"][0]["tool_calls"]
     assert called["function"]["name"] == "mcp__files__read"
+    chosen = {"type": "function", "namespace": "mcp__files", "name": "read"}
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [chosen]}
+    for choice in (chosen, allowed):
+        forced = read_request("openai.responses", {**body, "tool_choice": choice})
+        assert "mcp__files__read" in str(forced.tool_choice)
     block = {"type": "tool_use", "id": "d", "name": "mcp__files__read", "input": {}}
     answer = ProviderResponse("", "m", 1, 1, "tool_use", content_blocks=(block,))
     answered = write_answer("openai.responses", answer, call, answer_id="r", created=1, model="m")
