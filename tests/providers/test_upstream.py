@@ -84,7 +84,7 @@ def test_a_provider_of_gemini_s_own_api_gets_a_signature_for_calls_of_others() -
     settings = provider_settings("openai").model_copy(update={"kind": "gemini"})
     provider = UpstreamProvider("http://127.0.0.1:9", "k", settings, "mine")
     sent = provider.outgoing(provider_request(model_id="gemini-3-pro", body=body))
-    first, second = sent.body.value["contents"][0]["parts"]
+    first, second = sent.body.value["contents"][1]["parts"]
     assert first["thoughtSignature"] == "skip_thought_signature_validator"
     assert "thoughtSignature" not in second
 

@@ -316,6 +316,21 @@ def test_what_a_provider_sealed_comes_back_to_it_alone() -> None:
     assert turn["reasoning_content"] == "Hm."
 
 
+@pytest.mark.parametrize(
+    "turns",
+    [[{"role": "user", "content": ""}], [{"role": "assistant", "content": "a"}],
+     [{"role": "assistant", "content": ""}, {"role": "user", "content": " "}]],
+)  # fmt: skip
+def test_a_conversation_begins_with_a_turn_of_the_user(turns: list[dict[str, Any]]) -> None:
+    for target, name, inner in (
+        ("anthropic.messages", "messages", "content"), ("gemini.generate", "contents", "parts"),
+    ):  # fmt: skip
+        call = read_request("openai.chat", {"model": "m", "messages": turns})
+        written = write_request(target, call, model="m", max_output_tokens=5)[name]
+        assert written[0]["role"] == "user"
+        assert all(turn[inner] for turn in written)
+
+
 def test_web_search_where_both_have_it() -> None:
     tool = {
         "type": "web_search",
