@@ -73,6 +73,23 @@ def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path
         assert paths == ["/v1/responses", "/v1/chat/completions"]
 
 
+def test_a_call_that_only_a_missing_endpoint_takes_is_refused_by_its_field(
+    provider: RawProvider, tmp_path: Path
+) -> None:
+    paths = _replies(provider, whole(b"<html>404</html>", "text/html", "404 Not Found"))
+    session = new_session()
+    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi", "top_logprobs": 2}
+    with serving(tmp_path / "root", provider.url) as served:
+        status, raw, _ = served.ask(
+            "POST", "/v1/responses", body, headers={"x-remit-session": session}
+        )
+        decisions = [entry.decision for entry in served.entries("EXCHANGE", session)]
+    assert (status, json.loads(raw)["error"]["param"]) == (400, "top_logprobs")
+    assert paths.count("/v1/responses") == 1
+    assert "/v1/chat/completions" not in paths
+    assert decisions == ["ERROR"]
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 @pytest.mark.parametrize("form", ["seconds", "date", "milliseconds"])
 def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
@@ -134,9 +151,6 @@ def test_an_error_with_status_200_is_an_error_to_the_client(
     assert (last.decision, last.metadata["cost_usd"]) == ("ERROR", 0)
 
 
-_ROLE = {"id": "c", "object": "chat.completion.chunk", "model": "m", "created": 1,
-         "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}  # fmt: skip
-_WORD = {**_ROLE, "choices": [{"index": 0, "delta": {"content": "fine"}, "finish_reason": "stop"}]}
 _MESSAGE = message_events(message("fine"))
 _OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 _NEW = {"type": "response.created", "response": {**_NATIVE, "status": "in_progress", "output": []}}
@@ -145,7 +159,6 @@ _FAILED = {"type": "response.failed", "response": {
     "output": [], "usage": None,
 }}  # fmt: skip
 _OPENINGS = {
-    "/v1/chat/completions": ([_ROLE, {"error": {"code": 502, "message": "busy"}}], [_ROLE, _WORD]),
     "/v1/messages": ([_MESSAGE[0], {"type": "ping"}, _OVERLOADED], _MESSAGE),
     "/v1/responses": (
         [_NEW, {**_NEW, "type": "response.in_progress"}, _FAILED],
@@ -154,7 +167,7 @@ _OPENINGS = {
 }
 
 
-@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize("path", _OPENINGS)
 def test_a_stream_that_fails_after_its_opening_is_tried_again(
     served: Served, provider: RawProvider, path: str
 ) -> None:

@@ -135,8 +135,9 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = data
     else:  # OpenRouter, Groq
         first = choices[0] if type(choices) is list and choices else None
-        holders = [one for one in (first, data.get("x_groq")) if type(one) is dict]
-        value = next(filter(None, (one.get("error") for one in holders)), None)
+        value = first.get("error") if type(first) is dict else None
+        if not value and type(first := data.get("x_groq")) is dict:
+            value = first.get("error")
         if not value:
             return None
     error = _error(value, None, secrets)

@@ -372,7 +372,7 @@ _UNKNOWN_CODING = last_answer(
 _OTHER_VERSION = last_answer(b"505 HTTP Version Not Supported", "Send HTTP/1.1 or HTTP/1.0.\n")
 
 
-def refusal_of_head(version: str, hosts: int, codings: list[bytes]) -> bytes | None:
+def refusal_of_head(version: str, hosts: int, codings: tuple[bytes, ...]) -> bytes | None:
     """Return the last answer of a connection to a head that RFC 9112 forbids; None for a good head.
 
     Args:

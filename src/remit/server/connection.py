@@ -12,15 +12,7 @@ from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from remit.gateway import STOPPED_READING
-from remit.server.asgi import (
-    MAX_FIELDS,
-    MAX_PIPELINED,
-    PROVE,
-    TOO_LARGE,
-    UNREADABLE,
-    refusal_of_head,
-    refuse_full,
-)  # fmt: skip
+from remit.server import asgi
 from remit.server.http_call import Call
 from remit.server.keyless_connections import Strangers
 from remit.server.request import Handler
@@ -67,9 +59,9 @@ class Connection(HttpToolsProtocol):
     _mark = 0  # Value of `_fed` after the read in which this head or body began.
     _came = 0  # Bytes received of this body.
     _hosts = 0  # `Host` headers of this request.
-    _codings: list[bytes]  # Transfer codings of this request.
+    _codings: tuple[bytes, ...] = ()  # Transfer codings of this request.
     _trailers = 0
-    _reply = UNREADABLE  # The reply to an unreadable request.
+    _reply = asgi.UNREADABLE  # The reply to an unreadable request.
     _lingers = False  # True if the answer was sent early: the rest is read, dropped, and closed.
     _last_words = b""  # The answer to an unreadable request, sent after all earlier answers.
     _running: Any = None  # The cycle that is being answered: a Call, or uvicorn's.
@@ -211,11 +203,11 @@ class Connection(HttpToolsProtocol):
         since = self._fed - self._mark
         if self._phase == _HEAD:
             if since > self.max_header_bytes:
-                self._give_up(TOO_LARGE)
+                self._give_up(asgi.TOO_LARGE)
             elif not since and self.cycle is not None and self._running is None:
                 self._expect(self.header_timeout_s)
         elif since > self.max_header_bytes + _OVERHEAD * self._came:
-            self._give_up(UNREADABLE)  # The trailers or chunk extensions have no end.
+            self._give_up(asgi.UNREADABLE)  # The trailers or chunk extensions have no end.
 
     def _begin_socket(self, early: bytes) -> bool:
         """Make a WebSocket of the connection; return False if the request does not ask for one.
@@ -278,7 +270,7 @@ class Connection(HttpToolsProtocol):
         self.expect_100_continue = False
         self.headers = []
         self._hosts = self._trailers = 0
-        self._codings = []
+        self._codings = ()
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -294,7 +286,7 @@ class Connection(HttpToolsProtocol):
         """
         if self._phase != _HEAD:
             self._trailers += 1
-            if self._trailers > MAX_FIELDS:
+            if self._trailers > asgi.MAX_FIELDS:
                 raise ValueError(_END)
             return
         name = name.lower()
@@ -303,10 +295,10 @@ class Connection(HttpToolsProtocol):
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         elif name == b"transfer-encoding":
-            self._codings += [coding.strip() for coding in value.lower().split(b",")]
+            self._codings += tuple(coding.strip() for coding in value.lower().split(b","))
         self.headers.append((name, value))
-        if len(self.headers) > MAX_FIELDS:
-            self._reply = TOO_LARGE
+        if len(self.headers) > asgi.MAX_FIELDS:
+            self._reply = asgi.TOO_LARGE
             raise ValueError(_END)
 
     @override
@@ -324,13 +316,15 @@ class Connection(HttpToolsProtocol):
         if self._begun + self._fed - self._mark > self.max_header_bytes:
             size = sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size + len(self.url) > self.max_header_bytes:
-                self._reply = TOO_LARGE
+                self._reply = asgi.TOO_LARGE
                 raise ValueError(_END)
-        if bad := refusal_of_head(self.parser.get_http_version(), self._hosts, self._codings):
+        version = self.parser.get_http_version()
+        usual = version == "1.1" and self._hosts == 1 and len(self._codings) < 2
+        if not usual and (bad := asgi.refusal_of_head(version, self._hosts, self._codings)):
             self._reply = bad
             raise ValueError(_END)
         method, upgrades, handler = self.parser.get_method(), self.parser.should_upgrade(), None
-        if len(self.pipeline) >= MAX_PIPELINED or (upgrades and method == b"CONNECT"):
+        if len(self.pipeline) >= asgi.MAX_PIPELINED or (upgrades and method == b"CONNECT"):
             raise ValueError(_END)  # The server is not a proxy.
         if upgrades:
             return  # `data_received` parses the head again without the header.
@@ -341,7 +335,7 @@ class Connection(HttpToolsProtocol):
         if handler is None or full:
             application = self.app
             if full:
-                self.app = cast("Any", refuse_full)
+                self.app = cast("Any", asgi.refuse_full)
             self._as_asgi()
             self.app = application
         else:
@@ -361,7 +355,7 @@ class Connection(HttpToolsProtocol):
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.scope["headers"] = self.headers = headers
-        cast("dict[str, Any]", self.scope)[PROVE] = self.prove
+        cast("dict[str, Any]", self.scope)[asgi.PROVE] = self.prove
         self.url, self.expect_100_continue = url, expect
         super().on_headers_complete()
 

@@ -35,9 +35,9 @@ _HEADERS = (
     (b"x-accel-buffering", b"no"),
 )
 _OPENING = frozenset(
-    (None, "message_start", "ping", "response.created", "response.queued", "response.in_progress")
+    ("message_start", "ping", "response.created", "response.queued", "response.in_progress")
 )
-"""Types of events that may come before an answer. Events of three dialects have no type."""
+"""Types of events that may come before an answer."""
 _MAX_OPENING = 3  # events: pings are then passed on, so that the client does not give up
 
 
@@ -135,11 +135,9 @@ class Relay:
             self._held = event.raw
         elif not event.is_asked:
             self._ready.append(event.raw)
-            total, value = event.total, event.value
+            value = event.value
             self._begins = self._begins or not (
-                total is not None
-                and not total.pieces
-                and type(value) is dict
+                type(value) is dict
                 and value.get("type") in _OPENING
                 and len(self._ready) <= _MAX_OPENING
             )
