@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PING_S = 30.0  # A client that has not answered one ping when the next is due is gone.
 _MAX_WAITING = 4  # messages received and not yet read
 _STEP_BYTES = 16 * 1024  # received bytes whose frames are read at once
-_MAX_FRAGMENTS = 1000  # of a message with short ones: each costs as much as a long one
+_MAX_FRAGMENTS = 1000  # Each short fragment of a message costs as much as a long one.
 _SHORT_BYTES = 256
 _HANDSHAKE = (b"host", b"upgrade", b"connection", b"sec-websocket-key", b"sec-websocket-version")
 _CONTROL = (Opcode.PING, Opcode.PONG, Opcode.CLOSE)

@@ -158,7 +158,7 @@ class Growth:
         self._pieces: list[str] = []
         self._events: list[StreamEvent] = []
         self._with_input: set[int] = set()
-        self._ids: dict[int, str] = {}  # of all calls, keyed by index
+        self._ids: dict[int, str] = {}  # keyed by index of all calls
 
     def taken(self) -> list[StreamEvent]:
         """Return the events since the last call of this method."""
