@@ -63,6 +63,7 @@ def test_a_result_is_an_answer_or_a_failure(dialect: Any, text: bytes) -> None:
         ("openai", {"response": None, "error": None}, "bound"),
         ("openai", {}, "bound"),
         ("openai", {"response": []}, "bound"),
+        ("openai", {"response": {"status_code": 200, "body": {"error": {"code": 500}}}}, "nothing"),
         ("openai", {"response": {"status_code": 200}}, "bound"),
         ("openai", {"response": {"status_code": "200", "body": {}}}, "bound"),
         ("openai", {"response": {"body": {}}, "error": {"code": "x"}}, "bound"),

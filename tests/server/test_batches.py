@@ -446,6 +446,48 @@ def test_a_batch_waits_for_the_file_of_its_results(
     _equal(served)
 
 
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_batch_waits_for_the_rest_of_its_results(
+    served: Served, keeper: Keeper, session: str, dialect: str, comes: bool
+) -> None:
+    key = served.key(usd_nano=USD)
+    if dialect == "openai":
+        client = openai_at(served, key.key, session).batches
+        batch = _create(openai_at(served, key.key, session), _line("a"), _line("b"))
+        keeper.finish(batch.id, how="expired")
+        told, line = keeper.batches[batch.id], OPENAI_LINE
+        told["request_counts"] = {"total": 2, "completed": 2, "failed": 0}
+        output = told["output_file_id"]
+        head, data = keeper.files[output]
+        first = data.index(b"\n") + 1
+        keeper.files[output] = (head, data[: first + 30])
+    else:
+        client = anthropic_at(served, key.key, session).messages.batches
+        batch = client.create(requests=[_request("a"), _request("b")])
+        keeper.finish(batch.id)
+        told, line = keeper.batches[batch.id], ANTHROPIC_LINE
+        told["request_counts"] |= {"processing": 0, "succeeded": 2}
+        lines = keeper.lines[batch.id]
+        keeper.lines[batch.id] = lines[:1]
+    client.retrieve(batch.id)
+    spent, held = _money(served, key)
+    assert spent / USD == pytest.approx(line, abs=2e-9)
+    assert held > 0
+    if comes:
+        if dialect == "openai":
+            keeper.files[output] = (head, data)
+        else:
+            keeper.lines[batch.id] = lines
+        client.retrieve(batch.id)
+        assert _money(served, key) == (pytest.approx(2 * line * USD, abs=4), 0)
+    else:
+        _age(served, batch.id, 35 * 86_400)
+        client.retrieve(batch.id)
+        assert _money(served, key) == (spent + held, 0)
+    _equal(served)
+
+
 def test_a_file_of_results_that_never_comes_costs_the_bound(
     served: Served, keeper: Keeper, session: str
 ) -> None:

@@ -63,6 +63,35 @@ def test_a_length_that_two_readers_read_differently(served: Served, lines: tuple
 
 
 @pytest.mark.parametrize(
+    ("codings", "status"),
+    [
+        (("gzip, chunked",), 501),
+        (("gzip", "Chunked"), 501),
+        (("deflate , gzip,\tchunked",), 501),
+        (("chunked, chunked",), 400),
+        (("chunked", "chunked"), 400),
+        (("chunked", "gzip"), 400),
+        (("chunked, gzip, chunked",), 400),
+    ],
+)
+def test_a_coding_that_is_not_undone_is_refused(
+    served: Served, codings: tuple[str, ...], status: int
+) -> None:
+    """RFC 9112, section 6.1."""
+    session, body = new_session(), json.dumps(prompt()).encode()
+    head = served.head(*(f"transfer-encoding: {c}" for c in codings), f"x-remit-session: {session}")
+    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    assert statuses(served.raw(head + chunks, wait_s=8)) == [status]
+    assert served.entries("DISPATCH", session) == []
+
+
+@pytest.mark.parametrize("version", [b"2.0", b"0.9", b"3.0", b"1.2"])
+def test_another_version_of_http_is_refused(served: Served, version: bytes) -> None:
+    reply = served.raw(_HEALTH.replace(b"1.1", version), wait_s=8)
+    assert statuses(reply) == [505 if version in (b"2.0", b"0.9") else 400]
+
+
+@pytest.mark.parametrize(
     "chunks", [b"zz\r\n", b"5\r\nhelloXX", b"-1\r\n", b"5 5\r\nhello\r\n", b"fffffffffffffffff\r\n"]
 )
 def test_a_chunk_that_is_none(served: Served, chunks: bytes) -> None:

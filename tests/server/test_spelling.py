@@ -89,6 +89,20 @@ def test_slashes_after_the_path_of_a_call(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("//v1//chat/completions", b"without a slash"),
+        ("/v1//messages", b"without a slash"),
+        ("/v1/v1/messages", b"before /v1"),
+    ],
+)
+def test_a_base_url_that_is_wrong_is_named(served: Served, path: str, hint: bytes) -> None:
+    status, raw, _ = served.ask("POST", path, prompt())
+    assert status == 404
+    assert hint in raw
+
+
+@pytest.mark.parametrize(
     "path",
     ["/v1/models", "/healthz", "/readyz", "/v1/key", "/v1/files", "/api/keys", "/v1/nothing"],
 )

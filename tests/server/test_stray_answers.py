@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -11,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.server.running import Served, serving
+from tests.server.running import Served, new_session, serving
 from tests.support.raw_provider import RawProvider, whole
-from tests.support.wire import completion, response
+from tests.support.wire import completion, message, message_events, response, sse
 
 BEFORE = "provider"
-TOML = "[gateway]\nretry_base_ms = 1\nretry_max_ms = 1000\n"
+TOML = "[gateway]\nretry_base_ms = 1\nretry_max_ms = 1000\nfailure_threshold = 1000\n"
 _CHAT = completion("translated")
 _NATIVE = response("native")
 
@@ -72,6 +73,23 @@ def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path
         assert paths == ["/v1/responses", "/v1/chat/completions"]
 
 
+def test_a_call_that_only_a_missing_endpoint_takes_is_refused_by_its_field(
+    provider: RawProvider, tmp_path: Path
+) -> None:
+    paths = _replies(provider, whole(b"<html>404</html>", "text/html", "404 Not Found"))
+    session = new_session()
+    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi", "top_logprobs": 2}
+    with serving(tmp_path / "root", provider.url) as served:
+        status, raw, _ = served.ask(
+            "POST", "/v1/responses", body, headers={"x-remit-session": session}
+        )
+        decisions = [entry.decision for entry in served.entries("EXCHANGE", session)]
+    assert (status, json.loads(raw)["error"]["param"]) == (400, "top_logprobs")
+    assert paths.count("/v1/responses") == 1
+    assert "/v1/chat/completions" not in paths
+    assert decisions == ["ERROR"]
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 @pytest.mark.parametrize("form", ["seconds", "date", "milliseconds"])
 def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
@@ -91,3 +109,104 @@ def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
     assert status == 429, raw
     assert len(paths) == 1
     assert "retry-after" in headers or "retry-after-ms" in headers
+
+
+_PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
+
+
+def _asked(path: str, model: str, *, stream: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": model, "stream": stream, "max_tokens": 20}
+    if path == "/v1/responses":
+        return {"model": model, "stream": stream, "max_output_tokens": 20, "input": "hi"}
+    return {**body, "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"error": {"message": "busy", "type": "server_error"}},
+        {"error": "busy"},
+        {"type": "error", "error": {"type": "api_error", "message": "busy"}},
+        {"id": "g", "choices": [{"index": 0, "message": {"role": "assistant", "content": ""},
+                                 "error": {"code": 502, "message": "busy"}}]},
+    ],
+    ids=["an object", "a text", "Anthropic's", "OpenRouter's"],
+)  # fmt: skip
+def test_an_error_with_status_200_is_an_error_to_the_client(
+    served: Served, provider: RawProvider, path: str, said: dict[str, Any]
+) -> None:
+    model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
+    paths = _replies(provider, whole(json.dumps(said).encode()))
+    session = new_session()
+    headers = {"x-remit-session": session}
+    status, raw, answered = served.ask(
+        "POST", path, _asked(path, model, stream=False), headers=headers
+    )
+    assert status == 502
+    assert "busy" in json.loads(raw)["error"]["message"]
+    assert answered["x-should-retry"] == "false"
+    assert len(paths) > 1
+    last = served.entries("EXCHANGE", session)[-1]
+    assert (last.decision, last.metadata["cost_usd"]) == ("ERROR", 0)
+
+
+_MESSAGE = message_events(message("fine"))
+_OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+_NEW = {"type": "response.created", "response": {**_NATIVE, "status": "in_progress", "output": []}}
+_FAILED = {"type": "response.failed", "response": {
+    **_NATIVE, "status": "failed", "error": {"code": "server_error", "message": "busy"},
+    "output": [], "usage": None,
+}}  # fmt: skip
+_OPENINGS = {
+    "/v1/messages": ([_MESSAGE[0], {"type": "ping"}, _OVERLOADED], _MESSAGE),
+    "/v1/responses": (
+        [_NEW, {**_NEW, "type": "response.in_progress"}, _FAILED],
+        [_NEW, {"type": "response.completed", "response": response("fine")}],
+    ),
+}
+
+
+@pytest.mark.parametrize("path", _OPENINGS)
+def test_a_stream_that_fails_after_its_opening_is_tried_again(
+    served: Served, provider: RawProvider, path: str
+) -> None:
+    model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
+    body = _asked(path, model, stream=True)
+    bad, good = (
+        whole(b"".join(sse(events)), kind="text/event-stream") for events in _OPENINGS[path]
+    )
+    paths = _replies(provider, bad, good)
+    status, raw, _ = served.ask("POST", path, body)
+    assert status == 200, raw
+    assert b"fine" in raw
+    assert b"busy" not in raw
+    assert b"Overloaded" not in raw
+    assert len(paths) == 2
+    _replies(provider, bad)
+    _, raw, _ = served.ask("POST", path, body)
+    assert b"busy" in raw or b"Overloaded" in raw
+
+
+def test_pings_reach_a_client_whose_answer_has_not_begun(
+    served: Served, provider: RawProvider
+) -> None:
+    events = sse([_MESSAGE[0], *[{"type": "ping"}] * 3])
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        if raw:
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+            connection.sendall(head + b"".join(events))
+            pinged.wait(20)
+        return False
+
+    pinged = threading.Event()
+    provider.answer = answer
+    body = _asked("/v1/messages", "claude-sonnet-4-5", stream=True)
+    sent = json.dumps(body).encode()
+    head = served.head(f"content-length: {len(sent)}").replace(b"chat/completions", b"messages")
+    with served.connected(head + sent) as connection:
+        got = b""
+        while got.count(b"event: ping") < 3:
+            got += connection.recv(4096)
+        pinged.set()

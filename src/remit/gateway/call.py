@@ -242,6 +242,8 @@ class CallPath:
                 call.claimed = False
                 return Tried(await self._replay(call, model, used.exchange_entry_id))
             except RefusedError as error:
+                if call.translated:
+                    call.last = failed = None  # The client learns which field stands in the way.
                 return Tried(failed, refusal_of_failure(failed) or error.refusal, candidate=to)
             except BudgetRefusedError as error:
                 if to is not None and to.uses > 1 and call.last is None:

@@ -71,7 +71,9 @@ class UpstreamProvider(WireDialect):
             headers[name_of_key] = prefix + api_key
         self._sign = signer(self.cloud, base_url) if self.cloud and not api_key else None
         self._http = HttpUpstream(base_url, headers)
-        self.target = functools.lru_cache(256)(functools.partial(target_of, name, base_url))
+        self.target = functools.lru_cache(256)(
+            functools.partial(target_of, "gemini" if settings.kind == "gemini" else name, base_url)
+        )
         self._every: dict[str, str] = {}
         if settings.kind == "anthropic" and not self.cloud:
             self._every["anthropic-version"] = self.api_version = settings.api_version

@@ -105,9 +105,9 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     """Return the error that an event of a stream states; ``None`` for other events.
 
     Errors are events of type ``error``, failed responses, and objects with an ``error`` that have
-    no type; also the forms of MiniMax and OpenRouter, ``success: false``, and Gemini's list of one
-    error. The error has no status, is not ``maybe_billed``, and is never a ``TIMEOUT``, since the
-    provider answered. An unknown type without a status is a retryable ``SERVER_ERROR``.
+    no type; also the forms of MiniMax, OpenRouter and Groq, ``success: false``, and Gemini's list
+    of one error. The error has no status, is not ``maybe_billed``, and is never a ``TIMEOUT``,
+    since the provider answered. An unknown type without a status is a retryable ``SERVER_ERROR``.
 
     Args:
         data: the event's data, as bytes or parsed.
@@ -133,9 +133,11 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = {"message": stated.get("status_msg")}
     elif data.get("success") is False:
         value = data
-    else:  # OpenRouter
+    else:  # OpenRouter, Groq
         first = choices[0] if type(choices) is list and choices else None
         value = first.get("error") if type(first) is dict else None
+        if not value and type(first := data.get("x_groq")) is dict:
+            value = first.get("error")
         if not value:
             return None
     error = _error(value, None, secrets)

@@ -7,11 +7,11 @@ from typing import Any
 from msgspec import structs
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import PromptResponse
+from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import load
 from remit.providers import Body, ProviderResponse
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
-from remit.providers.wire import Usage
+from remit.providers.wire import Usage, error_in
 from remit.server.asgi import Answer, Headers, Send, reply
 from remit.server.refusals import HttpError, status_of
 
@@ -65,15 +65,18 @@ def fallback_text(response: PromptResponse) -> str:
 def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
     """Return True if the provider's reply can be sent unchanged to a client of ``endpoint``.
 
-    False if there is no reply, if the reply is of another endpoint, and for status 401: that status
-    speaks of Remit's key, not of the client's. Nothing is changed.
+    False if there is no reply, if the reply is of another endpoint, if it is an error with status
+    200, and for status 401: that status speaks of Remit's key, not of the client's.
 
     Args:
         response: the call's response.
         endpoint: name of the client's endpoint, such as ``openai.chat``.
     """
     came = response.reply
-    return came is not None and came.endpoint == endpoint and came.status != 401
+    if came is None or came.endpoint != endpoint or came.status == 401:
+        return False
+    failed = response.outcome is not RouteOutcome.SUCCESS and came.status < 400
+    return not (failed and came.is_json and error_in(endpoint, load(came.body)))
 
 
 def upstream_answer(response: PromptResponse) -> Answer:

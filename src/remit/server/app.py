@@ -308,6 +308,8 @@ class App:
             why = f"{method[:16]} {path[:200]} does not exist. "
             if "/v1/v1" in path:
                 why += "The path contains /v1 twice; end the client's base URL before /v1. "
+            if "//" in path:
+                why += "The path contains //; end the client's base URL without a slash. "
             raise HttpError(404, "not_found", f"{why}Remit serves {served_paths()}.")
 
     def _found(self, scope: Scope) -> dict[str, Handler]:

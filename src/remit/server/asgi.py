@@ -351,6 +351,47 @@ def last_answer(status: bytes, text: str) -> bytes:
     return head + b"connection: close\r\n\r\n" + body
 
 
+MAX_PIPELINED = 100
+"""Requests of one connection that wait for the answer to an earlier one."""
+MAX_FIELDS = 200
+"""Headers of one request, or its trailers."""
+TOO_LARGE = last_answer(
+    b"431 Request Header Fields Too Large",
+    f"The head of this request is longer than server.max_header_bytes, or has more than "
+    f"{MAX_FIELDS} headers; send less.\n",
+)
+UNREADABLE = last_answer(
+    b"400 Bad Request",
+    "This is not an HTTP/1.1 request with one host header, its trailers are too long, or more than "
+    f"{MAX_PIPELINED} requests wait on this connection; send another on a new one.\n",
+)
+_UNKNOWN_CODING = last_answer(
+    b"501 Not Implemented",
+    "The only transfer coding here is chunked; name a compression in content-encoding.\n",
+)
+_OTHER_VERSION = last_answer(b"505 HTTP Version Not Supported", "Send HTTP/1.1 or HTTP/1.0.\n")
+
+
+def refusal_of_head(version: str, hosts: int, codings: tuple[bytes, ...]) -> bytes | None:
+    """Return the last answer of a connection to a head that RFC 9112 forbids; None for a good head.
+
+    Args:
+        version: the version of HTTP, such as ``1.1``. HTTP/1.0 needs no Host header.
+        hosts: number of Host headers.
+        codings: transfer codings in lower case; the parser refuses a single one besides
+            ``chunked``.
+    """
+    if version not in ("1.1", "1.0"):
+        return _OTHER_VERSION
+    if hosts > 1 or (not hosts and version == "1.1"):
+        return UNREADABLE
+    if len(codings) > 1:
+        *others, last = codings
+        is_last = last == b"chunked" and b"chunked" not in others
+        return _UNKNOWN_CODING if is_last else UNREADABLE
+    return None
+
+
 async def refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer 503 to a request on a connection above ``server.max_connections``."""
     said = "The server has server.max_connections requests in flight, the most allowed; try again."

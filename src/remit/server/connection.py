@@ -12,7 +12,7 @@ from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from remit.gateway import STOPPED_READING
-from remit.server.asgi import PROVE, last_answer, refuse_full
+from remit.server import asgi
 from remit.server.http_call import Call
 from remit.server.keyless_connections import Strangers
 from remit.server.request import Handler
@@ -20,21 +20,7 @@ from remit.server.websocket import SocketHandler, WebSocket, refuse_socket
 
 _IDLE, _HEAD, _BODY = range(3)  # The phases of reading a request.
 _OVERHEAD = 8  # Bytes of framing allowed for each byte of a body: a chunk of one byte has five.
-_MAX_WAITING = 100  # Pipelined requests of one connection.
-_MAX_FIELDS = 200  # Headers of one request, or its trailers.
 _END = "nothing more is read"
-
-
-_TOO_LARGE = last_answer(
-    b"431 Request Header Fields Too Large",
-    f"The head of this request is longer than server.max_header_bytes, or has more than "
-    f"{_MAX_FIELDS} headers; send less.\n",
-)
-_UNREADABLE = last_answer(
-    b"400 Bad Request",
-    "This is not an HTTP/1.1 request with one host header, its trailers are too long, or more than "
-    f"{_MAX_WAITING} requests wait on this connection; send another on a new one.\n",
-)
 
 
 class Connection(HttpToolsProtocol):
@@ -73,8 +59,9 @@ class Connection(HttpToolsProtocol):
     _mark = 0  # Value of `_fed` after the read in which this head or body began.
     _came = 0  # Bytes received of this body.
     _hosts = 0  # `Host` headers of this request.
+    _codings: tuple[bytes, ...] = ()  # Transfer codings of this request.
     _trailers = 0
-    _reply = _UNREADABLE  # The reply to an unreadable request.
+    _reply = asgi.UNREADABLE  # The reply to an unreadable request.
     _lingers = False  # True if the answer was sent early: the rest is read, dropped, and closed.
     _last_words = b""  # The answer to an unreadable request, sent after all earlier answers.
     _running: Any = None  # The cycle that is being answered: a Call, or uvicorn's.
@@ -216,11 +203,11 @@ class Connection(HttpToolsProtocol):
         since = self._fed - self._mark
         if self._phase == _HEAD:
             if since > self.max_header_bytes:
-                self._give_up(_TOO_LARGE)
+                self._give_up(asgi.TOO_LARGE)
             elif not since and self.cycle is not None and self._running is None:
                 self._expect(self.header_timeout_s)
         elif since > self.max_header_bytes + _OVERHEAD * self._came:
-            self._give_up(_UNREADABLE)  # The trailers or chunk extensions have no end.
+            self._give_up(asgi.UNREADABLE)  # The trailers or chunk extensions have no end.
 
     def _begin_socket(self, early: bytes) -> bool:
         """Make a WebSocket of the connection; return False if the request does not ask for one.
@@ -283,6 +270,7 @@ class Connection(HttpToolsProtocol):
         self.expect_100_continue = False
         self.headers = []
         self._hosts = self._trailers = 0
+        self._codings = ()
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -298,7 +286,7 @@ class Connection(HttpToolsProtocol):
         """
         if self._phase != _HEAD:
             self._trailers += 1
-            if self._trailers > _MAX_FIELDS:
+            if self._trailers > asgi.MAX_FIELDS:
                 raise ValueError(_END)
             return
         name = name.lower()
@@ -306,9 +294,11 @@ class Connection(HttpToolsProtocol):
             self._hosts += 1
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"transfer-encoding":
+            self._codings += tuple(coding.strip() for coding in value.lower().split(b","))
         self.headers.append((name, value))
-        if len(self.headers) > _MAX_FIELDS:
-            self._reply = _TOO_LARGE
+        if len(self.headers) > asgi.MAX_FIELDS:
+            self._reply = asgi.TOO_LARGE
             raise ValueError(_END)
 
     @override
@@ -320,17 +310,21 @@ class Connection(HttpToolsProtocol):
 
         Raises:
             ValueError: the head is too large, has no or several Host headers, asks for ``CONNECT``,
-                or 100 requests wait already; the request is then answered with an error.
+                another version than 1.1 or 1.0, or a transfer coding next to ``chunked``, or 100
+                requests wait already; the request is then answered with an error.
         """
         if self._begun + self._fed - self._mark > self.max_header_bytes:
             size = sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size + len(self.url) > self.max_header_bytes:
-                self._reply = _TOO_LARGE
+                self._reply = asgi.TOO_LARGE
                 raise ValueError(_END)
-        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
-            raise ValueError(_END)  # RFC 9112, 3.2
+        version = self.parser.get_http_version()
+        usual = version == "1.1" and self._hosts == 1 and len(self._codings) < 2
+        if not usual and (bad := asgi.refusal_of_head(version, self._hosts, self._codings)):
+            self._reply = bad
+            raise ValueError(_END)
         method, upgrades, handler = self.parser.get_method(), self.parser.should_upgrade(), None
-        if len(self.pipeline) >= _MAX_WAITING or (upgrades and method == b"CONNECT"):
+        if len(self.pipeline) >= asgi.MAX_PIPELINED or (upgrades and method == b"CONNECT"):
             raise ValueError(_END)  # The server is not a proxy.
         if upgrades:
             return  # `data_received` parses the head again without the header.
@@ -341,7 +335,7 @@ class Connection(HttpToolsProtocol):
         if handler is None or full:
             application = self.app
             if full:
-                self.app = cast("Any", refuse_full)
+                self.app = cast("Any", asgi.refuse_full)
             self._as_asgi()
             self.app = application
         else:
@@ -361,7 +355,7 @@ class Connection(HttpToolsProtocol):
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.scope["headers"] = self.headers = headers
-        cast("dict[str, Any]", self.scope)[PROVE] = self.prove
+        cast("dict[str, Any]", self.scope)[asgi.PROVE] = self.prove
         self.url, self.expect_100_continue = url, expect
         super().on_headers_complete()
 

@@ -34,6 +34,11 @@ _HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+_OPENING = frozenset(
+    ("message_start", "ping", "response.created", "response.queued", "response.in_progress")
+)
+"""Types of events that may come before an answer."""
+_MAX_OPENING = 3  # events: pings are then passed on, so that the client does not give up
 
 
 class Relay:
@@ -43,7 +48,7 @@ class Relay:
 
     The object serves one call: after the call, :meth:`finish`, :meth:`all_at_once` or
     :meth:`break_off` ends the stream. Nothing is sent before the first event that belongs to an
-    answer.
+    answer, or the fourth event: until then another attempt can still answer.
 
     Args:
         body: the client's request.
@@ -65,6 +70,7 @@ class Relay:
         self._dropped: Sequence[str] = ()
         self._held = b""
         self._ready: list[bytes] = []  # Events of one read, written together.
+        self._begins = False  # True if one of them belongs to an answer.
         self._reader: StreamReader | None = None
         self._writer: Any = None
         self._problem: RemitError | None = None
@@ -98,6 +104,7 @@ class Relay:
             if not self.started:  # Another attempt may answer in another dialect.
                 self._reader = self._problem = None
                 self._ready.clear()
+                self._begins = False
         elif self._problem is None:
             try:
                 self._translate(self._read(event) if kind is WireChunk else [event])
@@ -106,7 +113,7 @@ class Relay:
                 self._problem = error.with_traceback(None)
         if self._request.full:
             await self._request.drain()
-        return self.started or bool(self._ready)
+        return self.started or self._begins
 
     def pass_on(self, raw: bytes) -> bool:
         """Send complete events in the client's dialect, none of which is the last.
@@ -128,7 +135,13 @@ class Relay:
             self._held = event.raw
         elif not event.is_asked:
             self._ready.append(event.raw)
-        if self._ready and (event.is_last or not event.more):
+            value = event.value
+            self._begins = self._begins or not (
+                type(value) is dict
+                and value.get("type") in _OPENING
+                and len(self._ready) <= _MAX_OPENING
+            )
+        if self._ready and self._begins and (event.is_last or not event.more):
             self._write(b"")
 
     def _read(self, event: WireChunk) -> list[Any]:

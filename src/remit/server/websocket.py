@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from websockets.exceptions import ProtocolError
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
 
 _PING_S = 30.0  # A client that has not answered one ping when the next is due is gone.
 _MAX_WAITING = 4  # messages received and not yet read
+_STEP_BYTES = 16 * 1024  # received bytes whose frames are read at once
+_MAX_FRAGMENTS = 1000  # Each short fragment of a message costs as much as a long one.
+_SHORT_BYTES = 256
 _HANDSHAKE = (b"host", b"upgrade", b"connection", b"sec-websocket-key", b"sec-websocket-version")
 _CONTROL = (Opcode.PING, Opcode.PONG, Opcode.CLOSE)
 
@@ -64,6 +66,7 @@ class WebSocket:
         self._early = early
         self._messages: deque[bytes] = deque()
         self._unfinished = bytearray()  # the fragments of the message that is being received
+        self._fragments = 0
         self._share: Share | None = None
         self._unread = self._remembered = 0  # bytes of messages, and bytes that the handler keeps
         self._reader: asyncio.Future[None] | None = None
@@ -252,8 +255,9 @@ class WebSocket:
     def data_received(self, data: bytes) -> None:
         """Process bytes from the client; bytes before the handshake's answer are stored.
 
-        Messages wait for :meth:`receive`. A message that is not UTF-8 text, breaks the protocol, or
-        finds no room in memory, closes the socket. Reading pauses if too many messages wait.
+        Messages wait for :meth:`receive`. A message that is not UTF-8 text, breaks the protocol,
+        consists of over 1,000 fragments with fewer than 256 bytes on average, or finds no room in
+        memory, closes the socket. Reading pauses if too many messages wait.
 
         Args:
             data: the bytes.
@@ -262,18 +266,19 @@ class WebSocket:
             self._early += data
             self._connection.flow.pause_reading()
             return
-        self._protocol.receive_data(data)
         try:
-            for event in self._protocol.events_received():
-                assert isinstance(event, Frame)
-                self._take(event)
+            for start in range(0, len(data), _STEP_BYTES):
+                self._protocol.receive_data(data[start : start + _STEP_BYTES])
+                for event in self._protocol.events_received():
+                    assert isinstance(event, Frame)
+                    self._take(event)
+                if self._protocol.state is not State.OPEN:
+                    break
             self._count()
         except HttpError as error:
             self._protocol.fail(CloseCode.TRY_AGAIN_LATER, f"{error.code}: no memory for a message")
-        except (ProtocolError, UnicodeDecodeError) as error:
-            bad_text = isinstance(error, UnicodeDecodeError)
-            code = CloseCode.INVALID_DATA if bad_text else CloseCode.UNSUPPORTED_DATA
-            self._protocol.fail(code, "A message must be UTF-8 text." if bad_text else str(error))
+        except UnicodeDecodeError:
+            self._protocol.fail(CloseCode.INVALID_DATA, "A message must be UTF-8 text.")
         self._flush()
         if self._protocol.state is not State.OPEN:
             self._closed()
@@ -286,12 +291,16 @@ class WebSocket:
         if frame.opcode in _CONTROL:
             return  # answered by the protocol
         if frame.opcode is Opcode.BINARY:
-            raise ProtocolError("Messages must be text.")
+            self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "Messages must be text.")
         self._unfinished += frame.data
         self._unread += len(frame.data)
+        self._fragments += 1
+        if self._fragments > _MAX_FRAGMENTS + len(self._unfinished) // _SHORT_BYTES:
+            self._protocol.fail(CloseCode.POLICY_VIOLATION, "A message has too many fragments.")
         if frame.fin:
             message = bytes(self._unfinished)
             self._unfinished = bytearray()
+            self._fragments = 0
             message.decode()
             self._messages.append(message)
             self._wake()

@@ -148,6 +148,27 @@ def test_reasons_to_stop(reason: str, chat: str, responses: str, messages: str) 
         assert read_answer(client, _written(client, answer)).finish_reason == reason
 
 
+@pytest.mark.parametrize("client", ENDPOINTS)
+def test_calls_with_one_id_get_ids_of_their_own(client: str) -> None:
+    calls = [{"id": "x", "type": "function", "function": {"name": "answer", "arguments": text}}
+             for text in ('{"n":1}', '{"n":2}', '{"n":3}')]  # fmt: skip
+    said = {"role": "assistant", "content": None, "tool_calls": calls}
+    chat = {"id": "r", "choices": [{"index": 0, "finish_reason": "stop", "message": said}]}
+    answer = read_answer("openai.chat", chat)
+    again = read_answer(client, _written(client, answer))
+    for each in (answer, again):
+        assert [block["id"] for block in each.content_blocks] == ["x", "x_2", "x_3"]
+        assert [block["input"]["n"] for block in each.content_blocks] == [1, 2, 3]
+        assert each.finish_reason == "tool_use"
+
+
+def test_an_end_for_calls_without_a_call_is_the_end_of_the_turn() -> None:
+    said = {"role": "assistant", "content": "a"}
+    chat = {"id": "r", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": said}]}
+    answer = read_answer("openai.chat", chat)
+    assert _written("anthropic.messages", answer)["stop_reason"] == "end_turn"
+
+
 def test_a_refusal_everywhere() -> None:
     block = {"type": "refusal", "refusal": "No."}
     answer = ProviderResponse("", "m", 1, 1, content_blocks=(block,))

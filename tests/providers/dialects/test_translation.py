@@ -316,6 +316,21 @@ def test_what_a_provider_sealed_comes_back_to_it_alone() -> None:
     assert turn["reasoning_content"] == "Hm."
 
 
+@pytest.mark.parametrize(
+    "turns",
+    [[{"role": "user", "content": ""}], [{"role": "assistant", "content": "a"}],
+     [{"role": "assistant", "content": ""}, {"role": "user", "content": " "}]],
+)  # fmt: skip
+def test_a_conversation_begins_with_a_turn_of_the_user(turns: list[dict[str, Any]]) -> None:
+    for target, name, inner in (
+        ("anthropic.messages", "messages", "content"), ("gemini.generate", "contents", "parts"),
+    ):  # fmt: skip
+        call = read_request("openai.chat", {"model": "m", "messages": turns})
+        written = write_request(target, call, model="m", max_output_tokens=5)[name]
+        assert written[0]["role"] == "user"
+        assert all(turn[inner] for turn in written)
+
+
 def test_web_search_where_both_have_it() -> None:
     tool = {
         "type": "web_search",
@@ -531,6 +546,11 @@ def test_functions_of_a_namespace_are_offered_flat_and_called_by_their_own_names
     assert tool["function"]["name"] == "mcp__files__read"
     (called,) = written["messages"][0]["tool_calls"]
     assert called["function"]["name"] == "mcp__files__read"
+    chosen = {"type": "function", "namespace": "mcp__files", "name": "read"}
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [chosen]}
+    for choice in (chosen, allowed):
+        forced = read_request("openai.responses", {**body, "tool_choice": choice})
+        assert "mcp__files__read" in str(forced.tool_choice)
     block = {"type": "tool_use", "id": "d", "name": "mcp__files__read", "input": {}}
     answer = ProviderResponse("", "m", 1, 1, "tool_use", content_blocks=(block,))
     answered = write_answer("openai.responses", answer, call, answer_id="r", created=1, model="m")

@@ -211,7 +211,7 @@ def test_fragments_pings_and_empty_frames(served: Served) -> None:
     with _socket(served) as connection:
         text = json.dumps({"type": "response.create", "model": GPT, "input": "[[say a wren]]"})
         connection.ping()
-        connection.send([text[:1], "", text[1:9], text[9:]])
+        connection.send([text[:1], "", *text[1:9], *[" " * 512] * 1200, text[9:]])
         while json.loads(connection.recv(timeout=30))["type"] != "response.completed":
             pass
 
@@ -231,6 +231,11 @@ def test_fragments_pings_and_empty_frames(served: Served) -> None:
             ],
             1009,
         ),
+        (
+            [Frame(Opcode.TEXT, b"{", fin=False)] + [Frame(Opcode.CONT, b" ", fin=False)] * 1100,
+            1008,
+        ),
+        ([Frame(Opcode.TEXT, b"", fin=False)] + [Frame(Opcode.CONT, b"", fin=False)] * 1100, 1008),
     ],
     ids=[
         "binary",
@@ -239,6 +244,8 @@ def test_fragments_pings_and_empty_frames(served: Served) -> None:
         "two starts",
         "too long",
         "too long in parts",
+        "short fragments",
+        "empty fragments",
     ],
 )
 def test_a_frame_that_breaks_the_protocol_ends_the_connection(

@@ -26,7 +26,6 @@ from remit.gateway.batches.rows import Row, hold_name
 from remit.gateway.config import RouterConfig
 from remit.gateway.provider_objects import provider_id_of
 from remit.gateway.transport import AnyProvider
-from remit.gateway.values import Failure
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
 from remit.providers import ProviderError, Timeouts, UpstreamProvider, error_of
@@ -43,6 +42,7 @@ _LOST_AFTER_MS = 31 * _WINDOW_MS
 """Providers keep results for a month: results that cannot be read by then never will be."""
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
+_RESULTS = ("completed", "failed", "succeeded", "errored", "canceled", "expired")
 _MAX_STATUS_BYTES = 1024 * 1024
 _LINE_BYTES = 64 * 1024 * 1024
 
@@ -113,7 +113,7 @@ class Batches:
         caller is cancelled, the work continues. A batch whose state cannot be read after its
         window of 24 hours, or its results after 31 days, counts as lost: requests without a result
         are charged at their bound. So are those of a batch whose provider has not named the file of
-        its results a day after its expiry.
+        its results a day after its expiry, or whose file then still lacks results.
 
         Args:
             batch_id: id of the batch's row.
@@ -189,20 +189,29 @@ class Batches:
             for key in ("output_file_id", "error_file_id")
             if isinstance(name := status.get(key), str) and name
         ]
-        if dialect == "openai" and _lacks_a_file(status):
-            if age_ms <= _expires_after_ms(status, row) + _WINDOW_MS:
-                return
-            state = "lost"
+        waits = age_ms <= _expires_after_ms(status, row) + _WINDOW_MS
+        is_short = dialect == "openai" and _lacks_a_file(status)
+        if is_short and waits:
+            return
         paths = [f"{FILES['openai'].path}/{quote(name, safe='')}/content" for name in files]
         texts = await asyncio.to_thread(self._results.texts, row, dialect)
+        read = 0
         try:
             for results in [f"{path}/results"] if dialect == "anthropic" else paths:
-                async for group in _groups(provider, results, self._timeouts):
+                async for lines in _groups(provider, results, self._timeouts):
+                    read += len(lines)
+                    group = [one for line in lines for one in identified(line)]
                     await _to_the_end(self._results.record, row, dialect, texts, group)
         except ProviderError:
             if age_ms <= _LOST_AFTER_MS:
                 raise
             state = "lost"
+        else:
+            is_short = is_short or read < _promised(status)
+            if is_short and waits:
+                return  # The file is still being written.
+            if is_short:
+                state = "lost"
         await _to_the_end(self._results.finish, row, dialect, str(state), files)
 
 
@@ -214,6 +223,13 @@ def _lacks_a_file(status: Mapping[str, Any]) -> bool:
     completed = counts.get("completed") if isinstance(counts, dict) else None
     has_answers = isinstance(completed, int) and completed > 0
     return has_answers or (status["status"] == "completed" and not status.get("error_file_id"))
+
+
+def _promised(status: Mapping[str, Any]) -> int:
+    """Return the number of results that an ended batch states; 0 if it states none."""
+    counts = status.get("request_counts")
+    found = counts.items() if isinstance(counts, dict) else ()
+    return sum(count for name, count in found if name in _RESULTS and type(count) is int)
 
 
 def _expires_after_ms(status: Mapping[str, Any], row: Row) -> int:
@@ -245,13 +261,13 @@ async def _to_the_end(call: Callable[..., None], *args: Any) -> None:
 
 async def _groups(
     provider: UpstreamProvider, path: str, timeouts: Timeouts
-) -> AsyncIterator[list[tuple[str, bytes | Failure]]]:
-    """Yield the lines of a file of results in groups, each line with its custom id.
+) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a file of results in groups, without blank lines and a cut last one.
 
     Raises:
         ProviderError: the file cannot be read, or a line is longer than 64 MiB.
     """
-    group: list[tuple[str, bytes | Failure]] = []
+    group: list[bytes] = []
     rest = bytearray()
     async with await provider.fetch(path, {}, timeouts) as came:
         if came.status != 200:
@@ -264,11 +280,10 @@ async def _groups(
                 continue
             *whole, last = bytes(rest).split(b"\n")
             rest = bytearray(last)
-            for line in whole:
-                group += identified(line)
+            group += [line for line in whole if line.strip()]
             while len(group) >= GROUP:
                 yield group[:GROUP]
                 del group[:GROUP]
-    group += identified(bytes(rest))
+    group += [bytes(rest)] if identified(bytes(rest)) else []
     if group:
         yield group

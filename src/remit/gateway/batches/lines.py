@@ -13,7 +13,7 @@ from remit.kernel.exchange import RouteOutcome
 from remit.kernel.json_splice import spans, value_at
 from remit.kernel.json_text import RepeatedNameError
 from remit.ledger import is_plain_text
-from remit.providers import Body, ProviderError, ProviderResponse, error_of
+from remit.providers import Body, ProviderError, ProviderResponse, error_of, error_of_event
 from remit.providers.wire import ENDPOINTS, MESSAGES, BodyError, Dialect, Endpoint, object_in
 
 
@@ -131,7 +131,10 @@ def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResp
     if type(status) is int and not 200 <= status < 300:
         return _failed(error_of(status, {}, raw or b""))
     if type(status) is int and raw is not None:
-        return read_result(endpoint.name, status, raw)
+        answer = read_result(endpoint.name, status, raw)
+        said = answer.usage_reported or answer.content
+        inner = None if said else error_of_event(raw)
+        return answer if inner is None else _failed(inner)
     error = value.get("error")
     given = error if isinstance(error, dict) else {}
     code = str(given.get("code") or "PROVIDER_ERROR").upper()[:60]

@@ -158,6 +158,7 @@ class Growth:
         self._pieces: list[str] = []
         self._events: list[StreamEvent] = []
         self._with_input: set[int] = set()
+        self._ids: dict[int, str] = {}  # keyed by index of all calls
 
     def taken(self) -> list[StreamEvent]:
         """Return the events since the last call of this method."""
@@ -195,8 +196,13 @@ class Growth:
         self._events.append(exchange.BlockEnd(block))
 
     def call(self, index: int, identity: str, name: str) -> None:
-        """Add the start of a call."""
-        self._events.append(exchange.ToolUseStart(index, identity, name))
+        """Add the start of a call. An id that an earlier call has gets a number."""
+        unique, number = identity, 1
+        while unique in self._ids.values():
+            number += 1
+            unique = f"{identity}_{number}"
+        self._ids[index] = unique
+        self._events.append(exchange.ToolUseStart(index, unique, name))
 
     def input(self, index: int, text: str) -> None:
         """Add a piece of a call's input; nothing if it is empty."""
@@ -208,7 +214,7 @@ class Growth:
         """Add the end of a call, and its input if no piece of it was added."""
         if block["input"] and index not in self._with_input:
             self.input(index, arguments_text(block["input"]))
-        self._events.append(exchange.BlockEnd(block, index))
+        self._events.append(exchange.BlockEnd({**block, "id": self._ids[index]}, index))
 
 
 class StreamReader(ABC):

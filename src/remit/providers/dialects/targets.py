@@ -59,7 +59,7 @@ _GOOGLE_REFUSES = frozenset(
      "deprecated", "readOnly", "writeOnly", "examples", "contains", "multipleOf")
 )  # fmt: skip
 MAY_CHANGE = re.compile(
-    rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning|"tools"|"cache_|"id"|"developer"'
+    rb'"tool_|"function_call|"custom_tool_call|thinking"|"reasoning|"tools"|"cache_|"id"|"developer"'
     rb'|"functionCall"|"function_call"|"thought|"prompt_cache_key"|"safety_id|"user(?:_id)?"\s*:'
 )
 """Matches each body that may change for its provider: no other one is looked at."""
@@ -180,7 +180,7 @@ def fitted_body(body: Body, target: Target) -> Body:
 
     Only bodies with a conversation are adapted.
     """
-    if body.endpoint.name not in _MESSAGES:
+    if (endpoint := _FORMS.get(body.endpoint.name, body.endpoint.name)) not in _MESSAGES:
         return body
     if not target.takes_older_fields and body.endpoint.dialect == "anthropic":
         for name in _SAMPLING:
@@ -192,7 +192,7 @@ def fitted_body(body: Body, target: Target) -> Body:
                        if new is not messages[place]}  # fmt: skip
             body = body.with_elements("messages", changed, _OLDER_FIELD) if changed else body
     given = body.value
-    for name, new in fitted_value(body.endpoint.name, given, target).items():
+    for name, new in fitted_value(endpoint, given, target).items():
         old = given[name]
         if new is old:
             continue
@@ -401,14 +401,13 @@ def _block(block: Any, target: Target, said: bool) -> Any:
     if type(block) is dict and "reasoningContent" in block:  # a thought in Converse
         return None if _block(message_block(block), target, said) is None else block
     kind = block.get("type") if type(block) is dict else None
-    if kind == "thinking":
-        seal = block.get("signature")
-        foreign = is_marked(seal) or (target.needs_signature and not seal)
-        if not target.needs_signature and type(seal) is str and _ANTHROPIC_SEAL.fullmatch(seal):
-            foreign = True
-        return None if foreign else block
-    if kind == "redacted_thinking":
-        return None if is_marked(block.get("data")) else block
+    if kind in ("thinking", "redacted_thinking"):
+        seal = block.get("signature" if kind == "thinking" else "data")
+        if target.needs_signature:
+            foreign = kind == "thinking" and not seal
+        else:
+            foreign = type(seal) is str and _ANTHROPIC_SEAL.fullmatch(seal) is not None
+        return None if foreign or is_marked(seal) else block
     if kind == "text" and said and target.needs_signature:
         # Other models write empty texts before a call, which Anthropic refuses.
         text = block.get("text")
@@ -483,6 +482,11 @@ _MESSAGES = {
     "bedrock.converse": ("messages", _message),
 }
 """For each endpoint, the member with the conversation, and the function that fits a part of it."""
+_FORMS = {
+    "openai.compact": "openai.responses", "openai.input_tokens": "openai.responses",
+    "anthropic.count_tokens": "anthropic.messages", "gemini.count_tokens": "gemini.generate",
+}  # fmt: skip
+"""Endpoints whose bodies have the conversation of another endpoint."""
 
 
 def _with(

@@ -25,6 +25,10 @@ _KEPT = 47
 _KEPT_ID = 23
 _MAX_DEPTH = 100
 _UNANSWERED = "(This call was not answered.)"
+ASIDE = "<system>\n{}\n</system>"
+"""The form of a later system prompt in a user's turn."""
+OPENING = "(The conversation begins.)"
+"""A user's turn for APIs that refuse a conversation without one at its start."""
 _ORPHAN = "The result of a tool call that is not in this conversation:"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.errors import cannot
 from remit.providers.dialects.model_call import ResponseFormat
-from remit.providers.dialects.tool_calls import ToolNames
+from remit.providers.dialects.tool_calls import ToolNames, namespaced
 
 _FROM_OPENAI = {"auto": "auto", "none": "none", "required": "any"}
 _TO_OPENAI = {"auto": "auto", "none": "none", "any": "required"}
@@ -39,7 +39,7 @@ def read_choice(choice: Any, *, nested: bool) -> dict[str, Any] | None:
     kind = choice.get("type")
     if kind in ("function", "custom"):
         inner, at = _inner(choice, kind, "tool_choice", nested)
-        return {"type": "tool", "name": checks.text(inner, "name", at)}
+        return {"type": "tool", "name": _chosen(inner, at)}
     if kind == "allowed_tools":
         return _allowed(choice.get("allowed_tools") if nested else choice, nested)
     if isinstance(kind, str) and kind:
@@ -56,6 +56,12 @@ def _inner(
     return holder, where
 
 
+def _chosen(named: dict[str, Any], where: str) -> str:
+    """Return the name of a chosen tool as other APIs know it, with its namespace."""
+    name, namespace = checks.text(named, "name", where), named.get("namespace")
+    return namespaced(namespace, name) if type(namespace) is str else name
+
+
 def _allowed(allowed: Any, nested: bool) -> dict[str, Any]:
     where = "tool_choice.allowed_tools" if nested else "tool_choice"
     tools = allowed.get("tools") if isinstance(allowed, dict) else None
@@ -70,7 +76,7 @@ def _allowed(allowed: Any, nested: bool) -> dict[str, Any]:
         if not isinstance(tool, dict) or tool.get("type") not in ("function", "custom"):
             raise checks.refuse("is neither a function nor a custom tool", at)
         inner, at = _inner(tool, tool["type"], at, nested)
-        names.append(checks.text(inner, "name", at))
+        names.append(_chosen(inner, at))
     return {"type": "allowed", "mode": _FROM_OPENAI[mode], "names": names}
 
 

@@ -51,7 +51,7 @@ _ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, never escaped by an 
 _OF_USAGE = re.compile("usage|[tT]oken|cache|server_tool|iterations|_requests|_queries|ephemeral")
 
 
-def ended_by(word: Any, *, calls: bool = False) -> tuple[str, str]:
+def ended_by(word: Any, *, calls: bool | None = None) -> tuple[str, str]:
     """Return a provider's word for the end of an answer as a neutral reason, whatever its case.
 
     An unknown word is ``stop``.
@@ -59,7 +59,8 @@ def ended_by(word: Any, *, calls: bool = False) -> tuple[str, str]:
     Args:
         word: as it came. Gemini puts the cause behind a colon, as in
             ``content_filter: PROHIBITED_CONTENT``.
-        calls: whether the answer calls tools; some servers then say ``stop`` all the same.
+        calls: whether the answer calls tools, None if the word says so. Some servers say ``stop``
+            next to calls, or ``tool_calls`` without one.
 
     Returns:
         The reason; and the word itself if the reason is :data:`FAILED`, else an empty text.
@@ -70,7 +71,9 @@ def ended_by(word: Any, *, calls: bool = False) -> tuple[str, str]:
         reason = _NEUTRAL.get(cause.strip()) or _NEUTRAL.get(kind.strip(), "stop")
         if reason == FAILED:
             return FAILED, word[:_MAX_REASON_CHARS]
-    return ("tool_use" if calls and reason == "stop" else reason), ""
+    if calls is not None and reason in ("stop", "tool_use"):
+        reason = "tool_use" if calls else "stop"
+    return reason, ""
 
 
 class AnswerFacts(Struct):

@@ -39,9 +39,11 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
 def is_answer(answer: Any) -> bool:
-    """Return True if the answer has a choice."""
-    choices = answer.get("choices") if type(answer) is dict else None
-    return type(choices) is list and any(type(choice) is dict for choice in choices)
+    """Return True if the answer is no error and has a choice that is none, as OpenRouter's are."""
+    choices = None if type(answer) is not dict or answer.get("error") else answer.get("choices")
+    return type(choices) is list and any(
+        type(choice) is dict and not choice.get("error") for choice in choices
+    )
 
 
 def facts(answer: Any) -> AnswerFacts:
@@ -80,7 +82,8 @@ def facts(answer: Any) -> AnswerFacts:
         more = more or _has_more(answer, _PLAIN_ANSWER)
     if not choice.keys() <= _PLAIN_CHOICE:
         more = more or _has_more(choice, _PLAIN_CHOICE)
-    reason, failure = ended_by(choice.get("finish_reason"), calls=bool(message.get("tool_calls")))
+    calls = bool(message.get("tool_calls") or message.get("function_call"))
+    reason, failure = ended_by(choice.get("finish_reason"), calls=calls)
     return AnswerFacts(
         text,
         model if type(model) is str else "",

@@ -10,11 +10,10 @@ from remit.providers.dialects.effort import gemini_thinking
 from remit.providers.dialects.errors import cannot, foreign_part, leave_out_rest, words_of
 from remit.providers.dialects.media import plain_document
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.tool_calls import ToolNames, in_rounds, wire_id
+from remit.providers.dialects.tool_calls import ASIDE, OPENING, ToolNames, in_rounds, wire_id
 from remit.providers.dialects.tool_choice import described
 
 _MODES = {"auto": "AUTO", "any": "ANY", "none": "NONE", "tool": "ANY"}
-_ASIDE = "<system>\n{}\n</system>"
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
@@ -76,7 +75,7 @@ def _conversation(call: ModelCall, names: ToolNames) -> tuple[str, list[dict[str
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
         if role == "system":
-            content = [{"type": "text", "text": _ASIDE.format(text_of(content))}]
+            content = [{"type": "text", "text": ASIDE.format(text_of(content))}]
         parts: list[dict[str, Any]] = []
         seal: dict[str, Any] = {}
         for at, block in enumerate(content):
@@ -99,6 +98,8 @@ def _conversation(call: ModelCall, names: ToolNames) -> tuple[str, list[dict[str
             contents.append({"role": speaker, "parts": parts})
     if not contents and system:  # The API demands a turn.
         contents.append({"role": "user", "parts": [{"text": system.pop()}]})
+    if not contents or contents[0]["role"] == "model":  # The API demands a user's turn first.
+        contents.insert(0, {"role": "user", "parts": [{"text": OPENING}]})
     return "\n\n".join(system), contents
 
 

@@ -17,15 +17,20 @@ from remit.providers.dialects.errors import (
 from remit.providers.dialects.media import messages_source
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.schemas import flat_schema, messages_schema
-from remit.providers.dialects.tool_calls import ToolNames, free_text, in_rounds, wire_id
+from remit.providers.dialects.tool_calls import (
+    ASIDE,
+    OPENING,
+    ToolNames,
+    free_text,
+    in_rounds,
+    wire_id,
+)  # fmt: skip
 from remit.providers.dialects.tool_choice import described
 
 _ANY_JSON = "Answer with one JSON object and nothing else: no words around it, no code fence."
 _WARMEST = 1.0
 _MIN_TOP_P_WITH_THINKING = 0.95
 _MOST_HINTS = 4
-_ASIDE = "<system>\n{}\n</system>"
-_OPENING = "(The conversation begins.)"
 _SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 _SEARCH_KEYS = ("allowed_domains", "blocked_domains", "user_location", "max_uses")
 
@@ -176,7 +181,7 @@ def _conversation(
         if role == "system":
             text = "\n\n".join(block["text"] for block in _system_texts(messages[index], index))
             role = "user"
-            content = text if leading + 1 == len(messages) else _ASIDE.format(text)
+            content = text if leading + 1 == len(messages) else ASIDE.format(text)
         elif not isinstance(content, str):
             where = f"messages[{index}]"
             read = (
@@ -195,8 +200,8 @@ def _conversation(
         if turn["role"] == "user" and not isinstance(turn["content"], str):
             # Results come first, or the API takes the calls for unanswered.
             turn["content"].sort(key=lambda block: block["type"] != "tool_result")
-    if turns and turns[0]["role"] == "assistant" and not native:
-        turns.insert(0, {"role": "user", "content": _OPENING})
+    if not native and (not turns or turns[0]["role"] == "assistant"):
+        turns.insert(0, {"role": "user", "content": OPENING})
     if turns and turns[-1]["role"] == "assistant":
         _trim(turns[-1])
     return _system(call, messages[:leading]), turns
