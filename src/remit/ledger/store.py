@@ -1,7 +1,6 @@
 """The interface of a store, for any database engine.
 
-A store is small: it commits units, answers portable SQL, and covers the differences between
-engines. Reading that portable SQL can express is in :mod:`remit.ledger.entry_reader`.
+Reads that portable SQL can express are in :mod:`remit.ledger.entry_reader`.
 """
 
 from __future__ import annotations
