@@ -206,9 +206,9 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
 
     Args:
         schema: JSON Schema that an answer must match; ignored if there are ``references``.
-        references: right answers by exchange id; ``None`` to grade by the schema. Case, white space
-            and a final full stop are ignored. The grader returns ``None`` for exchanges without
-            one.
+        references: right answers by exchange id; ``None`` to grade by the schema. Case, white
+            space at the ends, repeated white space and a final full stop are ignored. The grader
+            returns ``None`` for exchanges without a right answer.
 
     Raises:
         InvalidInputError: neither is given, or the schema is not valid.

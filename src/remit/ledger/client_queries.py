@@ -57,7 +57,7 @@ class LedgerQueries:
 
     @property
     def archived_to(self) -> int:
-        """The first sequence number after all archived ranges; 0 if nothing was archived.
+        """The first sequence number after all archived ranges; 0 without any or if it is damaged.
 
         Entries with lower numbers may be missing in the database. Each access reads the database
         and raises LedgerError if that fails.

@@ -52,7 +52,9 @@ def commitment_in(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def subjects_before(select: Callable[..., Any]) -> int:
-    """Return the sequence number from which on records confirm their entries' persons; 0 if all do.
+    """Return the sequence number from which on records confirm their entries' persons.
+
+    The number is 0 if all do, and if the recorded number is not 1 to 18 digits.
 
     Args:
         select: runs a query on ``ledger_info``; its errors are raised.

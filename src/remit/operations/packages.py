@@ -97,8 +97,9 @@ def remove_package(
         ``removed``, the package as it was installed.
 
     Raises:
-        PackageError: the package is not installed or is learned, another package needs it, or a
-            gate refuses the change.
+        PackageError: the package is not installed or is learned, another package needs it, a gate
+            refuses the change, another process holds the lock of packages, or files cannot be
+            written.
         LedgerError: the ledger cannot be read or written.
     """
     return {"removed": _plain(root.packages(caller).remove(package_id))}

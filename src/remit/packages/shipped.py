@@ -109,8 +109,9 @@ def signed_by_root(
 def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> IncomingArchive:
     """Return an archive signed with the root's own key if the distribution ships it.
 
-    The distribution's files are first compared with its RECORD, once in a process. An editable
-    install has no hashes, for which a waiver is recorded elsewhere. No file is written.
+    Before it signs, the function compares the distribution's files with its RECORD; the result, a
+    fault too, holds for the process. An editable install has no hashes, for which a waiver is
+    recorded elsewhere. No file is written.
 
     Args:
         root: the installation, with or without a key of its own.
@@ -122,8 +123,9 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
         does not ship exactly this archive or the root has no key.
 
     Raises:
-        PackageError: ``distribution_changed``: files of the distribution differ from its RECORD; or
-            ``key_open`` or ``bad_key``, as :meth:`PackageKey.load`.
+        PackageError: ``distribution_changed``: files of the distribution differ from its RECORD;
+            ``key_open`` or ``bad_key``, as :meth:`PackageKey.load`; or a shipped package is not
+            valid.
         OSError: a source of the distribution cannot be examined.
     """
     manifest = archive.manifest

@@ -80,7 +80,8 @@ def signer(cloud: str, base_url: str) -> Signer:
     """Return the function that signs requests with the credentials of this machine.
 
     The credentials are looked up at the function's first call, and held by the function, which
-    raises ProviderError (``LOCAL_ERROR``) if they are missing or cannot be renewed.
+    raises ProviderError (``LOCAL_ERROR``) if they are missing or cannot be renewed, or if nothing
+    names an AWS region.
 
     Args:
         cloud: ``aws`` or ``google``.

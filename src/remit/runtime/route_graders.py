@@ -350,8 +350,9 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
         by: name of the grader, for the record.
 
     Raises:
-        InvalidInputError: a right answer is empty.
-        ConflictError: an exchange has 100 grades of this grader already.
+        InvalidInputError: a right answer is empty, or ``by`` is empty or above 256 characters.
+        ConflictError: an exchange has 100 grades of this grader already, or a part of it, such as
+            its prompt, was erased. Grades before an error stay.
         LedgerError: the ledger cannot be read or written.
     """
     graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}

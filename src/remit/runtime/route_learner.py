@@ -55,7 +55,7 @@ _NANO = 1_000_000_000
 class RouteWanted:
     """A request to learn a route.
 
-    Immutable; :func:`plan_route` checks it.
+    Immutable. Its numbers are not checked, except ``usd`` by :func:`learn_route`.
 
     Attributes:
         usd: budget of all calls in US dollars.

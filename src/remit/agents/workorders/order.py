@@ -90,8 +90,9 @@ class WorkOrderConstraints:
         output_schema: JSON Schema of the answer, in place of the contract's. The result then
             contains ``output`` as well as ``text`` and ``tool_results``.
         set_aside: names that the session excludes: models (``provider/model``), which the fallback
-            replaces; tools, which the model is not offered; contract versions
-            (``contract@version``).
+            replaces; tools, which the model is not offered unless the order needs them; contract
+            versions (``contract@version``), of which the newest older one that allows no more
+            replaces it, if there is one.
     """
 
     prompt_contract_id: str = ""

@@ -155,7 +155,7 @@ def identified(line: bytes) -> list[tuple[str, bytes | Failure]]:
 
 
 def is_name(value: Any) -> TypeGuard[str]:
-    """Return True if a value is a text that rows and entries can contain."""
+    """Return True for a text of 1 to 512 characters without NUL and lone surrogates."""
     return (
         type(value) is str
         and 0 < len(value) <= MAX_ID_CHARS

@@ -277,7 +277,8 @@ def feedback_on(
         after: id of an entry; only later feedback is read.
 
     Raises:
-        EntryNotFoundError: at the call, if the id names nothing that can have feedback.
+        EntryNotFoundError: at the call, if ``target`` names nothing that can have feedback.
+        InvalidInputError: at the call, if ``after`` is not an entry id; the entry need not exist.
         LedgerError: the ledger cannot be read; raised by the iteration too.
     """
     where: dict[str, Any] = {"event_type": "FEEDBACK", "after": after}

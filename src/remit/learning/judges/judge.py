@@ -37,7 +37,8 @@ class Judged:
         failed: number of calls without a recorded grade: the call failed, its answer is not a
             grade, or the exchange was erased during the call.
         calls: number of calls made.
-        usd: cost of the calls in US dollars; an unknown cost counts as the highest possible.
+        usd: cost of the calls in US dollars; an unknown cost counts as the highest possible, or as
+            0 if the model has no price.
         ended: ``done``, or ``budget`` if the next call might have exceeded the limit of cost or of
             calls.
     """
@@ -79,8 +80,7 @@ class Judge:
         """Grade exchanges in order and record each grade as feedback.
 
         A call is made only if its highest possible cost, and its number, still fit. Exchanges that
-        this judge graded before the run are skipped, so a run that ended early can be continued; an
-        id that is given twice is graded twice. Each call
+        this judge graded before are skipped, so a run that ended early can be continued. Each call
         is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry of the source
         ``judge``. An answer that is not a grade is not recorded as feedback.
 

@@ -147,7 +147,8 @@ class RouteFit:
         missing: sentences about what the route lacks to be proposed; empty if it can be proposed.
             With gaps, ``auto`` stays with the best single model.
         held_out: number of prompts behind the figures, each decided without its own answers.
-        best_single: the model with the highest mean reward; of models that are level, the dearest.
+        best_single: the model with the highest mean reward; of models that are less than two
+            standard errors below it, the dearest.
         saves_against: ``IN_FORCE`` if the rules in force have a learned head that knows a model,
             else ``best_single``.
         saved: US dollars that a call saves against that; the predicted effect.

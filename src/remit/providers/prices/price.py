@@ -307,9 +307,11 @@ def charge_data(price: Price) -> dict[str, Any]:
 
 
 def price_data(price: Price) -> dict[str, Any]:
-    """Return provider, model, date, rates, sizes and source of a price as JSON data.
+    """Return a price as JSON data.
 
-    Money is exact text in US dollars. Server tools and surcharges are omitted.
+    The keys are ``provider``, ``model``, ``date``, ``source``, the rates by their names in a price
+    table, ``max_output_tokens`` and ``context_window`` (None if unknown). Money is exact text in US
+    dollars. Server tools, surcharges, and audio that costs nothing are omitted.
     """
     return {
         "provider": price.provider,

@@ -173,6 +173,7 @@ class ObjectBody(Body):
 
     @override
     def cut(self) -> Cut:
+        """Return the description alone if there is one, else the pieces, each line a prompt's piece."""
         if self.about is not None:
             return Cut(orjson.dumps(self.about), {}, {})
         cut = Body.cut(self)

@@ -300,7 +300,11 @@ def units_of(answer: dict[str, Any]) -> Mapping[str, float]:
 
 
 def plus(usage: Usage | None, other: Usage | None) -> Usage | None:
-    """Return the sum of both; None if one is unknown. Parts of ``other`` are ignored."""
+    """Return ``usage`` with the input and output tokens of ``other`` added.
+
+    Other members are those of ``usage``. The result is None if one is unknown, or if a sum exceeds
+    2**53 - 1.
+    """
     if usage is None or other is None:
         return None
     given = usage.input_tokens + other.input_tokens

@@ -49,7 +49,8 @@ def exclusive(root: RootPort) -> Iterator[Guard]:
         has taken over.
 
     Raises:
-        LeaseBusyError: another process changes the segments.
+        LeaseBusyError: another process, thread or task changes the segments.
+        LedgerError: the lease cannot be read or written.
     """
     from remit.gateway.leases import LeaseManager
 

@@ -304,7 +304,9 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
         tenant: the tenant.
 
     Raises:
-        RemitError: the host recorded no such tenant, another key, or the tenant's removal.
+        RemitError: the host recorded no such tenant, another key, or the tenant's removal; or the
+            tenant has no key file.
+        TlogError: the recorded key is malformed.
         LedgerKeyError: the file of the key is damaged, or belongs to another log.
         LedgerError: the host's ledger cannot be read.
     """

@@ -139,7 +139,7 @@ class Console:
 
     def end_streams(self) -> None:
         """End all live event streams and refuse new ones; call this in the event loop."""
-        self._live.close()
+        self._live.end()
 
     def close(self) -> None:
         """End the streams, threads and database connections.

@@ -43,21 +43,25 @@ class Live:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End all streams and refuse new ones. A later stream ends after its first bytes.
 
-        Does not wait for a read of the ledger that is running. Call it in the event loop of the
-        streams while any is open. Closing twice is harmless.
+        The method does not wait for a read of the ledger that is running. Call it in the event loop
+        of the streams while any is open. A second call is harmless.
         """
         self._closed = True
         if self._task is not None:
             self._task.cancel()
+
+    def close(self) -> None:
+        """End all streams as :meth:`end` does, and wait for a read that is running. Blocks."""
+        self.end()
         self._thread.shutdown(cancel_futures=True)
 
     async def serve(
         self, send: Send, receive: Receive, signed_in: Callable[[], bool], headers: Headers
     ) -> None:
-        """Stream events to a client until the client disconnects, the login ends, or :meth:`close`.
+        """Stream events to a client until the client disconnects, the login ends, or :meth:`end`.
 
         Only entries that are appended later are sent, as rows of :func:`live_row` for the event
         types of ``SHOWN_LIVE``. A slow client gets an event ``gap`` in place of the events that it

@@ -372,7 +372,8 @@ class Turns:
 
         Args:
             turns: the turns, oldest first.
-            removed: places of deleted items.
+            removed: places of deleted items, which may be erased; one that is not erased is
+                returned, and the caller leaves it out.
             with_last_output: False to leave out the output of the last turn.
 
         Raises:

@@ -208,9 +208,9 @@ class OpenTenants:
             self._close(name)
 
     def end_streams(self) -> None:
-        """End the live pages of all consoles.
+        """End the live pages of all consoles; later ones of these tenants end at once too.
 
-        The tenants stay open.
+        The tenants stay open. Call this in the event loop.
         """
         for one in self._open.values():
             one.app.end_streams()
