@@ -215,9 +215,9 @@ def places_of_segment(select: Callable[..., Any]) -> Places | None:
 def archived_ranges(store: Store) -> list[ArchivedRange]:
     """Return the archived ranges, oldest first, without gaps from entry 0.
 
-    The list is empty if nothing was archived, for a segment, and if the recorded end is damaged. Entries ``ARCHIVED`` that are not
-    authentic, are malformed or do not join the next range are skipped; the latest that joins
-    counts. Root hash and count are as recorded, and not checked.
+    The list is empty if nothing was archived, for a segment, and if the recorded end is damaged.
+    Entries ``ARCHIVED`` that are not authentic, are malformed or do not join the next range are
+    skipped; the latest that joins counts. Root hash and count are as recorded, and not checked.
 
     Args:
         store: the store of the ledger.

@@ -57,8 +57,8 @@ def call_answer(ledger: LedgerClient, entry_id: str) -> bytes:
     Raises:
         EntryNotFoundError: there is no such entry; EntryArchivedError if it is in a segment that is
             not attached.
-        InvalidInputError: the entry has no recorded answer. Answers of calls by Python that are text
-            alone are in ``response`` instead.
+        InvalidInputError: the entry has no recorded answer. The answer of a call by Python that is
+            only a text is in ``response`` instead.
         LedgerError: the answer was erased, or the record is damaged.
     """
     entry = ledger.read(entry_id)

@@ -173,7 +173,7 @@ class ObjectBody(Body):
 
     @override
     def cut(self) -> Cut:
-        """Return the description alone if there is one, else the pieces, each line a prompt's piece."""
+        """Return the description alone, if any, else the pieces; of ``lines``, a piece each."""
         if self.about is not None:
             return Cut(orjson.dumps(self.about), {}, {})
         cut = Body.cut(self)
