@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Fitted,
         Redactor,
         admin_tools,
+        caller_session,
         cut_to_fit,
         plain_value,
     )
@@ -81,6 +82,7 @@ __all__ = [
     "WorkParkedError",
     "admin_tools",
     "arguments_hash",
+    "caller_session",
     "current_call",
     "cut_to_fit",
     "plain_value",

@@ -41,19 +41,6 @@ class ToolCall:
     redactor: Redactor
     settings: ToolSettings
 
-    def session(self) -> str:
-        """Return ``session_id``, or the session in which the tool is called.
-
-        Raises:
-            ToolError: no session is given, and the tool is called outside of a session.
-        """
-        from remit.agents.tools import ToolError, current_call
-
-        call = current_call()
-        if found := self.given["session_id"] or (call.session_id if call is not None else ""):
-            return str(found)
-        raise ToolError("Name a session with session_id; list_sessions shows them.")
-
 
 def _same(call: ToolCall) -> dict[str, Any]:
     return dict(call.given)

@@ -58,6 +58,7 @@ def _requested(call: ToolCall) -> dict[str, Any]:
     Raises:
         InvalidInputError: a work order and an entry are named, or the session has no turn.
     """
+    from remit.agents import caller_session
     from remit.agents.sessions import session_overview
 
     order, entry, turn = (call.given[name] for name in ("work_order_id", "entry_id", "turn"))
@@ -65,7 +66,7 @@ def _requested(call: ToolCall) -> dict[str, Any]:
         raise InvalidInputError("Name a work order or an entry, not both.")
     if order or entry:
         return {"place": order or entry, "max_turns": _MAX_TURNS}
-    session = call.session()
+    session = caller_session(call.given["session_id"])
     if call.given["session_id"] is None and turn is None:
         found = session_overview(call.root.ledger, session)
         if found is None or not found.turns:

@@ -100,6 +100,8 @@ def show_trace(
         NotFoundError: the ledger has no entry of the work order.
         LedgerError: the ledger cannot be read; raised at the call or when the list is read.
     """
+    from remit.views.entries import named
+
     ledger, order_id = root.ledger, work_order_id
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
@@ -111,7 +113,11 @@ def show_trace(
     if first is None:
         raise NotFoundError("The ledger does not contain this work order.")
     state = _state(ledger, order_id)
-    rest = {"work_order_id": order_id, "session_id": _own(first, "session_id"), "state": state}
+    rest = {
+        "work_order_id": order_id,
+        "session_id": named(first.metadata, "session_id"),
+        "state": state,
+    }
     return Feed(read, rest=rest)
 
 
@@ -122,6 +128,7 @@ def _overview(ledger: LedgerClient, session_id: str) -> dict[str, Any]:
         NotFoundError: the ledger has no entry of the session.
     """
     from remit.agents.sessions import session_overview
+    from remit.views.entries import named
 
     found = session_overview(ledger, session_id)
     if found is not None:
@@ -133,7 +140,7 @@ def _overview(ledger: LedgerClient, session_id: str) -> dict[str, Any]:
             next_step="GET /api/sessions lists the sessions.",
         )
     return {
-        "session_id": session_id, "agent_id": _own(first, "agent_id"),
+        "session_id": session_id, "agent_id": named(first.metadata, "agent_id"),
         "started_at": first.timestamp, "turns": 0, "last_turn_at": "", "ended": False,
     }  # fmt: skip
 
@@ -164,12 +171,3 @@ def _state(ledger: LedgerClient, work_order_id: str) -> str | None:
 
 def _shown(metadata: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: metadata[name] for name in names if name in metadata}
-
-
-def _own(entry: LedgerEntry, name: str) -> str:
-    """Return an id from the metadata, or from its provenance; empty without one."""
-    provenance = entry.metadata.get("provenance")
-    value = entry.metadata.get(name) or (
-        provenance.get(name) if isinstance(provenance, dict) else None
-    )
-    return str(value or "")

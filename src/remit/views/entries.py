@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +27,22 @@ def place_of(entry_id: str) -> int:
         return -1
 
 
+def named(metadata: Mapping[str, Any], name: str) -> str:
+    """Return a name from the metadata, else from its provenance; empty if missing.
+
+    A value that is no text, such as an erased one, gives an empty text.
+
+    Args:
+        metadata: metadata of an entry.
+        name: name of the field.
+    """
+    provenance = metadata.get("provenance")
+    value = metadata.get(name)
+    if not value and isinstance(provenance, dict):
+        value = provenance.get(name)
+    return value if isinstance(value, str) else ""
+
+
 def order_of(entry: LedgerEntry) -> str:
     """Return the id of the work order that an entry belongs to; empty without an order.
 
@@ -34,7 +51,7 @@ def order_of(entry: LedgerEntry) -> str:
     Args:
         entry: the entry.
     """
-    return _named(entry, "work_order_id")
+    return named(entry.metadata, "work_order_id")
 
 
 def session_of(entry: LedgerEntry) -> str:
@@ -45,7 +62,7 @@ def session_of(entry: LedgerEntry) -> str:
     Args:
         entry: the entry.
     """
-    return _named(entry, "session_id")
+    return named(entry.metadata, "session_id")
 
 
 def plain(value: Any, *, commitments: bool = False, depth: int = 0) -> Any:
@@ -101,15 +118,6 @@ def between_ms(start: str | None, end: str | None) -> float | None:
         return None
     passed = datetime.fromisoformat(end) - datetime.fromisoformat(start)
     return max(0.0, round(passed.total_seconds() * 1000, 3))
-
-
-def _named(entry: LedgerEntry, name: str) -> str:
-    """Return a name from the metadata, else from the provenance, as the ledger's columns do."""
-    provenance = entry.metadata.get("provenance")
-    value = entry.metadata.get(name)
-    if not value and isinstance(provenance, dict):
-        value = provenance.get(name)
-    return value if isinstance(value, str) else ""
 
 
 def milliseconds(value: Any) -> float | None:

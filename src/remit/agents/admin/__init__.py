@@ -6,7 +6,7 @@ Tool methods return plain data. Their docstrings are the descriptions that model
 redacted, erased content is marked, long texts are cut. Start reading in ``tools.py``.
 """
 
-from remit.agents.admin.output import Fitted, cut_to_fit, plain_value
+from remit.agents.admin.output import Fitted, caller_session, cut_to_fit, plain_value
 from remit.agents.admin.recall import RECALL
 from remit.agents.admin.redaction import HIDDEN, Redactor
 from remit.agents.admin.root_files import RootTools
@@ -19,6 +19,7 @@ __all__ = [
     "Redactor",
     "RootTools",
     "admin_tools",
+    "caller_session",
     "cut_to_fit",
     "plain_value",
 ]

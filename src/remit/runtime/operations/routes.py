@@ -59,11 +59,15 @@ def _requested(call: ToolCall) -> dict[str, Any]:
 
     Raises:
         NotFoundError: the session has no call.
+        ToolError: neither an entry nor a session is given outside of a session.
     """
+    from remit.agents import caller_session
+
     if entry_id := call.given["entry_id"]:
         return {"decision": entry_id}
+    session_id = caller_session(call.given["session_id"])
     for entry in call.root.ledger.query(
-        event_type="EXCHANGE", session_id=call.session(), order="desc", limit=1, with_content=False
+        event_type="EXCHANGE", session_id=session_id, order="desc", limit=1, with_content=False
     ):
         return {"decision": entry.id}
     raise NotFoundError("There is no call in that session; name an entry_id.")

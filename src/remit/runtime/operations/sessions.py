@@ -119,7 +119,9 @@ def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _requested(call: ToolCall) -> dict[str, Any]:
-    return {"session_id": call.session()}
+    from remit.agents import caller_session
+
+    return {"session_id": caller_session(call.given["session_id"])}
 
 
 def _window(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:

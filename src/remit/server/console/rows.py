@@ -7,6 +7,7 @@ from typing import Any
 
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.views import wording
+from remit.views.entries import named
 
 ALARMS = (
     "BUDGET_WARNING", "DEGRADATION", "ESCALATION", "EXCHANGE_ORPHANED", "GATE_FAILED",
@@ -125,20 +126,6 @@ def amounts_of(arguments: Any) -> list[tuple[str, str]]:
         for name, value in arguments.items()
         if wording.is_number(value) and _AMOUNTS & {*name.lower().split("_")}
     ]
-
-
-def named(metadata: Mapping[str, Any], key: str) -> str:
-    """Return a name from the metadata or its provenance; empty if missing.
-
-    Values that are no text, such as erased ones, give an empty text.
-
-    Args:
-        metadata: metadata of an entry.
-        key: name of the field.
-    """
-    provenance = metadata.get("provenance")
-    value = metadata.get(key) or (provenance.get(key) if isinstance(provenance, dict) else "")
-    return value if isinstance(value, str) else ""
 
 
 def _plain(reason: Any) -> str:

@@ -14,9 +14,9 @@ from remit.kernel.errors import NotFoundError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, entry_id
 from remit.server.console.length_limits import Shortened
 from remit.server.console.pages import Asked, Page, Sources, View, page_of_list
-from remit.server.console.rows import ALARMS, named
+from remit.server.console.rows import ALARMS
 from remit.views import wording
-from remit.views.entries import Tally, place_of, plain
+from remit.views.entries import Tally, named, place_of, plain
 from remit.views.periods import instant_of, time_of
 from remit.views.usage import latest_quarters, quarters_between, read_usage
 
