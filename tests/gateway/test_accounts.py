@@ -551,6 +551,15 @@ def test_all_or_nothing(ledger: LedgerClient, limits: BudgetLimits, amount: Amou
     keeper.reserve(wide, "3", amount=amount)
 
 
+def test_a_refusal_never_rounds_an_amount_to_zero(ledger: LedgerClient) -> None:
+    keeper, scope = TokenBudgeter(ledger), BudgetScope("S", "W")
+    keeper.allocate(scope, limits=BudgetLimits(nano=10))
+    for nano, needed in ((499, "0.000000499"), (1_234_567_890, "1.234568")):
+        message = rf"has 0\.00000001 USD left, and the call may cost {needed};"
+        with pytest.raises(BudgetRefusedError, match=message):
+            keeper.reserve(scope, needed, amount=Amount(1, nano))
+
+
 def test_a_hold_is_read_back() -> None:
     for hold in (
         Hold(("a", "b"), 5, None, 1, 7),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import copysign
 from typing import Any
 
 
@@ -19,6 +20,23 @@ def count(amount: int, noun: str) -> str:
     if amount != 1:
         noun = re.sub("([^aeiou])y$", r"\1ie", noun) + "s"
     return f"{amount:,} {noun}"
+
+
+def fixed(number: float, places: int = 6, sign: str = "") -> str:
+    """Return a number with fixed decimals, such as ``0.250000``; no amount becomes zero.
+
+    A number that would round to zero has up to nine decimals and at least 0.000000001, the smallest
+    amount of US dollars: ``0.00000001``.
+
+    Args:
+        number: the number, perhaps an amount in US dollars.
+        places: number of decimals.
+        sign: ``+`` to sign positive numbers too.
+    """
+    text = f"{number:{sign}.{places}f}"
+    if not number or float(text):
+        return text
+    return f"{copysign(max(abs(number), 1e-9), number):{sign}.9f}".rstrip("0")
 
 
 def indented(head: str, text: Any) -> Iterator[str]:

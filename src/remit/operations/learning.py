@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.message_text import count, cut
+from remit.kernel.message_text import count, cut, fixed
 from remit.operations.operation import Document, Feed, feed_of, field, limit, verb
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
@@ -82,7 +82,7 @@ def list_proposals(
 
 
 def _estimate(found: dict[str, Any], digits: int = 4) -> str:
-    value, low, high = (f"{found[name]:+.{digits}f}" for name in ("value", "low", "high"))
+    value, low, high = (fixed(found[name], digits, "+") for name in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
 
 
@@ -365,7 +365,7 @@ def report_learning(
 
 def _value(metric: str, value: float) -> str:
     if metric == "cost":
-        return f"${value / 1e9:.6f}"
+        return f"${fixed(value / 1e9)}"
     return f"{value:,.0f} ms" if metric == "latency" else f"{value:.3f}"
 
 

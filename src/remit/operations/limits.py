@@ -87,11 +87,11 @@ def state_line(state: Mapping[str, Any], name: str = "") -> str:
         state: the state, as :meth:`BudgetStatus.to_dict` gives it.
         name: the display name of the owner; empty if there is none.
     """
-    money = f"{state['spent_usd']:.6f} USD spent"
+    money = f"{message_text.fixed(state['spent_usd'])} USD spent"
     if state["limit_usd"] is not None:
-        money += f" of {state['limit_usd']:.6f}"
+        money += f" of {message_text.fixed(state['limit_usd'])}"
     if state["reserved_usd"]:
-        money += f", {state['reserved_usd']:.6f} reserved"
+        money += f", {message_text.fixed(state['reserved_usd'])} reserved"
     tokens = message_text.count(state["spent_tokens"], "token")
     if state["token_limit"] is not None:
         tokens += f" of {state['token_limit']}"

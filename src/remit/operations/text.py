@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
+from remit.kernel.message_text import fixed
+
 _NOTHING: tuple[Any, ...] = ("", None, [], (), {})
 _IN_CELL = 3  # items of a list
 _INTERVAL = ("value", "low", "high")
@@ -91,8 +93,8 @@ def shown(value: Any, most: int = 20) -> str:
     """Return a JSON value as people read it.
 
     Nothing is ``-``, a truth value ``yes`` or ``no``, and an estimate its value with the interval.
-    A float has at most six decimals. The values of lists and objects are separated by commas; a
-    value of an object follows its name.
+    A float has six decimals at most, or nine if six would be zero. The values of lists and objects
+    are separated by commas; a value of an object follows its name.
 
     Args:
         value: the value.
@@ -101,7 +103,7 @@ def shown(value: Any, most: int = 20) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.6f}".rstrip("0").rstrip(".")
+        return fixed(value).rstrip("0").rstrip(".")
     if isinstance(value, list | tuple):
         more = [f"and {len(value) - most} more"] if len(value) > most else []
         return ", ".join([*map(shown, value[:most]), *more]) or "-"
@@ -109,9 +111,9 @@ def shown(value: Any, most: int = 20) -> str:
         rest = [f"{name} {shown(one)}" for name, one in value.items()
                 if not (_is_interval(value) and name in _INTERVAL)]  # fmt: skip
         if _is_interval(value):
-            estimate, low, high = (value[name] for name in _INTERVAL)
-            digits = 4 if max(abs(low), abs(high)) >= _SMALL else 6
-            rest.insert(0, f"{estimate:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
+            digits = 4 if max(abs(value["low"]), abs(value["high"])) >= _SMALL else 6
+            estimate, low, high = (fixed(value[name], digits, "+") for name in _INTERVAL)
+            rest.insert(0, f"{estimate} [{low}, {high}]")
         return ", ".join(rest) or "-"
     return "-" if value in _NOTHING else str(value)
 

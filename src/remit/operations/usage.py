@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.message_text import count
+from remit.kernel.message_text import count, fixed
 from remit.operations.operation import Answer, Document, field, verb
 from remit.operations.ports import Caller, RootPort
 from remit.operations.text import Table
@@ -165,7 +165,7 @@ def _names_of(by: Sequence[str], row: Mapping[str, Any], declared: Mapping[str, 
 
 
 def _cell(value: float) -> str:
-    return f"{value:.6f}" if isinstance(value, float) else f"{value:,}"
+    return fixed(value) if isinstance(value, float) else f"{value:,}"
 
 
 def _why(fallbacks: dict[str, Any], by: Sequence[str]) -> Iterator[str]:

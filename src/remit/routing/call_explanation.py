@@ -8,6 +8,7 @@ from typing import Any
 from remit.gateway import call_bound, owner_by_prefix
 from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.kernel.json_text import JsonTextError, load
+from remit.kernel.message_text import fixed
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body, is_authentic
 from remit.providers.prices import PriceTable
 from remit.providers.wire import ENDPOINTS
@@ -370,7 +371,7 @@ def _about_body(call: Mapping[str, Any]) -> str:
 def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
     bound, cost = call["bound"], call["cost"]
     if bound is not None:
-        money = "" if bound["usd"] is None else f", {bound['usd']:.6f} USD"
+        money = "" if bound["usd"] is None else f", {fixed(bound['usd'])} USD"
         yield (
             f"The upper bound was {bound['input_tokens']} input and {bound['output_tokens']} "
             f"output tokens{money}."
@@ -381,7 +382,7 @@ def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[st
         used = "an unknown number of tokens"
     certainty = _CERTAINTY.get(str(cost["certainty"]), "")
     paid = cost["usd"]
-    usd = f", {paid:.6f} USD" if isinstance(paid, (int, float)) else ""
+    usd = f", {fixed(paid)} USD" if isinstance(paid, (int, float)) else ""
     yield f"The charge was {used}{usd}" + (f" ({certainty})." if certainty else ".")
     if cost["over_bound"]:
         yield "The usage exceeded the upper bound and was charged in full."

@@ -15,6 +15,7 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.json_text import JsonTextError, load_answer
+from remit.kernel.message_text import fixed
 from remit.routing.candidate import Candidate
 from remit.routing.choice import Answer, PartChoice, RouteChoice
 from remit.routing.errors import RoutingError
@@ -122,7 +123,7 @@ def _members(
             bound = choice.options.gateway.cost_bound(request, model.provider_id, model.model_id)
             if bound is None or bound > left:
                 why = "its price is unknown" if bound is None else (
-                    f"it may cost {bound / 1e9:.6f} USD, and {left / 1e9:.6f} are left"
+                    f"it may cost {fixed(bound / 1e9)} USD, and {fixed(left / 1e9)} are left"
                 )  # fmt: skip
                 message = f"{candidate.model_id} is left out: {why}"
                 choice.fail(model, RoutingError(message, code="ENSEMBLE_BUDGET"))

@@ -17,11 +17,12 @@ from remit.agents.sessions import (
 )
 from remit.agents.supervisor import unfinished_turn
 from remit.agents.tools import ToolError, current_call, tool
+from remit.kernel.message_text import fixed
 
 
 def _describe_overview(output: dict[str, Any]) -> str:
     cost = output["cost_usd"]
-    priced = "at an unknown price" if cost is None else f"for {cost:.4f} US dollars"
+    priced = "at an unknown price" if cost is None else f"for {fixed(cost, 4)} US dollars"
     return (
         f"The session {output['session_id']} has {output['turns']} turns, "
         f"{output['llm_calls']} calls and {output['total_tokens']} tokens {priced}.\n"

@@ -12,6 +12,7 @@ from pydantic import Field
 from remit.agents.admin.output import Toolset
 from remit.agents.tools import current_call, tool
 from remit.kernel.budget_values import usd_of
+from remit.kernel.message_text import fixed
 from remit.ledger import LedgerEntry
 from remit.ledger.usage import SUMS, usage_of
 from remit.views import UsageRow, read_usage
@@ -35,7 +36,7 @@ def _describe_usage(output: dict[str, Any]) -> str:
 
 
 def _in_words(one: Mapping[str, Any]) -> str:
-    cost = f"{one['usd']:.6f} US dollars"
+    cost = f"{fixed(one['usd'])} US dollars"
     if one["unpriced_calls"]:
         cost = f"{cost} and {one['unpriced_calls']} calls of unknown price"
     return f"{one['calls']} calls, {one['tokens']} tokens, {cost}"

@@ -12,6 +12,7 @@ from msgspec import Struct
 from remit.kernel.budget_values import Amount, BudgetStatus, usd_of
 from remit.kernel.budget_windows import window_at
 from remit.kernel.errors import RemitError
+from remit.kernel.message_text import fixed
 
 FIELDS = tuple(field.name for field in fields(BudgetStatus))
 """Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""
@@ -416,10 +417,8 @@ class Account:
                 return refused("UNPRICED", f"{message}; {amount.unbounded or f'run `{command}`'}")
             nano_left = self.nano_limit - self.spent_nano - self.reserved_nano
             if amount.nano > nano_left:
-                left_usd, needed_usd = usd_of(nano_left), usd_of(amount.nano)
-                message = (
-                    f"has {left_usd:.6f} USD left, and {name} may cost {needed_usd:.6f}; {_LOWER}"
-                )
+                left_usd, needed_usd = fixed(usd_of(nano_left)), fixed(usd_of(amount.nano))
+                message = f"has {left_usd} USD left, and {name} may cost {needed_usd}; {_LOWER}"
                 return short(message, amount.nano, nano_left + self.reserved_nano)
         return busy
 

@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import Any, get_args
 
 from remit.contracts import ContractLoader
+from remit.kernel.message_text import fixed
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.grading import graded_by
 from remit.learning.held_out_replay import Replay, ReplayResult
@@ -281,8 +282,9 @@ def propose_rollbacks(
                 predicted=one.regained,
                 gate=replace(came, value=-came.value, low=-came.high, high=-came.low),
                 replay={"metric": one.metric, "before": one.before, "after": one.after},
-                reason=f"{one.metric} changed by {came.value:+.4f} [{came.low:+.4f}, "
-                f"{came.high:+.4f}] since {one.proposal_id} was adopted.",
+                reason=f"{one.metric} changed by {fixed(came.value, 4, '+')} "
+                f"[{fixed(came.low, 4, '+')}, {fixed(came.high, 4, '+')}] "
+                f"since {one.proposal_id} was adopted.",
             )
         except ProposalError as error:
             refused.append(f"{one.proposal_id[:12]}: {error.message} {error.next_step}")

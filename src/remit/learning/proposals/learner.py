@@ -14,6 +14,7 @@ from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.durable_files import write_new
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed_files import InstalledFiles
+from remit.kernel.message_text import fixed
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
 from remit.learning.evidence.samples import Sample
@@ -237,7 +238,7 @@ def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:
         )
     if not predicted.low > 0:  # NaN is refused too.
         missing.append(
-            f"The effect is between {predicted.low:.4f} and {predicted.high:.4f} with "
+            f"The effect is between {fixed(predicted.low, 4)} and {fixed(predicted.high, 4)} with "
             f"{predicted.confidence:.0%} confidence ({predicted.method}), so it may be zero."
         )
     if not evidence:

@@ -14,6 +14,7 @@ from typing import Any
 from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
+from remit.kernel.message_text import fixed
 from remit.kernel.settings import GuardSettings
 from remit.learning.evidence.feedback import Source, give_feedback
 from remit.learning.exchanges import bound_of, cost_of, terms_of
@@ -228,9 +229,13 @@ class PowerPlan:
 
     def text(self) -> str:
         """Return the plan as a sentence: saving, accepted loss, prompts, and the missing ones."""
-        more = f"{self.missing:,} more, about {self.usd:.2f} USD" if self.missing else "all graded"
+        more = (
+            f"{self.missing:,} more, about {fixed(self.usd, 2)} USD"
+            if self.missing
+            else "all graded"
+        )
         return (
-            f"To show a saving of {self.saving_usd:.6f} USD a call at a loss of at most "
+            f"To show a saving of {fixed(self.saving_usd)} USD a call at a loss of at most "
             f"{self.loss:g} of reward takes about {self.prompts:,} prompts with graded answers of "
             f"every model ({more})."
         )

@@ -10,6 +10,7 @@ from operator import mul
 from typing import Any
 
 from remit.kernel.canonical import sha256_hex
+from remit.kernel.message_text import fixed
 from remit.kernel.settings import GuardSettings
 from remit.learning.exchanges import prompt_key
 from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head, tokens_of
@@ -405,12 +406,12 @@ def _missing(
     if not any(grade for one in prompts for grade in one.rewards.values()):
         missing.append("Every answer has the grade 0, so the grader may not work: test it.")
     if usd > limit:
-        missing.append(f"The route costs {usd:.6f} USD per call, more than {limit:g}.")
+        missing.append(f"The route costs {fixed(usd)} USD per call, more than {limit:g}.")
     if saved.low <= 0:
         than = "the current route" if against == IN_FORCE else against
         missing.append(
-            f"The route may save nothing compared with {than}: {saved.low:.6f} to "
-            f"{saved.high:.6f} USD per call."
+            f"The route may save nothing compared with {than}: {fixed(saved.low)} to "
+            f"{fixed(saved.high)} USD per call."
         )
     if reward.low < -guard.tolerance:
         deviation = sqrt(sum(map(mul, differences, differences)) / len(differences))
