@@ -123,7 +123,11 @@ def test_who_may_not_decide_cannot(served: Served, role: str) -> None:
     visitor = signed_in(served, role)
     answered = visitor.decide("/console/verify", {})
     assert answered.status == 403
-    assert "Check all gates now" not in visitor.get("/console/verify").text
+    page = visitor.get("/console/verify").text
+    assert "Check all gates now" not in page
+    assert "remit gate check" not in page
+    assert f"The role {role} can view results and check entries" in page
+    assert 'Acceptance cases pass <code class="id">G4</code>' in page
     assert visitor.decide("/console/approvals/LED-00000001", {"verdict": "grant"}).status == 403
     adopted = visitor.decide("/console/proposals/PRP-0000/adopt", {"reason": "x"})
     assert adopted.status == (409 if "adopt" in ROLES[role] else 403)

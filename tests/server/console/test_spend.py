@@ -18,19 +18,26 @@ DAY = 96
 NANO = 1_000_000_000
 
 
+def _row(ago: int, key: str, model: str, certainty: str, nano: int) -> tuple[object, ...]:
+    names = (key, "", "", "", "chat", "SES-1", "PRC-1", "p", model, certainty)
+    return (NOW - ago, *names, 1, 0, 0, 10, 5, 0, 0, nano, 0)
+
+
 @pytest.fixture(scope="module")
 def spent(inside: Inside) -> Inside:
-    """Two keys and two models: on one day of this week, on one of the week before."""
+    """Two keys and two models: on one day of this week, on one of the week before.
 
-    def row(ago: int, key: str, model: str, certainty: str, nano: int) -> tuple[object, ...]:
-        names = (key, "", "", "", "chat", "SES-1", "PRC-1", "p", model, certainty)
-        return (NOW - ago, *names, 1, 0, 0, 10, 5, 0, 0, nano, 0)
-
+    A hundred days ago, three days of spending, of which one is far above the others.
+    """
     rows = [
-        row(3 * DAY, "KEY-A", "big", "measured", 2 * NANO),
-        row(3 * DAY, "KEY-A", "small", "upper_bound", NANO // 4),
-        row(3 * DAY, "KEY-B", "small", "measured", NANO // 1_000),
-        row(9 * DAY, "KEY-A", "big", "measured", NANO),
+        _row(3 * DAY, "KEY-A", "big", "measured", 2 * NANO),
+        _row(3 * DAY, "KEY-A", "small", "upper_bound", NANO // 4),
+        _row(3 * DAY, "KEY-B", "small", "measured", NANO // 1_000),
+        _row(9 * DAY, "KEY-A", "big", "measured", NANO),
+        _row(101 * DAY, "KEY-A", "big", "measured", NANO),
+        _row(102 * DAY, "KEY-A", "big", "measured", 9_000 * NANO),
+        _row(102 * DAY, "KEY-A", "small", "measured", 1_000 * NANO),
+        _row(103 * DAY, "KEY-A", "big", "measured", 5 * NANO),
     ]
 
     def add(tx: Transaction) -> None:
@@ -79,6 +86,30 @@ def test_bars_stand_on_a_real_time_axis_and_are_stacked(spent: Inside) -> None:
     certainty = _page(spent, "by=key")
     styles = re.findall(r'<rect class="([^"]+)"', certainty)
     assert styles == ["measured", "upper_bound"]
+
+
+def _days(first: int, last: int) -> str:
+    day = [time.strftime("%Y-%m-%d", time.gmtime((NOW - ago * DAY) * QUARTER_S))
+           for ago in (first, last)]  # fmt: skip
+    return f"since={day[0]}&until={day[1]}"
+
+
+def test_an_outlier_is_cut_and_says_so(spent: Inside) -> None:
+    page = _page(spent, f"{_days(105, 99)}&stack=model")
+    assert re.search(r'The top line is <data[^>]*title="\$5\.00"', page)
+    assert re.search(r'Cut bars are higher: [\d-]+ <data[^>]*title="\$10,000\.00"', page)
+    heights = [float(one) for one in re.findall(r'height="([\d.]+)"><title>', page)]
+    assert heights == pytest.approx([200, 180, 20, 40], abs=0.01)  # the cut bar in proportion
+    assert page.count('class="cut"') == 1
+    assert ", big: $9,000.00" in page
+
+
+def test_an_outlier_of_the_period_before_does_not_set_the_scale(spent: Inside) -> None:
+    page = _page(spent, _days(101, 99))
+    assert re.search(r'The top line is <data[^>]*title="\$1\.00"', page)
+    assert "previous period, which is partly above the chart" in page
+    assert "previous period $10,000.00" in page
+    assert 'class="cut"' not in page
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from remit.packages.gates.context import GateContext
 from remit.packages.gates.g3_constraints import check_settings, unpermitted_models
 from remit.packages.gates.runner import (
     GATES,
+    TITLES,
     GateReport,
     GateResult,
     check_gates,
@@ -12,6 +13,7 @@ from remit.packages.gates.runner import (
 
 __all__ = [
     "GATES",
+    "TITLES",
     "GateContext",
     "GateReport",
     "GateResult",

@@ -90,21 +90,30 @@ def _check_signatures(context: GateContext) -> GateRun:
     return (yield from check_attestation(*place, envelope_bytes=most))
 
 
-_CHECKS: Mapping[str, Callable[[GateContext], GateRun]] = {
-    "G0B": _check_files,
-    "G1": lambda context: check_resolution(context.packages),
-    "G1-COMPLETE": lambda context: check_completeness(context.packages),
-    "G2": check_orders,
-    "G3": check_constraints,
-    "G4": _check_cases,
-    "G5": _check_signatures,
-    "G6": check_integrity,
+_CHECKS: Mapping[str, tuple[str, Callable[[GateContext], GateRun]]] = {
+    "G0B": ("Files have one owner and are unchanged", _check_files),
+    "G1": (
+        "Packages agree with their specifications and frameworks",
+        lambda context: check_resolution(context.packages),
+    ),
+    "G1-COMPLETE": (
+        "Everything declared is installed and usable",
+        lambda context: check_completeness(context.packages),
+    ),
+    "G2": ("Work orders follow their states and costs", check_orders),
+    "G3": ("Settings, tools and models are permitted", check_constraints),
+    "G4": ("Acceptance cases pass", _check_cases),
+    "G5": ("Packages are signed, or waived", _check_signatures),
+    "G6": ("The ledger, its checkpoints and budgets verify", check_integrity),
 }
 
 _LEDGER_GATES = ("G2", "G6")  # These gates read only the ledger and need no lock.
 
 GATES: tuple[str, ...] = tuple(_CHECKS)
 """The names of the gates, in their order."""
+
+TITLES: Mapping[str, str] = {name: title for name, (title, _) in _CHECKS.items()}
+"""The title of each gate: its claim about the installation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +298,8 @@ def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Mapping[str,
     try:
         if name not in _LEDGER_GATES:
             findings += check_installed(context.registry)
-        running = _CHECKS[name](context)
+        _, check = _CHECKS[name]
+        running = check(context)
         while True:
             findings.append(next(running))
     except StopIteration as stop:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -27,6 +27,8 @@ _STACKS = ("certainty", *_BY[:-1])
 _OWNERS = ("user", "team", "organisation")
 _RANGES = ("today", "yesterday", "24h", "7d", "30d", "365d")
 _WIDTH, _HEIGHT, _MARKS = 960, 200, 4
+_OUTLIER = 4  # A bar this many times as high as most others is cut.
+_FEW = 2  # Without more bars than these, none is an outlier.
 _LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
 _MAX_EMPTY = 366 * 86_400 // QUARTER_S  # quarter hours of the axis before the first call
 
@@ -199,14 +201,15 @@ def _chart(
 ) -> dict[str, Any] | None:
     """Return stacked bars over time, and the period before as a line.
 
-    The value is ``None`` if nothing was spent. The part of a bar that was not measured is marked.
+    The value is ``None`` if nothing was spent. A bar far above most others is cut, so that it does
+    not flatten them. The line leaves the chart above the top.
     """
     first, end, kind, stack = question.first, question.end, question.period, question.stack
     periods = list(periods_of(kind, question.zone, first, end))
     earlier = list(periods_of(kind, question.zone, 2 * first - end, first))
-    rows, past = _over_time(periods, now), _over_time(earlier, before)
-    sums = [sum(row.nano for row in found) for found in past][-len(periods) :]
-    most = max([sum(row.nano for row in found) for found in rows] + sums, default=0)
+    rows = _over_time(periods, now)
+    past = list(map(_nano, _over_time(earlier, before)))[-len(periods) :]
+    most = _top(list(map(_nano, rows)), past)
     if not most:
         return None
     totals = _by_name(stack, now)
@@ -216,34 +219,29 @@ def _chart(
               for number, name in enumerate(names[:_STACKED])}  # fmt: skip
     labels = {name: _WORDS.get(name) or _label(totals[name], stack, owners) or name
               or "(not recorded)" for name in names}  # fmt: skip
-    wide, bars = _WIDTH / len(periods), []
+    wide, columns = _WIDTH / len(periods), []
     for number, (period, found) in enumerate(zip(periods, rows, strict=True)):
-        top = float(_HEIGHT)
-        for name in names:
-            parts = [row for row in found if row.names[stack] == name]
-            nano = sum(row.nano for row in parts)
-            unsure = nano - sum(row.measured_nano for row in parts) if stack != "certainty" else 0
-            for amount, kind_of in ((nano - unsure, ""), (unsure, " unsure")):
-                high = _HEIGHT * amount / most
-                top -= high
-                if amount:
-                    words = f"{period.name}, {labels[name]}: {wording.nano_dollars(amount)}"
-                    bars.append(
-                        {
-                            "style": styles.get(name, "s5") + kind_of,
-                            "x": f"{number * wide + wide * 0.1:.2f}",
-                            "y": f"{top:.2f}",
-                            "width": f"{wide * 0.8:.2f}",
-                            "height": f"{max(high, 0.5):.2f}",
-                            "words": f"{words}, not measured" if kind_of else words,
-                        }
-                    )
+        words = f"{period.name}: {wording.nano_dollars(_nano(found))}"
+        if any(past) and number < len(past):
+            words += f", previous period {wording.nano_dollars(past[number])}"
+        parts = [
+            (styles.get(name, "s5") + mark, f"{period.name}, {labels[name]}", amount)
+            for name in names
+            for mark, amount in _parts([row for row in found if row.names[stack] == name], stack)
+        ]
+        column = {"x": f"{number * wide:.2f}", "bar_x": f"{(number + 0.1) * wide:.2f}",
+                  "words": words, "bars": _bars(parts, most), "is_cut": _nano(found) > most,
+                  "name": period.name, "nano": _nano(found)}  # fmt: skip
+        columns.append(column)
     line = [f"{(place + 0.5) * wide:.2f},{_HEIGHT - _HEIGHT * nano / most:.2f}"
-            for place, nano in enumerate(sums)]  # fmt: skip
+            for place, nano in enumerate(past)]  # fmt: skip
     marks = sorted({len(periods) * place // _MARKS for place in range(_MARKS)} | {0})
     return {
-        "bars": bars,
-        "line": " ".join(line) if any(sums) else "",
+        "columns": columns,
+        "column_width": f"{wide:.2f}",
+        "bar_width": f"{wide * 0.8:.2f}",
+        "line": " ".join(line) if any(past) else "",
+        "is_line_cut": max(past, default=0) > most,
         "legend": [(styles[name], labels[name]) for name in styles]
         + ([("s5", "others")] if len(names) > _STACKED else []),
         "most": most,
@@ -251,6 +249,45 @@ def _chart(
         "width": _WIDTH,
         "height": _HEIGHT,
     }
+
+
+def _nano(rows: Sequence[UsageRow]) -> int:
+    return sum(row.nano for row in rows)
+
+
+def _top(now: Sequence[int], past: Sequence[int]) -> int:
+    """Return the amount of the chart's top: the highest that is no outlier; 0 without amounts.
+
+    An outlier is more than four times as high as the highest bar below the highest tenth. The
+    period before counts for that only if this one has no amounts.
+    """
+    bars = sorted(filter(None, now), reverse=True) or sorted(filter(None, past), reverse=True)
+    if not bars:
+        return 0
+    tenth = -(-len(bars) // 10) if len(bars) > _FEW else 0
+    return max(nano for nano in (*now, *past) if nano <= _OUTLIER * bars[tenth])
+
+
+def _parts(rows: Sequence[UsageRow], stack: str) -> Iterator[tuple[str, int]]:
+    """Yield style and amount of the measured part, then of the rest; of certainties, one part."""
+    nano = _nano(rows)
+    unsure = nano - sum(row.measured_nano for row in rows) if stack != "certainty" else 0
+    yield "", nano - unsure
+    yield " unsure", unsure
+
+
+def _bars(parts: Sequence[tuple[str, str, int]], most: int) -> list[dict[str, str]]:
+    """Return the rectangles of a bar, from the bottom; if the bar is cut, in its proportions."""
+    whole = max(most, sum(nano for _, _, nano in parts))
+    top, bars = float(_HEIGHT), []
+    for style, words, nano in parts:
+        high = _HEIGHT * nano / whole
+        top -= high
+        if nano:
+            words = f"{words}: {wording.nano_dollars(nano)}"
+            bars.append({"style": style, "y": f"{top:.2f}", "height": f"{max(high, 1):.2f}",
+                         "words": f"{words}, not measured" if " " in style else words})  # fmt: skip
+    return bars
 
 
 VIEWS = (View("/console/spend", show),)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from remit.ledger import LedgerWriteError, is_authentic, proof_bundle
 from remit.operations import name_of
-from remit.packages.gates import GATES, check_gates, latest_result
+from remit.packages.gates import GATES, TITLES, check_gates, latest_result
 from remit.server.asgi import Answer
 from remit.server.console.forms import see
 from remit.server.console.pages import Asked, Page, Sources, View
@@ -59,6 +59,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             "vkey": str(ledger.verifier_key or ""),
             "checkpoint": _checkpoint(latest),
             "gates": gates,
+            "titles": TITLES,
             "erasures": [
                 {"id": one.id, "at": one.timestamp} for one in filter(is_authentic, erasures)
             ],
