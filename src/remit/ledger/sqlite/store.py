@@ -81,7 +81,7 @@ class SqliteStore(Store):
         self._compress_above = compress_above
         self._timeout = lock_timeout_s
         self._closed = False
-        self._batch: SqliteBatch | None = None  # of the last transaction, if it was committed
+        self._batch: SqliteBatch | None = None  # The last transaction made it and was committed.
         try:
             if create:
                 create_if_absent(path)

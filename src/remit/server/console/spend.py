@@ -256,7 +256,7 @@ def _nano(rows: Sequence[UsageRow]) -> int:
 
 
 def _top(now: Sequence[int], past: Sequence[int]) -> int:
-    """Return the amount of the chart's top: the highest that is no outlier; 0 without amounts.
+    """Return the highest amount that is no outlier, the top of the chart; 0 without amounts.
 
     An outlier is more than four times as high as the highest bar below the highest tenth. The
     period before counts for that only if this one has no amounts.
