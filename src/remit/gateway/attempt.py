@@ -268,8 +268,8 @@ class Attempts:
                     timeouts = Timeouts(connect_s, first_s or timeout_s, timeouts.idle_s)
                 provider: Any = to.provider
                 body = call.request.body
-                asked = "" if body is None else body.endpoint.name
-                result = await send_body(provider, to.outgoing, tap, timeouts, asked=asked)
+                called = "" if body is None else body.endpoint.name
+                result = await send_body(provider, to.outgoing, tap, timeouts, called=called)
             if result.failure:
                 raise_if_failed(result)
             permit.succeed()

@@ -192,7 +192,7 @@ class ReplayGateway(LLMGateway):
         player: Any = _Player(stream.encode())
         with contextlib.suppress(ProviderError):  # The record has the failure.
             own = outgoing.body.endpoint.name
-            await send_body(player, outgoing, call.tap, _TIMEOUTS, asked=own)
+            await send_body(player, outgoing, call.tap, _TIMEOUTS, called=own)
         return response
 
 

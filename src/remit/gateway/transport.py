@@ -56,7 +56,7 @@ async def send_body(
     tap: StreamTap,
     timeouts: Timeouts,
     *,
-    asked: str,
+    called: str,
 ) -> ProviderResponse:
     """Send a body and return the parsed answer; a stream is passed to the tap as it comes.
 
@@ -68,7 +68,7 @@ async def send_body(
         outgoing: the body.
         tap: receives the stream; begun here if there is one.
         timeouts: limits for each stage; a stream that continues is not cut.
-        asked: name of the endpoint that the caller called; empty for a request in neutral form. A
+        called: name of the endpoint that the caller called; empty for a request in neutral form. A
             whole answer of another endpoint must be readable, because the caller cannot receive it
             unchanged.
 
@@ -78,7 +78,7 @@ async def send_body(
             or cannot be read, or the memory limit ended it.
         CancelledError: the caller was cancelled.
     """
-    neutral = asked != outgoing.body.endpoint.name
+    neutral = called != outgoing.body.endpoint.name
     if outgoing.stream or tap.wanted:  # Otherwise the tap is unused.
         tap.start()
     try:
@@ -87,7 +87,7 @@ async def send_body(
             if outgoing.body.endpoint.verbatim:
                 return await _verbatim(outgoing, reply, tap)
             if outgoing.stream and "event-stream" in reply.content_type:
-                return await _streamed(outgoing, reply, tap, asked)
+                return await _streamed(outgoing, reply, tap, called)
             if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
                 return await _data(outgoing, reply, tap)
             if isinstance(reply, UpstreamReply):
@@ -108,7 +108,7 @@ async def send_body(
 
 
 async def _streamed(
-    outgoing: Outgoing, reply: ProviderReply, tap: StreamTap, asked: str
+    outgoing: Outgoing, reply: ProviderReply, tap: StreamTap, called: str
 ) -> ProviderResponse:
     endpoint = outgoing.body.endpoint.name
     headers = passed_on(reply.headers)
@@ -177,13 +177,13 @@ async def _streamed(
         # Whole, and none of this API: it is the client's to judge.
         tap.unheard()
         came = Reply(endpoint, reply.status, headers, b"".join(unread))
-        return response(came, None, None if asked == endpoint else reply.content_type)
+        return response(came, None, None if called == endpoint else reply.content_type)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
         )
     tap.finish()
-    kind = None if asked else reply.content_type
+    kind = None if called else reply.content_type
     return await _assembled(total, tap, endpoint, reply.status, headers, kind)
 
 

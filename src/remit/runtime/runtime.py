@@ -220,19 +220,25 @@ class Runtime(Closeable):
         await self.aclose()
         await asyncio.to_thread(self.close)
 
-    def require_model(self) -> None:
-        """Raise RemitError unless the default model can be called. No call is made.
+    def require_model(self, model: tuple[str, str] | None = None) -> None:
+        """Raise RemitError unless a model can be called. No call is made.
 
         A name is refused if a word of it nearly equals a word in the names of priced models, or if
         none of its words occurs there; other unknown names may be newer models. Not checked are
         names of a program's own providers, of providers at another address, and of unpriced
         providers.
 
+        Args:
+            model: provider id and model id; the default model if left out. A route, which has an
+                empty provider id, is not checked.
+
         Raises:
             RemitError: the provider has neither an API key nor a base URL; the local model is not
                 installed; or the model's name looks misspelt.
         """
-        require_reachable(self.settings, self._providers, *self.default_model, self.prices)
+        provider_id, model_id = model or self.default_model
+        if provider_id or model is None:
+            require_reachable(self.settings, self._providers, provider_id, model_id, self.prices)
 
     def session(self, session_id: str | None = None) -> Conversation[str]:
         """Begin or continue a conversation with the ADMIN agent.
