@@ -221,24 +221,19 @@ class Runtime(Closeable):
         await asyncio.to_thread(self.close)
 
     def require_model(self, model: tuple[str, str] | None = None) -> None:
-        """Raise RemitError unless a model can be called. No call is made.
+        """Raise RemitError unless a model, by default the default one, can be called. Sends nothing.
 
         A name is refused if a word of it nearly equals a word in the names of priced models, or if
-        none of its words occurs there; other unknown names may be newer models. Not checked are
-        names of a program's own providers, of providers at another address, and of unpriced
-        providers.
-
-        Args:
-            model: provider id and model id; the default model if left out. A route, which has an
-                empty provider id, is not checked.
+        none occurs there. Not checked are routes, which have an empty provider id, and names of a
+        program's own providers, of providers at another address or without prices.
 
         Raises:
             RemitError: the provider has neither an API key nor a base URL; the local model is not
                 installed; or the model's name looks misspelt.
         """
-        provider_id, model_id = model or self.default_model
-        if provider_id or model is None:
-            require_reachable(self.settings, self._providers, provider_id, model_id, self.prices)
+        if model is None or model[0]:
+            named = model or self.default_model
+            require_reachable(self.settings, self._providers, *named, self.prices)
 
     def session(self, session_id: str | None = None) -> Conversation[str]:
         """Begin or continue a conversation with the ADMIN agent.
