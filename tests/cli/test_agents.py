@@ -288,6 +288,9 @@ def test_chat_asks_the_model_of_the_command_before_the_agents_own(
     package.write_bytes(archive_of(tmp_path / "package", files, manifest))
     installed = it.cli("package", "install", package, "--dev", "--approve")
     assert installed.returncode == 0, installed.stderr
+    with (it.root / "remit.toml").open("a") as settings:  # cannot be called; nor need it be
+        settings.write('\n[model]\ndefault = "openai/gpt-4o"\n')
+    require_said(it.cli("chat", OPENAI_API_KEY="", OPENAI_BASE_URL=""), "openai has neither")
     for given, model in (
         ((), "claude-sonnet-4-5"),
         (("--model", "anthropic/claude-haiku-4-5"), "claude-haiku-4-5"),

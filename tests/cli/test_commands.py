@@ -423,6 +423,12 @@ def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
         ("set", "--user", "u", "--team", "t"), ("set", "--user", "u", "--window", "year"),
     ):  # fmt: skip
         assert remit("budget", *wrong).returncode == 2
+    for empty in (
+        ("key", "create", "--name", "e", "--team", ""), ("key", "create", "--name", "e", "--user="),
+        ("package", "remove", ""), ("package", "rollback", ""),
+    ):  # fmt: skip
+        require_said(remit(*empty), "'': String should have at least 1 character.", code=2)
+    assert remit("key", "show", "e").returncode == 1
 
 
 def test_content_that_strict_json_cannot_carry_is_printed(remit: Run, work: Path) -> None:

@@ -44,6 +44,7 @@ _ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "zstd": ("zstd", zstd.compress),
     "zstd in two frames": ("zstd", lambda body: zstd.compress(body[:9]) + zstd.compress(body[9:])),
     "identity": ("identity", bytes),
+    "gzip, after which nothing": ("gzip, Identity", gzip.compress),
 }
 encoders = pytest.mark.parametrize("encoder", _ENCODERS)
 

@@ -377,7 +377,7 @@ def test_an_answer_that_cannot_be_translated_is_paid_and_not_tried_again(
         assert headers["x-remit-exchange"]
     assert upstream.count() == before + 4
     for entry in served.entries("EXCHANGE", session):  # nobody knows what was billed
-        assert entry.decision == "SUCCESS"
+        assert entry.decision == "ERROR"
         assert entry.metadata["cost_certainty"] == "upper_bound"
         assert entry.metadata["output_tokens"] == 50
         assert entry.metadata["cost_usd"] > rates(model, 0, 50)

@@ -97,7 +97,7 @@ def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
 ) -> None:
     at = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     more = {
-        "seconds": "retry-after: 90",
+        "seconds": "retry-after: 90 ",
         "date": f"retry-after: {at}",
         "milliseconds": "retry-after-ms: 90000",
     }[form]
@@ -109,6 +109,7 @@ def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
     assert status == 429, raw
     assert len(paths) == 1
     assert "retry-after" in headers or "retry-after-ms" in headers
+    assert all(value == value.strip() for value in headers.values())
 
 
 _PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
@@ -149,6 +150,55 @@ def test_an_error_with_status_200_is_an_error_to_the_client(
     assert len(paths) > 1
     last = served.entries("EXCHANGE", session)[-1]
     assert (last.decision, last.metadata["cost_usd"]) == ("ERROR", 0)
+
+
+_UNREADABLE = {
+    "gpt-4o-mini": [{**_CHAT, "choices": None}, {**_CHAT, "choices": []}],
+    "claude-sonnet-4-5": [{**message("x"), "content": None}],
+}
+_GEMINI = "/v1beta/models/gpt-4o-mini:generateContent"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", [*_PATHS, _GEMINI])
+def test_an_answer_that_cannot_be_read_for_translation_is_no_success(
+    served: Served, provider: RawProvider, path: str, stream: bool
+) -> None:
+    model = "gpt-4o-mini" if path in ("/v1/messages", _GEMINI) else "claude-sonnet-4-5"
+    body = _asked(path, model, stream=stream)
+    if path == _GEMINI:
+        path = path.replace("generate", "streamGenerate") if stream else path
+        body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+        body["generationConfig"] = {"maxOutputTokens": 20}
+    whole_ones = [json.dumps(answer).encode() for answer in _UNREADABLE[model]]
+    for sent in (*whole_ones, whole_ones[0][:-9]):
+        paths, session = _replies(provider, whole(sent)), new_session()
+        status, raw, headers = served.ask("POST", path, body, headers={"x-remit-session": session})
+        assert (status, headers["x-should-retry"], len(paths)) == (502, "false", 1)
+        assert b"cannot be translated" in raw
+        (entry,) = served.entries("EXCHANGE", session)
+        assert (entry.decision, entry.metadata["error_code"]) == ("ERROR", "SERVER_ERROR")
+        is_stated = sent in whole_ones
+        stated = 5 if model == "gpt-4o-mini" else 7
+        assert entry.metadata["output_tokens"] == (stated if is_stated else 20)
+        assert (entry.metadata["cost_certainty"] == "upper_bound") != is_stated
+
+
+@pytest.mark.parametrize("chunks", [0, 2])
+def test_an_error_in_a_stream_reaches_a_client_as_an_error(
+    served: Served, provider: RawProvider, chunks: int
+) -> None:
+    choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
+    error = {"object": "error", "message": "out of memory", "code": 500}
+    events = b"".join(sse([*[chunk] * chunks, error]))
+    _replies(provider, whole(events, kind="text/event-stream"))
+    body = _asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
+    status, raw, _ = served.ask("POST", "/v1/chat/completions", body)
+    assert (status == 200) == bool(chunks)
+    said = raw.rpartition(b"data: {")[2] if chunks else raw[1:]
+    assert "out of memory" in json.loads(b"{" + said)["error"]["message"]
+    assert b'"object":"error"' not in raw
 
 
 _MESSAGE = message_events(message("fine"))

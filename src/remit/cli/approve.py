@@ -327,13 +327,14 @@ def _go_on(
 
     with Runtime.open(root, model=model, by=whoami()) as runtime:
         if agent_id == runtime.loaded.settings.chat.agent_id:
-            session = runtime.session
+            session, answers = runtime.session, runtime.default_model
         elif agent_id in runtime.packaged_agents():
-            session = runtime.packaged_agent(agent_id, model=model).session
+            agent = runtime.packaged_agent(agent_id, model=model)
+            session, answers = agent.session, agent.model
         else:
             note(f"No command can run the agent {agent_id}. The order continues {when}.")
             return None
-        runtime.require_model()
+        runtime.require_model(answers)
         with TurnPrinter(quiet=as_json) as printer:
             result = session(request.session_id).resume(on_event=printer)
         if result is None:

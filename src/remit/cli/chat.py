@@ -73,11 +73,11 @@ def run_chat(
 
     _announce(root)
     with Runtime.open(root, model=model, create=True, by=whoami()) as runtime:
-        runtime.require_model()
         begin, answers = runtime.session, runtime.default_model
         if agent_id is not None:
             agent = runtime.packaged_agent(agent_id, model=model)
             begin, answers = agent.session, agent.model
+        runtime.require_model(answers)
         with begin(session_id) as conversation:
             name = "/".join(answers).lstrip("/")
             note(f"{conversation.session_id} on {name}; /help lists the commands")

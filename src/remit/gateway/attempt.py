@@ -267,8 +267,9 @@ class Attempts:
                     connect_s = min(timeouts.connect_s, timeout_s)
                     timeouts = Timeouts(connect_s, first_s or timeout_s, timeouts.idle_s)
                 provider: Any = to.provider
-                is_neutral = call.request.body is None
-                result = await send_body(provider, to.outgoing, tap, timeouts, neutral=is_neutral)
+                body = call.request.body
+                called = "" if body is None else body.endpoint.name
+                result = await send_body(provider, to.outgoing, tap, timeouts, called=called)
             if result.failure:
                 raise_if_failed(result)
             permit.succeed()

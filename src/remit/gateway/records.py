@@ -98,9 +98,10 @@ def bill_of(
                 return tariff.nothing()
             return tariff.at_bound(held, to.bound)
         return tariff.answered(result, asked, to.bound) or tariff.at_bound(held, to.bound)
-    if result.answer is not None and result.answer.output_tokens:
-        # The provider failed after it had put something out, and says how much that was.
-        return tariff.answered(result.answer, asked, to.bound) or tariff.at_bound(held, to.bound)
+    had = result.answer
+    if had is not None and (had.output_tokens or result.billing == "bound"):
+        # The provider put something out and says how much, or answered without a stated error.
+        return tariff.answered(had, asked, to.bound) or tariff.at_bound(held, to.bound)
     if result.billing == "nothing":
         return tariff.nothing()
     if (usage := tap.final_usage) is not None:

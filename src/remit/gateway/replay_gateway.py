@@ -191,7 +191,8 @@ class ReplayGateway(LLMGateway):
         await call.tap.dispatched(response.dispatch_entry_id, outgoing)
         player: Any = _Player(stream.encode())
         with contextlib.suppress(ProviderError):  # The record has the failure.
-            await send_body(player, outgoing, call.tap, _TIMEOUTS, neutral=False)
+            own = outgoing.body.endpoint.name
+            await send_body(player, outgoing, call.tap, _TIMEOUTS, called=own)
         return response
 
 

@@ -42,6 +42,8 @@ from remit.providers.wire import (
 )
 
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
+_KNOWN_TO_CLIENTS = {"error", "type", "choices", "x_groq"}
+"""Members of which an error event has one if clients take it for an error, or for a chunk."""
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
@@ -54,7 +56,7 @@ async def send_body(
     tap: StreamTap,
     timeouts: Timeouts,
     *,
-    neutral: bool,
+    called: str,
 ) -> ProviderResponse:
     """Send a body and return the parsed answer; a stream is passed to the tap as it comes.
 
@@ -66,14 +68,17 @@ async def send_body(
         outgoing: the body.
         tap: receives the stream; begun here if there is one.
         timeouts: limits for each stage; a stream that continues is not cut.
-        neutral: whether content blocks in neutral form are wanted.
+        called: name of the endpoint that the caller called; empty for a request in neutral form. A
+            whole answer of another endpoint must be readable, because the caller cannot receive it
+            unchanged.
 
     Raises:
         TimeoutError: no answer came in time.
-        ProviderError: the provider reported an error, the stream broke off, the answer is too long,
-            or the memory limit ended it.
+        ProviderError: the provider reported an error, the stream broke off, the answer is too long
+            or cannot be read, or the memory limit ended it.
         CancelledError: the caller was cancelled.
     """
+    neutral = called != outgoing.body.endpoint.name
     if outgoing.stream or tap.wanted:  # Otherwise the tap is unused.
         tap.start()
     try:
@@ -82,7 +87,7 @@ async def send_body(
             if outgoing.body.endpoint.verbatim:
                 return await _verbatim(outgoing, reply, tap)
             if outgoing.stream and "event-stream" in reply.content_type:
-                return await _streamed(outgoing, reply, tap, neutral)
+                return await _streamed(outgoing, reply, tap, called)
             if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
                 return await _data(outgoing, reply, tap)
             if isinstance(reply, UpstreamReply):
@@ -103,11 +108,10 @@ async def send_body(
 
 
 async def _streamed(
-    outgoing: Outgoing, reply: ProviderReply, tap: StreamTap, neutral: bool
+    outgoing: Outgoing, reply: ProviderReply, tap: StreamTap, called: str
 ) -> ProviderResponse:
     endpoint = outgoing.body.endpoint.name
     headers = passed_on(reply.headers)
-    kind = reply.content_type if neutral else None
     total = stream_sum(endpoint)
     tap.listen(total, asks_usage=outgoing.asks_usage)
     unread: list[bytes] | None = []  # Data received before the first readable event.
@@ -130,7 +134,9 @@ async def _streamed(
                 error = error_of_event({"type": "error", "error": value})
             last = error is not None or total.is_last
             raw = event.raw
-            if not event.complete:
+            if error is not None and type(value) is dict and not value.keys() & _KNOWN_TO_CLIENTS:
+                raw = b""  # no client takes it for an error: Remit words it
+            elif not event.complete:
                 if not last:
                     continue  # cut within an event: no client can read it
                 raw += b"\n\n"
@@ -171,12 +177,13 @@ async def _streamed(
         # Whole, and none of this API: it is the client's to judge.
         tap.unheard()
         came = Reply(endpoint, reply.status, headers, b"".join(unread))
-        return response(came, None, kind)
+        return response(came, None, None if called == endpoint else reply.content_type)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
         )
     tap.finish()
+    kind = None if called else reply.content_type
     return await _assembled(total, tap, endpoint, reply.status, headers, kind)
 
 
@@ -266,8 +273,8 @@ _MAX_VALUES = 5_000_000  # a large batch of embeddings has three million
 def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -> ProviderResponse:
     """Return the parsed response of an answer that came in one piece.
 
-    An answer that Remit cannot parse is returned without usage, so the client receives it
-    unchanged.
+    Unless content blocks are wanted, an answer that Remit cannot parse is returned without usage,
+    so the client receives it unchanged.
 
     Args:
         outgoing: the request that was sent.
@@ -316,16 +323,17 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
         neutral: the content type if neutral content blocks are wanted; None if not.
 
     Raises:
-        ProviderError: neutral blocks are wanted and the answer does not belong to this API.
+        ProviderError: neutral blocks are wanted and the answer does not belong to this API. The
+            error has its ``reply`` and, if it states a usage, its ``answer``.
     """
     blocks: tuple[dict[str, Any], ...] = ()
     if neutral is not None:
         if value is None or error_in(came.endpoint, value):
-            raise _not_this_api(neutral, came.body)
+            raise _not_this_api(neutral, came, value)
         try:
             blocks = read_answer(came.endpoint, value).content_blocks
         except RemitError as error:
-            raise _not_this_api(neutral, came.body) from error
+            raise _not_this_api(neutral, came, value) from error
     # JSON text spells half a character as an escape, and in no other way.
     is_sound = bool(came.body) and b"\\u" not in came.body
     found = answer_facts(came.endpoint, value)
@@ -377,12 +385,12 @@ def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:
     return response(Reply(endpoint, status, (), raw, is_json), value)
 
 
-def _not_this_api(content_type: str, raw: bytes) -> ProviderError:
+def _not_this_api(content_type: str, came: Reply, value: Any) -> ProviderError:
     kind = content_type or "no content type"
-    return ProviderError(
-        "SERVER_ERROR",
-        f"the answer does not have the format of this API ({kind}, {len(raw)} bytes); check the "
-        "base URL",
-        maybe_billed=True,
-        healthy=True,
+    said = f"the answer does not have the format of this API ({kind}, {len(came.body)} bytes)"
+    error = ProviderError(
+        "SERVER_ERROR", f"{said}; check the base URL", maybe_billed=True, reply=came, healthy=True
     )
+    had = response(came, value)
+    error.answer = had if had.usage_reported else None
+    return error

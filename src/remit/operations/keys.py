@@ -73,9 +73,11 @@ def create_key(
         "Expiry: a duration such as 30d, 12h, 15m or 90s, or a time in ISO 8601 (UTC if no zone is "
         "given).", None,
     ),
-    user: str | None = field("Id of the user that the key belongs to.", None),
-    team: str | None = field("Id of the team that the key belongs to.", None),
-    organisation: str | None = field("Id of the organisation that the key belongs to.", None),
+    user: str | None = field("Id of the user that the key belongs to.", None, is_name=True),
+    team: str | None = field("Id of the team that the key belongs to.", None, is_name=True),
+    organisation: str | None = field(
+        "Id of the organisation that the key belongs to.", None, is_name=True
+    ),
     **period: Any,
 ) -> dict[str, str]:  # fmt: skip
     """Create a key, whose secret is shown only once.

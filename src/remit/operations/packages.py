@@ -84,12 +84,16 @@ _declare_install(
 _declare_install("upgrade", "Upgrade installed packages.", only_upgrade=True)
 
 
+def _package() -> Any:
+    return field("Id of the package.", flag="", is_name=True)
+
+
 @verb(
     "package remove", prints="{removed[package_id]} {removed[version]} removed", changes=True,
     repairs=True,
 )  # fmt: skip
 def remove_package(
-    root: RootPort, caller: Caller, *, package_id: str = field("Id of the package.", flag="")
+    root: RootPort, caller: Caller, *, package_id: str = _package()
 ) -> dict[str, Any]:
     """Remove a package with its files and its stored archive.
 
@@ -108,7 +112,7 @@ def remove_package(
 @verb("package rollback", changes=True, repairs=True, lines=_lines)
 def rollback_package(
     root: RootPort, caller: Caller, *,
-    package_id: str = field("Id of the package.", flag=""),
+    package_id: str = _package(),
     version: str = field("Version to go back to (default: the previous one).", "", flag="--to"),
     approve: bool = _approve(),
 ) -> dict[str, Any]:  # fmt: skip

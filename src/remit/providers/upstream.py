@@ -206,7 +206,8 @@ async def refusal(endpoint: str, reply: UpstreamReply, secrets: Collection[str])
 
 
 def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the headers of an answer that its client receives, with lower-case names.
+    """Return the headers of an answer that its client receives: names in lower case, values without
+    outer blanks.
 
     The result has the headers in :data:`PASSED_ON` and the headers of rate limits.
     """
@@ -214,7 +215,7 @@ def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     for name, value in headers.items():
         low = name.lower()
         if low in PASSED_ON or low.startswith(_LIMITS):
-            passed.append((low, value))
+            passed.append((low, value.strip()))
     return tuple(passed)
 
 

@@ -220,19 +220,19 @@ class Runtime(Closeable):
         await self.aclose()
         await asyncio.to_thread(self.close)
 
-    def require_model(self) -> None:
-        """Raise RemitError unless the default model can be called. No call is made.
+    def require_model(self, model: tuple[str, str] | None = None) -> None:
+        """Raise RemitError unless a model, by default the root's, can be called. Sends nothing.
 
-        A name is refused if a word of it nearly equals a word in the names of priced models, or if
-        none of its words occurs there; other unknown names may be newer models. Not checked are
-        names of a program's own providers, of providers at another address, and of unpriced
-        providers.
+        A name is refused if a word of it nearly equals a word in names of priced models, or if none
+        occurs there. Routes (no provider id), and names of a program's own providers, of providers
+        at another address or without prices are not checked.
 
         Raises:
-            RemitError: the provider has neither an API key nor a base URL; the local model is not
-                installed; or the model's name looks misspelt.
+            RemitError: no API key or base URL, no installed local model, or a refused name.
         """
-        require_reachable(self.settings, self._providers, *self.default_model, self.prices)
+        named = model or self.default_model
+        if named[0]:
+            require_reachable(self.settings, self._providers, *named, self.prices)
 
     def session(self, session_id: str | None = None) -> Conversation[str]:
         """Begin or continue a conversation with the ADMIN agent.

@@ -9,7 +9,7 @@ from msgspec import structs
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import load
-from remit.providers import Body, ProviderResponse
+from remit.providers import Body, ProviderResponse, error_of_event
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
 from remit.providers.wire import Usage, error_in
 from remit.server.asgi import Answer, Headers, Send, reply
@@ -216,11 +216,18 @@ def failure(response: PromptResponse) -> HttpError:
     The code and message are the call's; a call without them gets ``error`` and a general message.
     The address of a provider that cannot be reached is left out of the message. The status follows
     from the error code (:func:`~remit.server.refusals.status_of`). After several attempts, or if
-    the provider refuses Remit's key, ``x-should-retry: false`` is added.
+    the provider refuses Remit's key, ``x-should-retry: false`` is added. A reply without an error
+    that cannot be read gives the error of :func:`untranslatable`.
 
     Args:
         response: outcome of the call.
     """
+    came = response.reply
+    if came is not None and came.status < 400 and error_of_event(came.body) is None:
+        try:
+            answer_of(response)
+        except (DialectError, InvalidInputError):
+            return untranslatable(response)
     message = response.error_message or "The call failed."
     headers = list(call_headers(response))
     status = status_of(response)

@@ -34,7 +34,7 @@ _DECODING_ERRORS = (zlib.error, brotli.error, zstd.ZstdError, EOFError)
 def coding_of(header: bytes | None) -> str:
     """Return the content coding that a ``content-encoding`` header names; empty for none.
 
-    Case and blanks do not matter; ``identity`` counts as none.
+    Case and blanks do not matter; each ``identity`` of the list counts as none.
 
     Args:
         header: value of the header; ``None`` if it is missing.
@@ -42,10 +42,9 @@ def coding_of(header: bytes | None) -> str:
     Raises:
         HttpError: 415, Remit does not decode this coding, or the header names several.
     """
-    coding = (header or b"").decode("latin-1").strip().lower()
-    if coding in ("", "identity"):
-        return ""
-    if coding not in _CODINGS:
+    listed = [one.strip() for one in (header or b"").decode("latin-1").lower().split(",")]
+    coding = ", ".join(one for one in listed if one not in ("", "identity"))
+    if coding and coding not in _CODINGS:
         named = f"The content-encoding {coding[:40]!r} is not supported"
         said = f"{named}; send gzip, deflate, br, zstd or none."
         accepted = [(b"accept-encoding", b"gzip, deflate, br, zstd")]
