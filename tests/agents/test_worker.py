@@ -374,8 +374,8 @@ def _interrupted(bench: WorkerBench, at_call: int) -> None:
     port = bench.executor.tools
 
     class _Port:
-        def tools(self, ids: Any) -> Any:
-            return port.tools(ids)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(port, name)
 
         async def aexecute(self, *arguments: Any, **more: Any) -> Any:
             nonlocal calls
@@ -564,6 +564,9 @@ def test_a_model_without_native_tools_resumes(ledger: LedgerClient, root: Root) 
         bench = WorkerBench(ledger, root, provider)
 
         class _Port:
+            def tool(self, tool_id: str) -> Any:
+                return read
+
             def tools(self, ids: Any) -> Any:
                 return [read]
 

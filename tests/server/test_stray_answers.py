@@ -219,23 +219,24 @@ _OPENINGS = {
 
 @pytest.mark.parametrize("path", _OPENINGS)
 def test_a_stream_that_fails_after_its_opening_is_tried_again(
-    served: Served, provider: RawProvider, path: str
+    provider: RawProvider, tmp_path: Path, path: str
 ) -> None:
     model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
     body = _asked(path, model, stream=True)
     bad, good = (
         whole(b"".join(sse(events)), kind="text/event-stream") for events in _OPENINGS[path]
     )
-    paths = _replies(provider, bad, good)
-    status, raw, _ = served.ask("POST", path, body)
-    assert status == 200, raw
-    assert b"fine" in raw
-    assert b"busy" not in raw
-    assert b"Overloaded" not in raw
-    assert len(paths) == 2
-    _replies(provider, bad)
-    _, raw, _ = served.ask("POST", path, body)
-    assert b"busy" in raw or b"Overloaded" in raw
+    with serving(tmp_path / "root", provider.url, toml=TOML) as served:
+        paths = _replies(provider, bad, good)
+        status, raw, _ = served.ask("POST", path, body)
+        assert status == 200, raw
+        assert b"fine" in raw
+        assert b"busy" not in raw
+        assert b"Overloaded" not in raw
+        assert len(paths) == 2
+        _replies(provider, bad)
+        _, raw, _ = served.ask("POST", path, body)
+        assert b"busy" in raw or b"Overloaded" in raw
 
 
 def test_pings_reach_a_client_whose_answer_has_not_begun(

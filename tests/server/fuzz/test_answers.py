@@ -78,10 +78,13 @@ def test_answers_that_are_no_answers(served: Served, provider: RawProvider) -> N
             cases.append(Case(asked.endpoint, asked.request, f"{body[:300]!r}",
                               says(whole(body, kind)), body))  # fmt: skip
     for each in run(served, provider, cases):
-        assert each.status == 200, str(each)
-        assert each.body == each.case.expected, str(each)
         assert each.entry is not None
         said = each.entry.metadata
+        if each.status == 502:  # The answer states an error, which a client gets as one.
+            assert b"error" in each.case.expected, str(each)
+            assert said["outcome"] != "success", str(each)
+        else:
+            assert (each.status, each.body) == (200, each.case.expected), str(each)
         is_free = b"error" in each.case.expected and said["input_tokens"] == 0
         assert is_free or said["cost_certainty"] == "upper_bound", str(each)
 
