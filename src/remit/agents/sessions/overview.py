@@ -8,7 +8,6 @@ from typing import Any
 
 from remit.agents.sessions.recorded_turns import latest_of
 from remit.ledger import LedgerPort
-from remit.views.entries import begin_of
 
 _CALLS_LOOKED_AT = 10_000
 
@@ -69,7 +68,7 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int | None) -> list[Sessio
     """Return overviews of sessions, latest start first, including sessions without an agent.
 
     A session without an agent consists of model calls through the gateway. Such sessions are found
-    among the latest 10,000 calls, and start at their first entry that is no refusal. They have 0
+    among the latest 10,000 calls, and start with their first call that was sent. They have 0
     turns and never count as ended or archived. Sessions whose latest calls lie further back are
     missing.
 
@@ -97,7 +96,10 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int | None) -> list[Sessio
         ids.add(session_id)
         if session_overview(ledger, session_id) is None:
             agent_id = str(call.metadata["agent_id"])
-            _, began = begin_of(ledger, session_id) or ("", call.timestamp)
+            sent = ledger.query(
+                session_id=session_id, event_type="DISPATCH", limit=1, with_content=False
+            )
+            began = next(sent, call).timestamp  # A refusal may be of another caller's call.
             latest.append(SessionOverview(session_id, agent_id, began, 0, "", False))
             latest.sort(key=lambda session: session.started_at, reverse=True)
     return latest[:limit]
