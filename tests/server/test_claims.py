@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from remit.agents.sessions import sessions_with_calls
 from remit.gateway.auth import ROLES, Identity
 from remit.operations import Operation
 from remit.runtime import Runtime
@@ -16,6 +17,7 @@ from remit.runtime.installation import root_tools
 from remit.runtime.operations import all_operations
 from remit.server.mcp.callers import Caller
 from remit.server.mcp.server import ToolRunner, all_tools
+from remit.views import prompt_journey
 from tests.server.console.client import Visitor, signed_in
 from tests.server.running import Served, new_session
 from tests.support.roots import new_root
@@ -66,6 +68,55 @@ def test_a_body_and_headers_say_nothing_of_who_calls(served: Served, dialect: st
         "AND event_type = 'EXCHANGE'", (claiming,),
     ) == [("ho1", claiming, honest["agent_id"])]  # fmt: skip
     assert served.ledger.select("SELECT 1 FROM entries WHERE session_id = 'SES-BBBBBBBB'") == []
+
+
+def test_a_foreign_call_is_not_shown_in_the_session_that_it_names(served: Served) -> None:
+    owner, foreign, operator = served.key(), served.key(user="bob"), served.key(role="operator")
+    session = f"SES-{owner.key_id.removeprefix('KEY-').upper()}20200101"  # reserved for the owner
+    refusals: list[str] = []
+
+    def get(path: str) -> tuple[int, Any]:
+        status, raw, _ = served.ask("GET", path, token=operator.key)
+        return status, json.loads(raw)
+
+    def call_from_outside() -> None:
+        status, _, headers = served.call(
+            "openai", "x", session=session, token=foreign.key, model="gpt-foreign",
+            headers={"x-remit-agent": "foreign-agent"},
+        )  # fmt: skip
+        assert status == 403
+        refusals.append(headers["x-remit-exchange"])
+
+    call_from_outside()
+    status, overview = get(f"/api/sessions/{session}")
+    assert (status, overview["agent_id"], overview["started_at"]) == (200, "", "")
+    assert signed_in(served).get(f"/console/sessions/{session}").status == 200
+    for _ in range(2):
+        agent = {"x-remit-agent": "own-agent"}
+        assert served.call("openai", "x", session=session, token=owner.key, headers=agent)[0] == 200
+        call_from_outside()
+
+    began = served.entries("DISPATCH", session)[0].timestamp
+    overview = get(f"/api/sessions/{session}")[1]
+    assert (overview["agent_id"], overview["started_at"]) == ("own-agent", began)
+    listed = {one.session_id: one for one in sessions_with_calls(served.ledger, limit=None)}
+    assert listed[session].started_at == began
+
+    made = get(f"/api/ledger/receipts/{session}?format=capsule")[1]
+    whole = prompt_journey(served.ledger, session_id=session)
+    around = prompt_journey(served.ledger, entry_id=served.entries("EXCHANGE", session)[1].id)
+    page = signed_in(served).get(f"/console/sessions/{session}").text
+    assert (len(made), len(whole["turns"]), len(around["turns"])) == (2, 2, 1)
+    for shown in (json.dumps(made), json.dumps(whole), json.dumps(around), page):
+        assert served.entries("EXCHANGE", session)[1].id in shown
+        for word in (foreign.key_id, "foreign-agent", "gpt-foreign", *refusals):
+            assert word not in shown
+
+    for refusal in refusals:  # Each refusal can still be read by its own id.
+        status, refused = get(f"/api/ledger/receipts/{refusal}?format=capsule")
+        assert (status, refused["error"]["code"]) == (400, "invalid_input")
+        assert foreign.key_id in json.dumps(get(f"/api/ledger/receipts/{refusal}")[1])
+        assert refusal in json.dumps(prompt_journey(served.ledger, entry_id=refusal))
 
 
 def test_an_agents_key_speaks_as_no_other_agent(served: Served) -> None:

@@ -148,6 +148,31 @@ def test_a_key_that_is_revoked_ends_its_calls(anywhere: Served, session: str, di
     assert anywhere.exchange(session).metadata["error_code"] == "CANCELLED"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_key_that_is_revoked_ends_its_background_responses(
+    anywhere: Served, session: str, stream: bool
+) -> None:
+    key = anywhere.key()
+    body = {"model": "claude-sonnet-4-5", "input": "hi [[delay=3 status=500]]",
+            "background": True, "stream": stream}  # fmt: skip
+    named = {"x-remit-session": session}
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(
+            anywhere.ask, "POST", "/v1/responses", body, token=key.key, headers=named
+        )
+        until(lambda: len(anywhere.entries("DISPATCH", session)) == 1)
+        if not stream:
+            assert json.loads(asked.result()[1])["status"] == "queued"
+        anywhere.revoke(key)
+        status, raw, _ = asked.result()
+    assert (status, b"invalid_api_key" in raw) == ((401, True) if stream else (200, False))
+    until(lambda: len(anywhere.entries("EXCHANGE", session)) == 1)
+    entry = anywhere.exchange(session)
+    assert entry.metadata["error_code"] == "CANCELLED"
+    assert entry.metadata["error_message"] == "the caller's key was revoked or has expired"
+    assert len(anywhere.entries("DISPATCH", session)) == 1
+
+
 @pytest.mark.parametrize("dialect", PATHS)
 def test_a_client_that_does_not_wait_for_a_whole_answer(
     anywhere: Served, upstream: Upstream, session: str, dialect: str

@@ -15,10 +15,11 @@ with an error code, not an exception.
 
 A call is ended from outside by cancelling its task, with a reason of
 :data:`remit.gateway.stream.ENDED_BY` or with none if the client has gone:
-:mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` when the server
-shuts down, :mod:`remit.server.connection` when the client disconnects or stops reading, and this
-module at the time limit of a route's calls. :mod:`remit.server.mcp.sessions` ends the MCP requests
-of an ended key without a reason, so the record of their calls states that the caller disconnected.
+:mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` and
+:mod:`remit.server.responses.background` when the server shuts down, :mod:`remit.server.connection`
+when the client disconnects or stops reading, and this module at the time limit of a route's calls.
+Two ends have no reason, so the record states that the caller disconnected: of a background response
+that its owner cancels, and of the MCP requests of an ended key (:mod:`remit.server.mcp.sessions`).
 An outage of the store during a commit is handled by :mod:`remit.gateway.inflight`, a process that
 dies by :mod:`remit.gateway.leases`.
 """

@@ -28,9 +28,11 @@ def failure_of(
     """Return the failure that an exception stands for, and report to the circuit breaker.
 
     The report is a failure of the provider, a success, or nothing, as the error says about its
-    health. A timeout after the first piece counts as a success. The code is ``TIMEOUT`` for a
-    timeout, ``CANCELLED`` for a cancellation, and that of a ProviderError if it is known. Any other
-    error is logged. All else becomes ``PROVIDER_ERROR``.
+    health. A TimeoutError after the first piece counts as a success, because the model still
+    answered. A ProviderError with the code ``TIMEOUT``, as of a stream that paused too long, counts
+    as a failure. The code is ``TIMEOUT`` for a timeout, ``CANCELLED`` for a cancellation, and that
+    of a ProviderError if it is known. Any other error is logged. All else becomes
+    ``PROVIDER_ERROR``.
 
     Args:
         tap: the stream of the attempt.
@@ -45,7 +47,7 @@ def failure_of(
     """
     billing = _billing_of(attempt, error, has_output=tap.pieces > 0)
     if isinstance(error, TimeoutError):
-        # A model that is still talking is not ill, however long it talks.
+        # Pieces came until the time limit of the whole answer, so the model is not ill.
         (permit.succeed if tap.pieces else permit.fail)()
         longest_s, first_s = limits_s
         within = longest_s if tap.pieces or first_s is None else first_s

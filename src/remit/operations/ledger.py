@@ -80,12 +80,10 @@ def query_ledger(
     since: str | None = _only("Start of the range, inclusive, in ISO 8601."),
     until: str | None = _only("End of the range, exclusive, in ISO 8601."),
     after: str | None = field("Only entries after this entry id.", None, door="command"),
-    text: str | None = _only(
-        "Words that the content must contain; write a phrase in double quotes."
-    ),
-    order: Literal["asc", "desc"] = field(
-        "Order by time: `asc` is oldest first, `desc` newest first.", "asc"
-    ),
+    text: str | None = _only("Words that the content must contain; write a phrase in double "
+                             "quotes."),
+    order: Literal["asc", "desc"] = field("Order by time: `asc` is oldest first, `desc` newest "
+                                          "first.", "asc"),
     content: bool = field("Return the content instead of its commitments.", False, door="route"),
     archives: list[Path] = archives(),
     limit: int | None = limit(),
@@ -304,7 +302,8 @@ def write_receipt(
 
     Raises:
         EntryNotFoundError: the ledger has no such entry or run.
-        InvalidInputError: the entry ends no tool action or model call, or belongs to no run.
+        InvalidInputError: the entry ends no action of a run; in other formats than `remit`, also a
+            call that was refused because the session is another caller's.
         LedgerError: the index cannot be written, or no key can sign the checkpoint that it needs.
     """
     from remit.ledger import make_extract, read_extract
@@ -321,8 +320,10 @@ def write_receipt(
         whole = make_extract(ledger, read_extract(_as_json(whole), None).run)
     receipts = read_receipts(read_extract(_as_json(whole), None))
     made = [*public_receipts(ledger, receipts, format)]
-    numbers = {one.entry_id: one.number for one in receipts}
-    return _as_json(made[numbers[name] - 1] if kind == "entry" else made)
+    ids = [one.entry_id for one in receipts]
+    if kind == "entry" and name not in ids:
+        raise InvalidInputError(f"{name} is no action of its session; use `--format remit`.")
+    return _as_json(made[ids.index(name)] if kind == "entry" else made)
 
 
 @verb(
@@ -465,9 +466,8 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
     from remit.ledger import ledger_key
 
     if (key := ledger_key(root.place, root.settings.ledger).verifier_key()) is None:
-        raise NotFoundError(
-            "This ledger has no signing key.", next_step="`remit init` creates one."
-        )
+        raise NotFoundError("This ledger has no signing key.",
+                            next_step="`remit init` creates one.")  # fmt: skip
     return f"{key}\n"
 
 

@@ -124,24 +124,26 @@ def show_trace(
 def _overview(ledger: LedgerClient, session_id: str) -> dict[str, Any]:
     """Return the summary of a session; of one without ``SESSION_START``, a summary without turns.
 
+    Refused calls count as no begin: they may be another caller's.
+
     Raises:
         NotFoundError: the ledger has no entry of the session.
     """
     from remit.agents.sessions import session_overview
-    from remit.views.entries import named
+    from remit.views.entries import begin_of
 
     found = session_overview(ledger, session_id)
     if found is not None:
         return found.to_dict()
-    first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
-    if first is None:
+    begin = begin_of(ledger, session_id)
+    if begin is None:
         raise NotFoundError(
             "The ledger does not contain this session.",
             next_step="GET /api/sessions lists the sessions.",
         )
     return {
-        "session_id": session_id, "agent_id": named(first.metadata, "agent_id"),
-        "started_at": first.timestamp, "turns": 0, "last_turn_at": "", "ended": False,
+        "session_id": session_id, "agent_id": begin[0], "started_at": begin[1], "turns": 0,
+        "last_turn_at": "", "ended": False,
     }  # fmt: skip
 
 

@@ -70,8 +70,8 @@ class ModelCalls:
     """The endpoints of a root that call models.
 
     :meth:`serve` answers HTTP requests; :meth:`admit` and :meth:`hold` are for WebSockets. Running
-    calls are remembered with their keys, so that
-    :meth:`end_calls_of_ended_keys` can end them. All methods run in one event loop.
+    calls are remembered with their keys, so that :meth:`end_calls_of_ended_keys` can end them. All
+    methods run in one event loop.
 
     Args:
         gateway: admits, records and settles the calls.
@@ -163,7 +163,7 @@ class ModelCalls:
             if endpoint is SPEECH:  # Only the hash is recorded, so nothing can be replayed.
                 asked = replace(asked, idempotency_key=None)
             if asked.keeper is not None and asked.keeper.polled:
-                begun = await self._responses.background.begin(asked, caller.identity)
+                begun = await self._responses.background.begin(asked, caller.identity, caller.token)
                 request.answer(json_answer(begun))
             elif body.stream or endpoint is SPEECH:
                 await self._streamed(body, asked, caller.identity, request)
@@ -238,12 +238,17 @@ class ModelCalls:
     async def end_calls_of_ended_keys(self) -> None:
         """Cancel the running calls of keys that were revoked or have expired.
 
-        A cancelled call is answered 401, and recorded; the task of a WebSocket is cancelled too.
+        A cancelled call is answered 401, and recorded. The tasks of WebSockets and of background
+        responses are cancelled too.
         """
-        ended = set(filter(self._authenticator.has_ended, {*self._running.values()}))
+        tasks = self._responses.background.tasks
+        ended = {*filter(self._authenticator.has_ended, {*self._running.values(), *tasks.values()})}
         for request, token in [*self._running.items()] if ended else ():
             if token in ended:
                 request.stop(KEY_ENDED)
+        for task, token in [*tasks.items()] if ended else ():
+            if token in ended:
+                task.cancel(KEY_ENDED)
 
     async def _kept(self, asked: PromptRequest, identity: Identity) -> PromptRequest:
         """Return the request with the stored turns that the request continues; record a refusal.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from remit.ledger import Erased, LedgerEntry
+from remit.ledger import Erased, LedgerEntry, LedgerPort
 from remit.views.wording import is_number
 
 _NANO = 1_000_000_000
@@ -63,6 +63,41 @@ def session_of(entry: LedgerEntry) -> str:
         entry: the entry.
     """
     return named(entry.metadata, "session_id")
+
+
+def begin_of(ledger: LedgerPort, session_id: str) -> tuple[str, str] | None:
+    """Return the agent and the time of a session's first entry that is no refusal, without content.
+
+    A refused call may be another caller's, so it begins no session.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+
+    Returns:
+        The agent's id and the time, both empty if all entries are refusals; None if the ledger has
+        no entry of the session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    entry: LedgerEntry | None = None
+    for entry in ledger.query(session_id=session_id, with_content=False):
+        if entry.event_type != "PROMPT_REJECTED":
+            return named(entry.metadata, "agent_id"), entry.timestamp
+    return None if entry is None else ("", "")
+
+
+def is_foreign(event_type: str, metadata: Mapping[str, Any]) -> bool:
+    """Return True for the refusal of a call because its session or order is another caller's.
+
+    Such an entry names the session, but is no part of it.
+
+    Args:
+        event_type: type of the entry.
+        metadata: metadata of the entry, with or without content.
+    """
+    return event_type == "PROMPT_REJECTED" and metadata.get("error_code") == "SESSION_NOT_YOURS"
 
 
 def plain(value: Any, *, commitments: bool = False, depth: int = 0) -> Any:

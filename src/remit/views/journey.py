@@ -8,7 +8,7 @@ from typing import Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.ledger import LedgerEntry, LedgerPort
-from remit.views.entries import Tally, place_of, plain, session_of
+from remit.views.entries import Tally, begin_of, named, place_of, plain, session_of
 from remit.views.turn import build_turn
 from remit.views.turn_ranges import SESSION_EVENTS, Place, Places
 from remit.views.turn_search import find_places
@@ -313,12 +313,7 @@ def _entry_of_order(ledger: LedgerPort, work_order_id: str) -> LedgerEntry:
 
 
 def _agent_of(ledger: LedgerPort, session: str, places: Places) -> str:
-    """Return the agent of a session; without a SESSION_START, the writer of its first entry."""
-    first = places.start or next(
-        ledger.query(session_id=session, limit=1, with_content=False), None
-    )
-    if first is None:
-        return ""
-    provenance = first.metadata.get("provenance")
-    named = provenance if isinstance(provenance, dict) else first.metadata
-    return str(named.get("agent_id") or "")
+    """Return the agent of a session's SESSION_START, or else of its first entry but refusals."""
+    if places.start is not None:
+        return named(places.start.metadata, "agent_id")
+    return (begin_of(ledger, session) or ("",))[0]

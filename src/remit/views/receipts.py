@@ -14,6 +14,7 @@ from typing import Any
 
 from remit.kernel.canonical import canonical_json
 from remit.ledger import Extract, LedgerEntry, entry_id, is_authentic
+from remit.views.entries import is_foreign
 
 _APPROVALS = ("APPROVAL_SIGNED", "APPROVAL_GRANTED", "APPROVAL_DENIED")
 _RULES = (
@@ -126,17 +127,21 @@ class Receipt:
 def read_receipts(extract: Extract) -> list[Receipt]:
     """Return the receipts of the actions whose records are in an extract, in order.
 
-    An action is left out if one of its records is missing. The extract of a range has no receipts.
-    The ledger is not read.
+    An action is left out if one of its records is missing; so is a call that was refused because
+    the session is another caller's, unless the extract is of that refusal. The others keep their
+    numbers. The extract of a range has no receipts. The ledger is not read.
 
     Args:
         extract: the verified extract of a run or of one action.
     """
-    rows = extract.actions
+    rows, records, is_action = extract.actions, extract.records, "entry" in extract.of
     return [
         _receipt(extract, number, rows)
         for number, row in enumerate(rows, 1)
-        if extract.records.keys() >= {*row}
+        if records.keys() >= {*row}
+        and (
+            is_action or not is_foreign(records[row[0]]["event_type"], records[row[0]]["metadata"])
+        )
     ]
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from remit.ledger import LedgerEntry
-from remit.views.entries import Tally, order_of, place_of
+from remit.views.entries import Tally, is_foreign, order_of, place_of
 
 SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
 """Events of the session, not of a turn."""
@@ -158,12 +158,14 @@ class Places:
         """Return True if an entry in a turn's range belongs to that turn.
 
         An entry without a known work order belongs to the turn of its range. The range itself is
-        not compared.
+        not compared. The refusal of another caller's call belongs only to the place that it ends.
 
         Args:
             place: the turn.
             entry: an entry in its range.
         """
+        if is_foreign(entry.event_type, entry.metadata):
+            return place_of(entry.id) == place.last
         return self._owner.get(order_of(entry), place) is place
 
     def add(self, entry: LedgerEntry) -> None:

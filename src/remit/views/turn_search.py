@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort
-from remit.views.entries import order_of, place_of
+from remit.views.entries import is_foreign, order_of, place_of
 from remit.views.turn_ranges import Places, number_of
 
 _BESIDE = 2  # turns on each side of one that are looked at: some happen at once
@@ -17,6 +17,8 @@ _PLANS = 16  # orders that are looked at where it is not known which turn's are 
 
 def find_places(ledger: LedgerPort, session_id: str, around: LedgerEntry | None = None) -> Places:
     """Return the turns of a session, found without reading content.
+
+    Refusals because the session is another caller's are in no turn, except ``around`` itself.
 
     Args:
         ledger: a client, or a handle that may read the session.
@@ -34,7 +36,10 @@ def find_places(ledger: LedgerPort, session_id: str, around: LedgerEntry | None 
         return _find_around(ledger, session_id, around)
     places = Places()
     for entry in ledger.query(session_id=session_id, with_content=False):
-        places.add(entry)
+        if is_foreign(entry.event_type, entry.metadata):
+            places.found = True
+        else:
+            places.add(entry)
     places.finish()
     return places
 
@@ -80,7 +85,10 @@ def _find_around(ledger: LedgerPort, session_id: str, entry: LedgerEntry) -> Pla
         found = query(work_order_id=name, event_type="WO_PLANNED", limit=1)
         return any(place_of(one.id) <= after for one in found)
 
-    near = _until(last, query(after=after))
+    near = (
+        one for one in _until(last, query(after=after))
+        if one.id == entry.id or not is_foreign(one.event_type, one.metadata)
+    )  # fmt: skip
     places = _finished(Places(after, is_planned), near, query)
     for place in places.of_entry(entry) if last is not None else ():
         for name in places.orders_of(place):

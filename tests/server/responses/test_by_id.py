@@ -384,6 +384,7 @@ def test_a_server_that_ends_says_so(tmp_path: Path, upstream: Upstream) -> None:
     with _hanging(tmp_path, upstream) as two, client_of(two, one.token) as client:
         ended = client.responses.retrieve(begun.id)
         assert (ended.status, ended.error.code) == ("failed", "cancelled")  # type: ignore[union-attr]
+        assert ended.error.message == "the server shut down before the answer ended"  # type: ignore[union-attr]
 
 
 def test_a_slow_answer_of_the_same_dialect_is_in_progress(tmp_path: Path) -> None:

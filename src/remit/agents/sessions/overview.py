@@ -68,8 +68,9 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int | None) -> list[Sessio
     """Return overviews of sessions, latest start first, including sessions without an agent.
 
     A session without an agent consists of model calls through the gateway. Such sessions are found
-    among the latest 10,000 calls, and start at their first entry. They have 0 turns and never count
-    as ended or archived. Sessions whose latest calls lie further back are missing.
+    among the latest 10,000 calls, and start with their first call that was sent. They have 0
+    turns and never count as ended or archived. Sessions whose latest calls lie further back are
+    missing.
 
     Args:
         ledger: contains the sessions.
@@ -95,8 +96,11 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int | None) -> list[Sessio
         ids.add(session_id)
         if session_overview(ledger, session_id) is None:
             agent_id = str(call.metadata["agent_id"])
-            began = next(ledger.query(session_id=session_id, limit=1, with_content=False), call)
-            latest.append(SessionOverview(session_id, agent_id, began.timestamp, 0, "", False))
+            sent = ledger.query(
+                session_id=session_id, event_type="DISPATCH", limit=1, with_content=False
+            )
+            began = next(sent, call).timestamp  # A refusal may be of another caller's call.
+            latest.append(SessionOverview(session_id, agent_id, began, 0, "", False))
             latest.sort(key=lambda session: session.started_at, reverse=True)
     return latest[:limit]
 

@@ -16,7 +16,7 @@ from remit.server.console.length_limits import Shortened
 from remit.server.console.pages import Asked, Page, Sources, View, page_of_list
 from remit.server.console.rows import ALARMS
 from remit.views import wording
-from remit.views.entries import Tally, named, place_of, plain
+from remit.views.entries import Tally, begin_of, is_foreign, place_of, plain
 from remit.views.periods import instant_of, time_of
 from remit.views.usage import latest_quarters, quarters_between, read_usage
 
@@ -128,8 +128,8 @@ def _spent(
 
 
 def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
-    first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
-    if first is None:
+    begin = begin_of(ledger, session_id)
+    if begin is None:
         end = ledger.archived_to
         archived = f" Entries before {entry_id(end)} may be in a segment." if end else ""
         raise NotFoundError(f"The ledger has no session {session_id[:100]}.{archived}")
@@ -145,9 +145,11 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
         {
             "session_id": session_id,
             "overview": overview.to_dict() if overview is not None else {},
-            "agent_id": named(first.metadata, "agent_id"),
-            "started_at": first.timestamp,
-            "spent": _spent(ledger, [session_id], instant_of(first.timestamp)).get(session_id, {}),
+            "agent_id": begin[0],
+            "started_at": begin[1],
+            "spent": _spent(ledger, [session_id], instant_of(begin[1]) if begin[1] else None).get(
+                session_id, {}
+            ),
             "groups": list(_by_turn(ledger, shown, talks)),
             "before": ends[0] if more else "",
             "later": bool(before),
@@ -178,7 +180,10 @@ def _bounds(
 def _events(
     ledger: LedgerClient, session_id: str, after: int, ends: Sequence[str], before: str | None
 ) -> Iterator[LedgerEntry]:
-    """Yield the events of a page's turns; the latest page includes events after the last turn."""
+    """Yield the events of a page's turns; the latest page includes events after the last turn.
+
+    Refusals because the session is another caller's are left out.
+    """
     last = place_of(ends[-1]) if before and ends else None
     merged = heapq.merge(
         *(
@@ -195,7 +200,8 @@ def _events(
     for entry in merged:
         if last is not None and place_of(entry.id) > last:
             return
-        yield entry
+        if not is_foreign(entry.event_type, entry.metadata):
+            yield entry
 
 
 def read_talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, dict[str, Any]]:

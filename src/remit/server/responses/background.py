@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from remit.gateway import Dispatched, Identity, LLMGateway
+from remit.gateway import SHUTTING_DOWN, Dispatched, Identity, LLMGateway
 from remit.gateway.leases import LeaseManager
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
@@ -32,14 +32,17 @@ class Background:
     Args:
         gateway: makes the calls.
         leases: the root's leases.
+
+    Attributes:
+        tasks: the running calls that :meth:`begin` began, with their callers' tokens.
     """
 
     def __init__(self, gateway: LLMGateway, leases: LeaseManager) -> None:
         self._gateway = gateway
         self._leases = leases
-        self._tasks: set[asyncio.Task[PromptResponse]] = set()
+        self.tasks: dict[asyncio.Task[PromptResponse], str | None] = {}
 
-    async def begin(self, request: PromptRequest, identity: Identity) -> bytes:
+    async def begin(self, request: PromptRequest, identity: Identity, token: str | None) -> bytes:
         """Begin a call; return the ``response`` object as soon as the dispatch is recorded.
 
         The call continues in a task after the return. The errors of the call after that are
@@ -48,6 +51,7 @@ class Background:
         Args:
             request: the request, whose keeper is a :class:`ResponseCall`.
             identity: the caller.
+            token: the caller's key or token, with whose end the call ends; None in dev mode.
 
         Returns:
             The JSON text of a response with the status ``queued``.
@@ -56,13 +60,14 @@ class Background:
             HttpError: the call was refused or failed at once; 429, too many calls run in this
                 process.
             RemitError: the call could not be recorded.
+            CancelledError: the request, or the call before its dispatch, was cancelled.
         """
-        if len(self._tasks) >= _MAX_RUNNING:
+        if len(self.tasks) >= _MAX_RUNNING:
             raise too_many(_MAX_RUNNING)
         begun = asyncio.Event()
 
         task = asyncio.create_task(self.run(request, identity, _Begun(begun)))
-        self._tasks.add(task)
+        self.tasks[task] = token
         task.add_done_callback(self._ended)
         waiting = asyncio.create_task(begun.wait())
         try:
@@ -110,7 +115,7 @@ class Background:
             return await self._gateway.aroute(request, sink=sink, identity=identity)
 
     def _ended(self, task: asyncio.Task[PromptResponse]) -> None:
-        self._tasks.discard(task)
+        del self.tasks[task]
         if task.cancelled():
             return
         error = task.exception()
@@ -153,16 +158,16 @@ class Background:
 
     async def ended(self) -> None:
         """Wait until all running calls of this process have ended; their errors are not raised."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def aclose(self) -> None:
         """Cancel all running calls of this process; each is recorded.
 
         Waits until the calls have ended; their errors are not raised.
         """
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for task in list(self.tasks):
+            task.cancel(SHUTTING_DOWN)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
 class _Begun:
