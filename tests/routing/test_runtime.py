@@ -116,7 +116,6 @@ def test_a_decision_is_in_the_commit_of_its_answer(
 ) -> None:
     with remit.Runtime.open(root) as runtime:
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
-        runtime.gateway.route(prompt_request(model_id="auto"))  # the trail's table is prepared
         commits: list[int] = []
         run = SqliteStore.run
 
