@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,6 @@ def test_a_decision_is_in_the_commit_of_its_answer(
 ) -> None:
     with remit.Runtime.open(root) as runtime:
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
-        runtime.gateway.route(prompt_request(model_id="auto"))  # the trail's table is prepared
         commits: list[int] = []
         run = SqliteStore.run
 
@@ -132,6 +132,27 @@ def test_a_decision_is_in_the_commit_of_its_answer(
         monkeypatch.undo()
         assert commits == [1, 1]  # DISPATCH; EXCHANGE with the decision
         _check_decision(runtime, response)
+
+
+def test_a_call_that_an_erasure_ends_before_its_retry_has_no_decision(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with remit.Runtime.open(root) as runtime:
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+
+        async def erased_meanwhile(*_: object) -> tuple[None, int]:
+            await asyncio.to_thread(
+                runtime.ledger.erase, session_id="SES-TESTTEST", reason="a request"
+            )
+            return None, 1
+
+        monkeypatch.setattr("remit.gateway.call.next_attempt", erased_meanwhile)
+        asked = prompt_request(model_id="auto", prompt="Bartleby lives here [[status=503]]")
+        response = runtime.gateway.route(asked)
+        assert "erased" in (response.error_message or "")
+        counts = runtime.ledger.count_by_event()
+        assert (counts["EXCHANGE"], counts.get("THOUGHT_RECORD", 0)) == (1, 0)
+        assert not list(runtime.ledger.query(text="Bartleby"))
 
 
 def _check_decision(runtime: remit.Runtime, response: remit.PromptResponse) -> None:

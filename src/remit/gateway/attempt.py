@@ -122,7 +122,7 @@ class Attempts:
         mode ``warn``, an exceeded budget adds a warning. Nothing is sent yet.
 
         Args:
-            call: the call; its ``attempts`` and ``claimed`` are updated.
+            call: the call; its ``attempts``, ``claimed`` and ``since`` are updated.
             model: the model as the call's choice names it; None without a choice.
             to: the model and the request to send.
             permit: the circuit breaker's permit for this attempt; released if nothing is begun.
@@ -131,8 +131,8 @@ class Attempts:
             The attempt. If the caller was cancelled after the commit, the attempt has a failure.
 
         Raises:
-            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError: nothing
-                is recorded.
+            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError,
+                ErasedMeanwhileError: nothing is recorded.
             LedgerError: an entry could not be written; recovery settles a call that was begun.
             CancelledError: the caller was cancelled and nothing was begun.
         """
@@ -147,6 +147,7 @@ class Attempts:
             if choice.is_routed:
                 attempt.decision_id = choice.decision_id
                 attempt.drawn = choice.drawn(model, attempt.number)
+        step: StartCall | None = None
         try:
             request = call.request
             session_id, contract_id = request.session_id, request.contract_id
@@ -161,6 +162,7 @@ class Attempts:
             step = StartCall(
                 (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
                 self._lease_ms, attribution, attempt.number, call.claim, ownership=call.ownership,
+                since=call.since, read_after=call.read_after,
             )  # fmt: skip
             if self._warns:
                 step.warn = functools.partial(prepare_warning, self._ledger, request)
@@ -184,12 +186,14 @@ class Attempts:
             attempt.dispatch_entry_id, attempt.hold, attempt.error = begun
         except BaseException:
             permit.release()
+            if step is not None:
+                call.since = step.since
             raise
         if attempt.error is not None:
             # The dispatch is durable and needs its exchange, although nothing is sent.
             permit.release()
             attempt.result = cancelled(attempt.error, suffix=" before sending")
-        call.claimed = call.claim is not None
+        call.claimed, call.since = call.claim is not None, attempt.dispatch_entry_id
         call.attempts += 1
         return attempt
 
@@ -209,7 +213,7 @@ class Attempts:
         Raises:
             NotYoursError, BudgetRefusedError, LedgerError, LeaseLostError, CancelledError: as
                 :meth:`begin` and :meth:`settle`.
-            IdempotencyKeyUsedError: as :meth:`begin`.
+            IdempotencyKeyUsedError, ErasedMeanwhileError: as :meth:`begin`.
             JsonTextError, NotCanonicalError: as :meth:`AnswerCache.find`.
         """
         cache = self.cache

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from remit.gateway.admission import Admission
@@ -39,7 +39,8 @@ from remit.gateway.choice import Names
 from remit.gateway.circuit import Permit
 from remit.gateway.circuit_breakers import Breakers
 from remit.gateway.config import RouterConfig
-from remit.gateway.failures import refusal_of_budget, refusal_of_failure
+from remit.gateway.erasures import ErasedMeanwhileError, not_retried
+from remit.gateway.failures import budget_refusal, refusal_of_budget, refusal_of_failure
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.outgoing_requests import Candidates
@@ -49,7 +50,7 @@ from remit.gateway.records import prepare_refusal, refused_response
 from remit.gateway.retries import next_attempt
 from remit.gateway.session_owners import NotYoursError
 from remit.gateway.stored_response import CannotContinueError
-from remit.gateway.stream import TOO_LATE, StreamTap
+from remit.gateway.stream import TOO_LATE, cancel_calls
 from remit.gateway.values import (
     Call,
     Candidate,
@@ -64,7 +65,7 @@ from remit.gateway.values import (
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.ledger import LedgerClient, LedgerError
+from remit.ledger import LedgerClient, LedgerError, parse_entry_id
 
 _log = logging.getLogger("remit.gateway")
 
@@ -118,8 +119,9 @@ class CallPath:
         A refused call has one ``PROMPT_REJECTED`` and is not sent. Each attempt has a ``DISPATCH``
         before anything is sent, and one ``EXCHANGE``. A failed model is retried, then its fallbacks
         are asked in turn. A call whose idempotency key has an answer gets the recorded answer. The
-        key of a call that fails is released. Observers get a report; for a routed call, of each
-        attempt, refusal or recorded answer.
+        key of a call that fails is released. If an erasure may reach a call that waited, was sent
+        before or has a history, no attempt follows and no decision is recorded. Observers get a
+        report; for a routed call, of each attempt, refusal or recorded answer.
 
         Args:
             call: the call. Its ``choice`` is made here unless it is set, as for part of a route.
@@ -130,6 +132,7 @@ class CallPath:
         Raises:
             LedgerError: an entry could not be written; recovery settles a call that was begun.
             LeaseLostError: the answer came after the call was settled as an orphan.
+            ErasedMeanwhileError: an erasure may reach the content of this part of a routed call.
             CancelledError: the caller was cancelled; what was begun is recorded with its decision.
         """
         response: PromptResponse | None = None
@@ -175,6 +178,12 @@ class CallPath:
         except NotYoursError as error:
             not_yours = Refusal("SESSION_NOT_YOURS", error.message)
             response = call.last or await self.refuse(call, not_yours)
+        except ErasedMeanwhileError as error:
+            if call.choice is not None and call.choice.is_part:
+                raise  # Another part may be recorded; the decision must not be.
+            erased = Refusal("INVALID_INPUT", error.message)
+            response = not_retried(call.last, erased) or await self.refuse(call, erased)
+            return response
         except asyncio.CancelledError:
             if call.choice is not None:
                 await call.choice.abandon()
@@ -196,6 +205,8 @@ class CallPath:
         found = self._names.choose(call)
         if call.request.keeper is not None or not isinstance(found, Choice):
             await self._require_ownership(call)
+        if call.request.keeper is not None and call.request.keeper.reads_record:
+            call.read_after = await self._in_flight.newest_entry()
         if isinstance(found, Choice):
             call.choice = found
             return found
@@ -216,7 +227,7 @@ class CallPath:
 
         Raises:
             NotYoursError: the session belongs to another caller.
-            LedgerError, LeaseLostError, CancelledError: see :meth:`answer`.
+            ErasedMeanwhileError, LedgerError, LeaseLostError, CancelledError: see :meth:`answer`.
         """
         to: Candidate | None = None
         failed: PromptResponse | None = None
@@ -233,11 +244,15 @@ class CallPath:
                 if may_repeat and await self._attempts.answer_recorded(call, model, to):
                     return Tried(call.last)
                 may_repeat = False
-                permit = self._breakers.permit(to.provider_id, to.model_id)
-                if permit is None:
-                    permit = await self._acquire(choice, model)
+                known = self._breakers.permit(to.provider_id, to.model_id)
+                permit = known or await self._acquire(choice, model)
                 attempt = await self._attempts.begin(call, model, to, permit)  # commit 1
             except CircuitChangedError:
+                continue
+            except ErasedMeanwhileError as erased:
+                if not erased.newest or choice.is_routed:  # A routed choice has read the history.
+                    raise
+                call.read_after, to = erased.newest, None
                 continue
             except IdempotencyKeyUsedError as used:
                 call.claimed = False
@@ -286,7 +301,8 @@ class CallPath:
             answered := await self._in_flight.answered(call.claim)
         ):
             return await self._replay(call, choice.models[0], answered)
-        return await self.refuse(call, self._budget_refusal(call, tried.candidate) or refusal)
+        short = budget_refusal(self._budgeter, call, tried.candidate)
+        return await self.refuse(call, short or refusal)
 
     async def _close(self, call: Call, response: PromptResponse | None) -> None:
         """Release the idempotency key of a failed call, close its choice, and report the call.
@@ -343,6 +359,8 @@ class CallPath:
             return response
         except NotYoursError as error:
             return await self.refuse(call, Refusal("SESSION_NOT_YOURS", error.message))
+        except ErasedMeanwhileError as error:
+            return await self.refuse(call, Refusal("INVALID_INPUT", error.message))
         except BudgetRefusedError as error:
             return await self.refuse(call, refusal_of_budget(error))
 
@@ -396,20 +414,6 @@ class CallPath:
         if call.ownership is not None:
             await self._in_flight.make_sure(call.ownership)
 
-    def _budget_refusal(self, call: Call, to: Candidate | None) -> Refusal | None:
-        """Return the refusal if the budget would refuse the call now; else None.
-
-        A reservation decides for calls that are sent; this check is for calls that no model can
-        take. A spent budget is reported rather than an open circuit.
-        """
-        if self._budgeter is None or to is None:
-            return None
-        check = self._budgeter.check_path(call.path, to.amount)
-        if check.allowed or check.code == "BUDGET_BUSY":
-            return None
-        code, _, message = check.reason.partition(": ")
-        return Refusal(code, message, remaining=check.remaining)
-
     async def _make_parts(self, call: Call, parts: Parts) -> PromptResponse | None:
         """Make the calls that a choice asks for, and return the response that the choice makes.
 
@@ -445,20 +449,16 @@ class CallPath:
             limit_s: the limit in seconds; None for no limit.
 
         Raises:
-            LedgerError, LeaseLostError: a call could not be recorded; all have ended.
+            LedgerError, LeaseLostError, ErasedMeanwhileError: as for a call; all have ended.
         """
-        tap, tasks = call.tap, []
-        for part in parts:
-            heard = StreamTap(tap.on_text, tap.sink) if part.listens else StreamTap(None, None)
-            made = Call(part.request, heard, call.identity, part.choice)
-            made.passed_over = tuple(part.choice.passed_over)
-            tasks.append(asyncio.ensure_future(self.answer(made)))
+        calls = [call.part(part) for part in parts]
+        tasks = [asyncio.ensure_future(self.answer(made)) for made in calls]
         try:
             _, late = await asyncio.wait(tasks, timeout=limit_s)
         except asyncio.CancelledError as cancelled:
-            await _cancel(tasks, *cancelled.args)
+            await cancel_calls(tasks, *cancelled.args)
             raise
-        await _cancel(late, TOO_LATE)
+        await cancel_calls(late, TOO_LATE)
         answers: list[PromptResponse | None] = []
         errors: list[BaseException] = []
         for part, task in zip(parts, tasks, strict=True):
@@ -472,6 +472,8 @@ class CallPath:
             answers.append(answer)
         if errors:
             raise errors[0]
+        begun = [made.since for made in calls if made.since]
+        call.since = min(begun, key=lambda since: parse_entry_id(since) or 0, default="")
         return answers
 
     async def _replay(self, call: Call, model: Model, exchange_entry_id: str) -> PromptResponse:
@@ -492,10 +494,3 @@ class CallPath:
 
 _SUCCESS = RouteOutcome.SUCCESS
 _UNTRIED = Tried(None)
-
-
-async def _cancel(tasks: Iterable[asyncio.Future[PromptResponse]], *reason: Any) -> None:
-    """Cancel calls for a reason of ``ENDED_BY``, and wait until their ends are recorded."""
-    for task in tasks:
-        task.cancel(*reason)
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,9 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
+from remit.gateway.budget import Accounts, Amount, BudgetRefusedError, Hold, TokenUsage
 from remit.gateway.budget.account import bound_of, busy
 from remit.gateway.budget.wait_queue import WaitingRoom
+from remit.gateway.erasures import check_erasures, newest_entry
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
 from remit.gateway.lookup import FIND_CACHED, CachedAnswer, select_in
@@ -102,11 +103,16 @@ class StartCall(Struct, gc=False):
         ownership: session and work order that must be the caller's own, or become so.
         is_current: returns False if the circuit of the model was opened since the call got its
             permit; None for a permit of :meth:`Breakers.acquire`, which is not checked again.
+        since: id of the entry after which an erasure that may reach the request refuses the call;
+            empty for a request that no attempt recorded and that never waited.
+        read_after: id of the newest entry when the history was read; any later erasure refuses the
+            call. Empty without a history.
         out: the dispatch id, set by the stage; its lease is renewed from then on.
+        busy_at: id of the newest entry when the call was refused as busy, set by the stage.
 
     Raises:
-        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError, CircuitChangedError: the call is
-            not begun.
+        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError, CircuitChangedError,
+            ErasedMeanwhileError: the call is not begun.
     """
 
     prepared: tuple[Prepared]
@@ -123,7 +129,10 @@ class StartCall(Struct, gc=False):
     response_ids: Sequence[KeptId] = ()
     ownership: Ownership | None = None
     is_current: Callable[[], bool] | None = None
+    since: str = ""
+    read_after: str = ""
     out: str = ""
+    busy_at: str = ""
 
 
 class FinishCall(Struct):
@@ -277,7 +286,8 @@ class Calls:
 
         Raises:
             NotYoursError: the session or work order belongs to another caller.
-            IdempotencyKeyUsedError, BudgetRefusedError, CircuitChangedError: the call is not begun.
+            IdempotencyKeyUsedError, BudgetRefusedError, CircuitChangedError, ErasedMeanwhileError:
+                the call is not begun.
             LeaseLostError: the call to finish was settled as an orphan.
             InvalidInputError: an entry cannot be recorded.
             LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
@@ -310,15 +320,24 @@ class Calls:
             self._check_claim(step.claim)
         if step.is_current is not None and not step.is_current():
             raise CircuitChangedError
+        if step.since or step.read_after:
+            check_erasures(self._tx, step.attribution[0], step.since, step.read_after)
         hold, refused = None, None
         if self._charging:
-            if step.queue_behind:
-                raise self._accounts.refusal(step.path, step.amount, step.turns) or busy(step.path)
-            if step.warn is not None:
-                refused = self._accounts.refusal(step.path, step.amount, step.turns)
-            hold = self._accounts.reserve(
-                step.path, step.amount, turns=step.turns, enforce=step.enforce
-            )
+            try:
+                if step.queue_behind:
+                    raise self._accounts.refusal(step.path, step.amount, step.turns) or busy(
+                        step.path
+                    )
+                if step.warn is not None:
+                    refused = self._accounts.refusal(step.path, step.amount, step.turns)
+                hold = self._accounts.reserve(
+                    step.path, step.amount, turns=step.turns, enforce=step.enforce
+                )
+            except BudgetRefusedError as error:
+                if error.busy:  # The call may wait, and an erasure may come meanwhile.
+                    step.busy_at = newest_entry(self._tx.execute)
+                raise
         try:
             held = hold.encode() if hold is not None else ""
             dispatch_id = self._tx.append(step.prepared[0])

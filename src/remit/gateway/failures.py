@@ -7,11 +7,11 @@ import logging
 import traceback
 from typing import Literal
 
-from remit.gateway.budget import BudgetRefusedError
+from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.circuit import Permit
 from remit.gateway.neutral_calls import finite
 from remit.gateway.stream import ENDED_BY, StreamTap
-from remit.gateway.values import Attempt, Failure, Refusal
+from remit.gateway.values import Attempt, Call, Candidate, Failure, Refusal
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import CODES, ProviderError
 
@@ -134,6 +134,28 @@ def refusal_of_failure(failed: PromptResponse | None) -> Refusal | None:
         failed: the response of the attempt.
     """
     return None if failed is None else Refusal(failed.error_code or "", failed.error_message or "")
+
+
+def budget_refusal(
+    budgeter: TokenBudgeter | None, call: Call, to: Candidate | None
+) -> Refusal | None:
+    """Return the refusal if the budget would refuse the call now; else None.
+
+    A reservation decides for calls that are sent; this check is for calls that no model can take. A
+    spent budget is reported rather than an open circuit.
+
+    Args:
+        budgeter: the enforced budgets; None if none are enforced.
+        call: the call.
+        to: the candidate whose amount is checked; None for no check.
+    """
+    if budgeter is None or to is None:
+        return None
+    check = budgeter.check_path(call.path, to.amount)
+    if check.allowed or check.code == "BUDGET_BUSY":
+        return None
+    code, _, message = check.reason.partition(": ")
+    return Refusal(code, message, remaining=check.remaining)
 
 
 def refusal_of_budget(error: BudgetRefusedError) -> Refusal:

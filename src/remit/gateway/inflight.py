@@ -21,6 +21,7 @@ from remit.gateway.call_transactions import (
     StartCall,
     Step,
 )
+from remit.gateway.erasures import ErasedMeanwhileError, newest_entry
 from remit.gateway.leases import LeaseLostError, Owner
 from remit.gateway.leases.recovery import Policy, Recovery
 from remit.gateway.leases.renewal import Renewal
@@ -43,7 +44,10 @@ _FIND_ANSWER = (
     "SELECT exchange_entry_id FROM idempotency "
     "WHERE caller = ? AND idempotency_key = ? AND until_ms >= ?"
 )
-_REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError)
+_REFUSALS = (
+    NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError,
+    ErasedMeanwhileError,
+)  # fmt: skip
 
 
 class InFlightCalls:
@@ -114,6 +118,7 @@ class InFlightCalls:
         Raises:
             NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: the call is not begun.
             CircuitChangedError: the circuit was opened in the meantime; the call is not begun.
+            ErasedMeanwhileError: an erasure may reach the call's content; the call is not begun.
             LedgerError: the write failed. Recovery settles the call if it was begun.
             CancelledError: the caller was cancelled and the call is not begun.
         """
@@ -125,6 +130,7 @@ class InFlightCalls:
             if isinstance(error, asyncio.CancelledError):
                 return *self._begun_by(step, write, error), error
             if isinstance(error, BudgetRefusedError) and error.busy:
+                step.since = step.since or step.busy_at
                 return await self._begin_in_turn(step, ahead)
             if not isinstance(error, BudgetRefusedError):
                 self._let_go(step)
@@ -154,6 +160,7 @@ class InFlightCalls:
             except asyncio.CancelledError as error:
                 return *self._begun_by(step, write, error), error
             except _REFUSALS:  # The step may succeed after other calls release their holds.
+                step.since = step.since or step.busy_at
                 raise
             except BaseException:
                 self._let_go(step)
@@ -321,6 +328,14 @@ class InFlightCalls:
         if named.order or named.session not in self.known:  # an order may have been planned since
             await self.submit(named)
             note_owned(self.known, named)
+
+    async def newest_entry(self) -> str:
+        """Return the id of the ledger's newest entry; empty for an empty ledger.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        return await asyncio.to_thread(newest_entry, self._ledger.select)
 
     async def answered(self, claim: Claim | None) -> str:
         """Return the id of the ``EXCHANGE`` that answered an idempotency key; empty if none did."""

@@ -66,6 +66,11 @@ class Keeper(Protocol):
         """True if the client first receives only an id and polls for the answer."""
         ...
 
+    @property
+    def reads_record(self) -> bool:
+        """True if the body to send may contain recorded content: a history or items by id."""
+        ...
+
     async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
         """Return the body to send to one provider, with the history that the call continues.
 

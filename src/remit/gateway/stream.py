@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, MEMORY_FULL, Holding, memory, run_large
@@ -455,3 +456,18 @@ class StreamTap:
         _log.warning(
             "the listener of a stream raised %s; it is not called again", type(error).__name__
         )
+
+
+async def cancel_calls(tasks: Iterable[asyncio.Future[Any]], *reason: Any) -> None:
+    """Cancel calls, and wait until their ends are recorded.
+
+    Args:
+        tasks: the tasks of the calls; errors with which they end are not raised.
+        reason: a reason of ``ENDED_BY``, or nothing if the client has gone.
+
+    Raises:
+        CancelledError: the caller was cancelled; the calls end by themselves.
+    """
+    for task in tasks:
+        task.cancel(*reason)
+    await asyncio.gather(*tasks, return_exceptions=True)

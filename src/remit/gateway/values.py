@@ -307,6 +307,9 @@ class Call(Struct):
         claimed: True once the claim is recorded.
         attempts: number of attempts begun.
         last: the response of the latest recorded attempt; None if nothing was sent.
+        since: id of the latest ``DISPATCH``, or of the newest entry when the call began to wait for
+            money; empty before. A later erasure that may reach the request refuses the call.
+        read_after: id of the newest entry when the history was read; empty without a history.
         passed_over: the models that did not answer, each with its error code.
         on_record: rows that a recorded answer changes in other tables; None for none.
         translated: providers that lacked an endpoint of the body's form when they were asked.
@@ -329,6 +332,8 @@ class Call(Struct):
     claimed: bool = False
     attempts: int = 0
     last: PromptResponse | None = None
+    since: str = ""
+    read_after: str = ""
     passed_over: tuple[tuple[str, str], ...] = ()
     on_record: OnRecord | None = None
     translated: frozenset[str] = frozenset()
@@ -336,6 +341,17 @@ class Call(Struct):
     tool_uses: int | None = None
     began_ns: int = 0
     cache_name: tuple[str, str] | None = None
+
+    def part(self, part: Part) -> Call:
+        """Return the call of one part, with the marks of the content read so far."""
+        tap = self.tap
+        heard = StreamTap(tap.on_text, tap.sink) if part.listens else StreamTap(None, None)
+        made = Call(
+            part.request, heard, self.identity, part.choice,
+            since=self.since, read_after=self.read_after,
+        )  # fmt: skip
+        made.passed_over = tuple(part.choice.passed_over)
+        return made
 
 
 class CallReport(Struct):

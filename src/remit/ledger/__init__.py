@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.ledger.archived_ranges import archived_to, left_of
+from remit.ledger.caller_deletion import erasures_after
 from remit.ledger.client import LedgerClient
 from remit.ledger.clock import Clock, utc_now
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
@@ -170,6 +171,7 @@ __all__ = [
     "entries_of",
     "entry_id",
     "erasure_digest",
+    "erasures_after",
     "fold_entries",
     "folded_rows",
     "fork",

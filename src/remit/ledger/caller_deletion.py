@@ -30,6 +30,9 @@ _ABOVE = """
     )
     SELECT DISTINCT s.content_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
     WHERE s.content_id IS NOT NULL"""
+_ERASURES = (
+    "SELECT seq, record FROM entries WHERE event_type = 'ERASURE' AND seq > ? ORDER BY seq DESC"
+)
 _IN_FLIGHT = "SELECT count(*) FROM in_flight WHERE ? IN ('', session_id)"
 
 
@@ -65,6 +68,32 @@ def calls_in_flight(tx: Transaction, erased: Mapping[str, Any]) -> str:
     ((calls,),) = tx.execute(_IN_FLIGHT, (session_id,))
     said = f"Calls in flight: {calls}. They may record more: repeat this when they have ended."
     return said if calls else ""
+
+
+def erasures_after(tx: Transaction, seq: int, session_id: str) -> list[tuple[int, bool]]:
+    """Return the erasures that came after an entry, newest first.
+
+    Each has its sequence number, and True if it may reach new content of the session: the erasure
+    of the session, of an entry of the session, or of a person. A deletion by a caller and the end
+    of a retention period reach only content that was recorded before.
+
+    Args:
+        tx: the transaction.
+        seq: sequence number of the entry.
+        session_id: the session.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
+    """
+    found = []
+    for erasure_seq, record in tx.execute(_ERASURES, (seq,)):
+        erased = orjson.loads(record)["metadata"]
+        reached = erased["target"] == "subject" or erased.get("erased_session_id") == session_id
+        if named := erased.get("erased_entry_id"):
+            rows = tx.execute("SELECT session_id FROM entries WHERE id = ?", (named,))
+            reached = not rows or rows[0][0] == session_id  # An archived entry has no row.
+        found.append((int(erasure_seq), reached))
+    return found
 
 
 def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:

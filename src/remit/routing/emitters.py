@@ -101,16 +101,13 @@ class ThoughtRecordEmitter:
             subject_id=decision.subject_id,
         )
 
-    def with_answer(self, decision: RoutingDecision) -> DecisionStep | None:
+    def with_answer(self, decision: RoutingDecision) -> DecisionStep:
         """Return the step that records a decision together with the answer of its last call.
 
         Nothing is written here.
 
         Args:
             decision: the decision; its last attempt has no ``exchange_entry_id`` yet.
-
-        Returns:
-            The step; None if the table of thoughts is not prepared yet.
         """
 
         def extra(exchange_entry_id: str) -> dict[str, Any]:

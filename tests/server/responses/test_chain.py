@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+from remit.gateway.budget import Amount, BudgetScope, TokenBudgeter
 from remit.kernel.settings import default_settings
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
@@ -326,3 +329,37 @@ def test_what_has_been_erased_is_told(routed: Served) -> None:
             with pytest.raises(openai.BadRequestError) as refused:
                 client.responses.create(model=model, input="y", previous_response_id=second.id)
             assert refused.value.code == "previous_response_not_found"
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_a_history_that_is_erased_while_its_call_waits_is_not_recorded_again(
+    request: pytest.FixtureRequest, store: str
+) -> None:
+    served = request.getfixturevalue("served" if store == "sqlite" else "on_postgres")
+    key, ledger = served.key(tokens=6_000), served.ledger
+    of_history, of_call = new_session(), new_session()
+
+    def ask(session: str, **body: Any) -> tuple[int, Any]:
+        status, raw, _ = served.ask(
+            "POST", "/v1/responses", {"model": CLAUDE, **body}, token=key.key,
+            headers={"x-remit-session": session},
+        )  # fmt: skip
+        return status, json.loads(raw)
+
+    status, first = ask(of_history, input="Bartleby lives here", max_output_tokens=50)
+    assert status == 200
+    TokenBudgeter(ledger).reserve(
+        BudgetScope(key_id=key.key_id), "held", amount=Amount(5_000), turns=0
+    )
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(
+            ask, of_call, input="and?", previous_response_id=first["id"], max_output_tokens=3_500
+        )
+        time.sleep(1)
+        assert not waits.done()
+        ledger.erase(session_id=of_history, reason="a request")
+        TokenBudgeter(ledger).release("held")
+        status, refused = waits.result()
+    assert (status, refused["error"]["code"]) == (400, "previous_response_not_found")
+    assert not served.entries("DISPATCH", of_call)
+    assert not list(ledger.query(text="Bartleby"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,7 +11,15 @@ from remit.gateway import DecisionStep
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import blocking
 from remit.kernel.pydantic_validation import changed
-from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, parse_entry_id, utc_now
+from remit.ledger import (
+    LedgerClient,
+    LedgerEntry,
+    LedgerFormatError,
+    Transaction,
+    content,
+    parse_entry_id,
+    utc_now,
+)
 from remit.routing.trail.chains import (
     ChainHeads,
     Head,
@@ -24,19 +31,19 @@ from remit.routing.trail.thought_record import (
     InvalidThoughtError,
     ThoughtInput,
     ThoughtRecord,
+    TrailError,
     check_id,
     hash_thought,
     read_input,
     read_time,
 )
 
+_PREPARED = "thoughts"  # The name in the cache of transactions.
 _RESERVED = frozenset({
     "thought_id", "type", "task_id", "agent_id", "session_id", "position", "content",
     "thought_timestamp", "prev_hash", "hash", "erased", "scope",
 })  # fmt: skip
 """Metadata keys that a caller may not bring."""
-
-_prepared: weakref.WeakSet[LedgerClient] = weakref.WeakSet()  # whose table is filled, durably
 
 
 async def acreate_thought_record(
@@ -82,9 +89,6 @@ async def acreate_thought_record(
         extra["scope"] = {"tier": check_id("tier", tier)}
     thought_id = id_fn() if id_fn else f"THT-{secrets.token_hex(16)}"
     record = _record_of(read_input(input), thought_id, (now_fn or utc_now)())
-    if ledger not in _prepared:
-        await ledger.submit(lambda tx: prepare_table(tx, ledger))
-        _prepared.add(ledger)
     placed: ThoughtRecord = await ledger.step(_Stage, _Step(ledger, record, extra, subject_id))
     return placed
 
@@ -121,7 +125,7 @@ def thought_to_note(
     record: ThoughtRecord,
     metadata: Callable[[str], Mapping[str, Any]],
     subject_id: str | None,
-) -> DecisionStep | None:
+) -> DecisionStep:
     """Return the step that records a thought in the transaction of an answer. Writes nothing.
 
     Args:
@@ -130,12 +134,7 @@ def thought_to_note(
             have at least 128 random bits.
         metadata: returns further metadata for the id of the answer's ``EXCHANGE``.
         subject_id: the person that the thought is about; ``None`` for nobody.
-
-    Returns:
-        The step; ``None`` if the table of thoughts is not prepared yet.
     """
-    if ledger not in _prepared:
-        return None
     decision = DecisionStep(_Stage)
     decision.step = _Step(
         ledger, record, lambda: metadata(decision.exchange_entry_id), subject_id, is_new=True
@@ -209,8 +208,9 @@ class _Stage:
 
         Raises:
             InvalidThoughtError: another record has the id.
-            TrailError: the chain cannot be continued.
+            TrailError: the chain cannot be continued, or recorded thoughts cannot be read.
         """
+        self._prepare(step.ledger)
         record = step.record
         thought_id, task_id = record.id, record.task_id
         more = step.metadata() if callable(step.metadata) else step.metadata
@@ -240,6 +240,19 @@ class _Stage:
         if self._rows:
             rows, self._rows = self._rows, []
             self._tx.execute_many(INSERT, rows)
+
+    def _prepare(self, ledger: LedgerClient) -> None:
+        """Fill the table if the transactions before did not make sure that it is filled."""
+        if _PREPARED in self._tx.cache:
+            return
+        try:
+            filled = prepare_table(self._tx, ledger)
+        except LedgerFormatError as error:  # The other entries of the transaction are kept.
+            raise TrailError(error.message, next_step=error.next_step) from error
+        if filled:  # The heads were read before.
+            self._heads = ChainHeads(self._tx.execute)
+            self._looked_up.clear()
+        self._tx.cache[_PREPARED] = True
 
     def _look_up(self, steps: Sequence[_Step]) -> None:
         """Read unknown chain heads and ids, usually all when the stage is opened."""

@@ -11,7 +11,14 @@ from typing import Any
 
 import orjson
 
-from remit.gateway import MAX_ID_CHARS, Attempt, Candidate, Failure, KeptId
+from remit.gateway import (
+    MAX_ID_CHARS,
+    Attempt,
+    Candidate,
+    CannotContinueError,
+    Failure,
+    KeptId,
+)
 from remit.kernel.errors import RemitError
 from remit.kernel.json_splice import elements, set_member, spans
 from remit.kernel.json_text import JsonTextError, dump, load
@@ -123,6 +130,11 @@ class ResponseCall:
         return self.background and not self._body.stream
 
     @property
+    def reads_record(self) -> bool:
+        """True if the body to send may contain recorded content: earlier turns or items by id."""
+        return self._previous is not None or bool(self._referred)
+
+    @property
     def asked(self) -> ModelCall:
         """The client's request in neutral form, without its input.
 
@@ -153,7 +165,7 @@ class ResponseCall:
             window: context length of the model in tokens; ``None`` if it is unknown.
 
         Raises:
-            CannotContinueError: earlier turns were erased, or are too long.
+            CannotContinueError: earlier turns or items were erased, or are too long.
             LedgerError: the ledger cannot be read.
         """
         body = await self._unfolded(provider_id, speaks)
@@ -177,6 +189,7 @@ class ResponseCall:
             if not body.stream:  # Chunks show that a long answer is still being made.
                 body = body.with_member(("stream",), b"true", _IN_BACKGROUND)
         if self._referred:
+            await asyncio.to_thread(self._require_items)
             body = self._with_items(body, provider_id, speaks)
         if self._conversation:
             body = body.without_member(("conversation",), _CONVERSATION)
@@ -200,6 +213,12 @@ class ResponseCall:
         if body.value.get("previous_response_id") == kept:
             return body
         return body.with_member(("previous_response_id",), orjson.dumps(kept), _KNOWN_AS)
+
+    def _require_items(self) -> None:
+        """Raise CannotContinueError if an item that the input refers to was erased."""
+        for name in self._referred:
+            if self._turns.item(name, self._owner) is None:
+                raise CannotContinueError("An item that the input refers to was erased.", "input")
 
     def _with_items(self, body: Body, provider_id: str, speaks: bool) -> Body:
         """Return the body with references replaced by items that the provider does not store."""
