@@ -256,28 +256,6 @@ def test_a_model_that_stopped_is_asked_once_and_its_reason_is_the_error(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(
-    ("reason", "neutral"), [("MAX_TOKENS", "length"), ("SAFETY", "content_filter")]
-)
-def test_no_tool_runs_that_an_answer_without_its_end_asks_for(
-    root: Path, reason: str, neutral: str, streamed: bool
-) -> None:
-    calls = Calls()
-    answer = completion("I will ", calls=[function_call("ping", "{}")])
-    answer["choices"][0]["finish_reason"] = reason
-    step: Step = completion_stream(answer) if streamed else answer
-    with chat_runtime(root, step) as (runtime, server):
-        session = runtime.agent("a", tools=[calls.ping]).session()
-        result = session.turn("go") if not streamed else _last(session.stream("go"))
-        (exchange,) = runtime.ledger.query(event_type="EXCHANGE", session_id=session.session_id)
-    assert (result.failed, result.error_code) == (True, neutral)
-    assert "I will" in result.error_detail
-    assert exchange.metadata["finish_reason"] == neutral
-    assert calls.made == []
-    assert len(server.calls) == 1
-
-
-@pytest.mark.parametrize("streamed", [False, True])
 def test_no_tool_runs_of_an_answer_ended_by_an_error(root: Path, streamed: bool) -> None:
     calls, word = Calls(), "network_error"
     answer = completion("I will ", calls=[function_call("ping", "{}")])

@@ -121,15 +121,33 @@ def test_the_caller_reads_what_happened_inside(tmp_path: Path, end: str, depth: 
     assert PAID in shop.prompts[1]  # the second session of the sub-agent reads of it too
 
 
-def test_an_effect_of_a_sub_agent_is_not_repeated_by_its_caller_or_another(tmp_path: Path) -> None:
+OTHER_AGENT = ToolUse("other", {"task": "Pay 7."})
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        # Neither by its caller or another agent, nor in another attempt at the answer.
+        ([SUB, PAY, BROKEN, PAY, OTHER_AGENT, PAY, "Paid.", "Done."], {}),
+        ([SUB, PAY, "It is paid.", "Done.", SUB, "R-77."], {"max_retries": 1}),
+        (
+            [SUB, PAY, "It is paid.", "Done.", OTHER_AGENT, PAY, "Paid before.", "R-77."],
+            {"max_retries": 1},
+        ),
+    ],
+)
+def test_an_effect_of_a_sub_agent_is_not_repeated(
+    tmp_path: Path, script: list[Any], options: dict[str, Any]
+) -> None:
     shop = Shop()
-    with _runtime(
-        tmp_path, SUB, PAY, BROKEN, PAY, ToolUse("other", {"task": "Pay 7."}), PAY, "Paid.", "Done."
-    ) as runtime:
-        payer = runtime.agent("payer", tools=[shop.pay], max_retries=0)
-        other = runtime.agent("other", tools=[shop.pay], max_retries=0)
-        boss = runtime.agent("boss", tools=[payer.as_tool(), other.as_tool(), shop.pay])
-        assert boss.run("Pay order 7.").response == "Done."
+    accept = {"acceptance": {"must_contain": ["R-77"]}} if options else {}
+    with _runtime(tmp_path, *script) as runtime:
+        tools = [
+            runtime.agent(name, tools=[shop.pay], max_retries=0).as_tool()
+            for name in ("payer", "other")
+        ]
+        boss = runtime.agent("boss", tools=[*tools, shop.pay], **accept, **options)
+        assert boss.run("Pay order 7.").response == script[-1]
     assert shop.done == [7]
 
 
@@ -144,17 +162,6 @@ def test_a_sub_agent_is_paid_once_though_its_caller_failed(tmp_path: Path, again
         session = runtime.agent("boss", tools=[payer.as_tool()], max_retries=0).session()
         assert session.turn("Pay order 7.").failed
         assert session.turn("Please try again").response == "Done."
-    assert shop.done == [7]
-
-
-def test_another_attempt_does_not_call_a_sub_agent_that_paid(tmp_path: Path) -> None:
-    shop = Shop()
-    accept = {"must_contain": ["R-77"]}
-    script = [SUB, PAY, "It is paid.", "Done.", SUB, "R-77."]
-    with _runtime(tmp_path, *script) as runtime:
-        payer = runtime.agent("payer", tools=[shop.pay])
-        boss = runtime.agent("boss", tools=[payer.as_tool()], acceptance=accept, max_retries=1)
-        boss.run("Pay order 7.")
     assert shop.done == [7]
 
 
@@ -205,21 +212,9 @@ def test_a_late_call_follows_the_tools_policy(tmp_path: Path, policy: str, when:
     assert shop.done == [7]
 
 
-def test_a_no_holds_for_every_repetition_of_the_turn(tmp_path: Path) -> None:
+def test_a_no_holds_for_every_repetition_also_in_the_next_process(tmp_path: Path) -> None:
     shop = Shop()
-    with _runtime(tmp_path, LATE, LATE, LATE, LATE, "I see.") as runtime:
-        session = runtime.agent("clerk", tools=[shop.late]).session()
-        (request,) = session.turn("Pay 7.").waiting_for
-        runtime.approvals.decide(request.request_id, granted=False, by="Ada", reason="it was paid")
-        resumed = session.resume()
-        assert resumed is not None
-        assert not resumed.waiting
-    assert shop.done == [7]
-
-
-def test_a_no_holds_in_the_next_process_and_after_a_failure(tmp_path: Path) -> None:
-    shop = Shop()
-    with _runtime(tmp_path, LATE, LATE, BROKEN) as runtime:
+    with _runtime(tmp_path, LATE, LATE, LATE, LATE, BROKEN) as runtime:
         session = runtime.agent("clerk", tools=[shop.late], max_retries=0).session()
         (request,) = session.turn("Pay 7.").waiting_for
         runtime.approvals.decide(request.request_id, granted=False, by="Ada", reason="it was paid")
@@ -377,18 +372,6 @@ def test_two_equal_calls_with_unknown_outcome_are_both_held_back(tmp_path: Path)
 # -- other ways to the same effect -----------------------------------------------------------------
 
 
-def test_another_attempt_does_not_repeat_an_effect_through_another_agent(tmp_path: Path) -> None:
-    shop = Shop()
-    accept = {"must_contain": ["R-77"]}
-    other = ToolUse("other", {"task": "Pay 7."})
-    script = [SUB, PAY, "It is paid.", "Done.", other, PAY, "Paid before.", "R-77."]
-    with _runtime(tmp_path, *script) as runtime:
-        tools = [runtime.agent(name, tools=[shop.pay]).as_tool() for name in ("payer", "other")]
-        boss = runtime.agent("boss", tools=tools, acceptance=accept, max_retries=1)
-        boss.run("Pay order 7.")
-    assert shop.done == [7]
-
-
 @pytest.mark.parametrize("policy", ["ask", "fail"])
 def test_an_agent_that_takes_over_does_not_repeat_a_late_call(tmp_path: Path, policy: str) -> None:
     shop = Shop(policy)
@@ -400,34 +383,32 @@ def test_an_agent_that_takes_over_does_not_repeat_a_late_call(tmp_path: Path, po
     assert result.waiting if policy == "ask" else result.error_code == "tool_outcome_unknown"
 
 
-def test_a_late_call_is_not_repeated_by_a_sub_agent_or_after_one(tmp_path: Path) -> None:
-    shop = Shop("fail")
-    with _runtime(tmp_path, LATE, SUB, LATE, LATE, "Done.") as runtime:
+@pytest.mark.parametrize(
+    ("policy", "script"),
+    [
+        ("fail", [LATE, SUB, LATE, LATE, "Done."]),  # its caller was late before
+        ("ask", [SUB, LATE, TOLD, AGAIN, LATE]),  # it answered
+        ("ask", [SUB, LATE, TOLD, TOLD, AGAIN, LATE]),  # its caller answered too
+    ],
+)
+def test_a_late_call_is_not_repeated_by_a_sub_agent_or_after_one(
+    tmp_path: Path, policy: str, script: list[Any]
+) -> None:
+    shop = Shop(policy)
+    with _runtime(tmp_path, *script[:-2], shop.look(script[-2]), script[-1]) as runtime:
         payer = runtime.agent("payer", tools=[shop.late], max_retries=0)
         boss = runtime.agent("boss", tools=[payer.as_tool(), shop.late], max_retries=0)
-        assert boss.run("Pay order 7.").failed
-    assert shop.done == [7]
-
-
-def test_an_open_outcome_within_a_sub_agent_that_answered_is_not_repeated(tmp_path: Path) -> None:
-    shop = Shop()
-    script = [SUB, LATE, TOLD, AGAIN, LATE]
-    with _runtime(tmp_path, *script) as runtime:
-        payer = runtime.agent("payer", tools=[shop.late], max_retries=0)
-        result = runtime.agent("boss", tools=[payer.as_tool()], max_retries=0).run("Pay order 7.")
-        assert [one.kind for one in result.waiting_for] == ["unknown_outcome"]
-    assert shop.done == [7]
-
-
-def test_an_open_outcome_within_a_sub_agent_outlives_its_callers_answer(tmp_path: Path) -> None:
-    shop = Shop()
-    script = [SUB, LATE, TOLD, TOLD, shop.look(AGAIN), LATE]
-    with _runtime(tmp_path, *script) as runtime:
-        payer = runtime.agent("payer", tools=[shop.late], max_retries=0)
-        session = runtime.agent("boss", tools=[payer.as_tool()], max_retries=0).session()
-        assert not session.turn("Pay order 7.").failed
-        assert session.turn("Please try again").waiting
-    assert UNKNOWN in shop.prompts[0]
+        session = boss.session()
+        result = session.turn("Pay order 7.")
+        if script.count(TOLD) == 2:
+            assert not result.failed
+            result = session.turn("Please try again")
+            assert UNKNOWN in shop.prompts[0]
+    assert (
+        result.failed
+        if policy == "fail"
+        else [one.kind for one in result.waiting_for] == ["unknown_outcome"]
+    )
     assert shop.done == [7]
 
 

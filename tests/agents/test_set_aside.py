@@ -199,19 +199,6 @@ def test_a_dated_version_of_the_model_is_its_answer_and_another_model_is_not() -
         assert (not failing(outcomes, 3, is_version_of)) is ends
 
 
-def test_what_was_never_written_is_not_in_force(ledger: LedgerClient) -> None:
-    held: list[LedgerEntry] = []
-    _fail(ledger, error_code="SERVER_ERROR")
-    aside, nothing = _aside(ledger, held), Marks(None, None, None, None, None)
-    aside.refresh(nothing)
-    aside.observe("WO-1", "model")
-    assert aside.names == ("p/a",)
-    aside.refresh(nothing)
-    assert aside.names == ()
-    aside.observe("WO-1", "model")
-    assert len(held) == 2  # said again, for the first time on record
-
-
 def test_names_that_could_not_be_read_are_read_again(ledger: LedgerClient, tmp_path: Path) -> None:
     def exclude(name: str) -> Marks:
         data = {"session_id": "SES-1", "tier": "ho2", "kind": "set_aside", "name": name}
@@ -386,31 +373,6 @@ def test_a_version_whose_answers_are_rejected_is_set_aside_until_the_session_end
         assert len(_signals(runtime, session.session_id)) == 1
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"boundary": {"max_tokens": FIRST["boundary"]["max_tokens"] - 1}},
-        {"boundary": {"model_id": "claude-cheap"}},
-        {"input_schema": {"type": "object"}},
-    ],
-)
-def test_no_version_that_allows_more_stands_in(
-    scripted: Scripted, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    root = tmp_path / "root"
-    later = {**LATER, **changes, "boundary": {**LATER["boundary"], **changes.get("boundary", {})}}
-    _install(root, tmp_path, FIRST, later)
-    with (
-        scripted(_answer_by_version, flags=ONE_ATTEMPT) as (runtime, http),
-        runtime.agent("guide", tools=[], contract=CONTRACT).session() as session,
-    ):
-        for turn in range(5):
-            assert session.turn(f"How is it? {turn}").failed
-        (signal,) = _signals(runtime, session.session_id)  # said once
-        assert signal.metadata["instead"] == ""
-        assert all(_is_new(call.body) for call in http.calls)
-
-
 def test_a_contract_that_a_program_brings_stays(scripted: Scripted, tmp_path: Path) -> None:
     root, own = tmp_path / "root", tmp_path / "own"
     _install(root, tmp_path, FIRST)
@@ -482,11 +444,15 @@ def test_a_schema_that_answers_do_not_fit_sets_its_contract_aside_once(scripted:
         assert [one.event_type for one in failed] == ["WO_FAILED"] * 3
 
 
-def test_a_version_that_is_set_aside_or_a_pre_release_does_not_stand_in(tmp_path: Path) -> None:
+def _loader(tmp_path: Path, *versions: dict[str, Any]) -> ContractLoader:
     root = tmp_path / "root"
+    _install(root, tmp_path, *versions)
+    return ContractLoader(root / "HO1", installed=InstalledFiles(root))
+
+
+def test_a_version_that_is_set_aside_or_a_pre_release_does_not_stand_in(tmp_path: Path) -> None:
     versions = [{**FIRST, "version": version} for version in ("1.0.0", "1.0.1", "1.1.0-rc.1")]
-    _install(root, tmp_path, *versions, LATER)
-    contracts = ContractLoader(root / "HO1", installed=InstalledFiles(root))
+    contracts = _loader(tmp_path, *versions, LATER)
     newest = contracts.load(CONTRACT)
     stands_in = [
         found and found.version
@@ -495,5 +461,19 @@ def test_a_version_that_is_set_aside_or_a_pre_release_does_not_stand_in(tmp_path
     ]
     assert stands_in == ["1.0.1", "1.0.0", None]
     assert contracts.in_place_of(contracts.load(CONTRACT, "1.0.0"), []) is None
-    (root / "HO1/prompt_packs/PRM-PLAIN-001.txt").write_text("changed since")
+    (tmp_path / "root/HO1/prompt_packs/PRM-PLAIN-001.txt").write_text("changed since")
     assert contracts.in_place_of(newest, []) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"boundary": {"max_tokens": FIRST["boundary"]["max_tokens"] - 1}},
+        {"boundary": {"model_id": "claude-cheap"}},
+        {"input_schema": {"type": "object"}},
+    ],
+)
+def test_no_version_that_allows_more_stands_in(tmp_path: Path, changes: dict[str, Any]) -> None:
+    later = {**LATER, **changes, "boundary": {**LATER["boundary"], **changes.get("boundary", {})}}
+    contracts = _loader(tmp_path, FIRST, later)
+    assert contracts.in_place_of(contracts.load(CONTRACT), []) is None

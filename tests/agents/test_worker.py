@@ -6,13 +6,11 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit.agents import HO1Executor
 from remit.agents.tools import Tool
 from remit.agents.workorders import (
     OrderRecordError,
@@ -23,6 +21,7 @@ from remit.agents.workorders import (
     recorded_order,
 )
 from remit.kernel.errors import RemitError
+from remit.kernel.loops import run_blocking
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from tests.support.agents import ORDER, SESSION, Scripted, WorkerBench, tools_only
@@ -32,7 +31,6 @@ from tests.support.wire import (
     Raw,
     Step,
     completion,
-    function_call,
     message,
     serve,
     tool_use,
@@ -98,21 +96,6 @@ def test_a_tool_loop_over_the_anthropic_wire(ledger: LedgerClient, root: Root) -
     assert done.completed_at
 
 
-def test_the_same_over_the_openai_wire(ledger: LedgerClient, root: Root) -> None:
-    calls = [
-        function_call("shout", '{"text":"a"}', "c1"),
-        function_call("shout", '{"text":"b"}', "c2"),
-    ]
-    with serve(completion("", calls), completion("Done.")) as server:
-        bench = WorkerBench(ledger, root, openai_provider(server.url))
-        done = bench.run(tools_allowed=("shout",))
-        turns = server.calls[1].body["messages"]
-    assert done.output_result["text"] == "Done."
-    assert [turn["role"] for turn in turns[-3:]] == ["assistant", "tool", "tool"]
-    assert [turn["tool_call_id"] for turn in turns[-2:]] == ["c1", "c2"]
-    assert sorted(bench.shouted) == ["a", "b"]
-
-
 def test_tools_of_one_answer_run_side_by_side(ledger: LedgerClient, root: Root) -> None:
     both = threading.Barrier(2, timeout=60)
     with serve(
@@ -128,37 +111,29 @@ def test_tools_of_one_answer_run_side_by_side(ledger: LedgerClient, root: Root) 
     ]  # fmt: skip
 
 
-def test_a_forbidden_tool_is_refused_and_the_model_told(ledger: LedgerClient, root: Root) -> None:
-    with serve(message(tool_use("forbidden", {"text": "x"})), message("Sorry.")) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        done = bench.run(tools_allowed=("shout",))
-        told = server.calls[1].body["messages"][-1]["content"][0]
-    assert done.state is WorkOrderState.COMPLETED
-    assert bench.shouted == []
-    assert told["is_error"]
-    assert "tool_not_allowed" in told["content"]
-    (call,) = ledger.read_by_event_type("TOOL_CALL")
-    assert (call.metadata["tool_id"], call.metadata["status"]) == ("forbidden", "refused")
-    assert ledger.read_by_event_type("TOOL_INTENT") == []
-
-
 @pytest.mark.parametrize(
-    ("use", "word"),
+    ("use", "status", "word"),
     [
-        (tool_use("fails", {}), "out of order"),
-        (tool_use("shout", {"text": 7}), "text"),
-        (tool_use("shout", {"text": 2**60}), f"{2**60} is not of type 'string'"),
+        (tool_use("forbidden", {"text": "x"}), "refused", "tool_not_allowed"),
+        (tool_use("fails", {}), "error", "out of order"),
+        (tool_use("shout", {"text": 7}), "error", "text"),
+        (tool_use("shout", {"text": 2**60}), "error", f"{2**60} is not of type 'string'"),
     ],
 )
-def test_a_tool_that_fails_is_told_to_the_model(
-    ledger: LedgerClient, root: Root, use: dict[str, Any], word: str
+def test_a_call_that_is_refused_or_fails_is_told_to_the_model(
+    ledger: LedgerClient, root: Root, use: dict[str, Any], status: str, word: str
 ) -> None:
     with serve(message(use), message("I see.")) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(tools_allowed=("shout", "fails"))
-        assert word in server.calls[1].body["messages"][-1]["content"][0]["content"]
+        told = server.calls[1].body["messages"][-1]["content"][0]
     assert done.state is WorkOrderState.COMPLETED
-    assert done.output_result["tool_results"][0]["status"] == "error"
+    assert bench.shouted == []
+    assert told["is_error"]
+    assert word in told["content"]
+    (call,) = ledger.read_by_event_type("TOOL_CALL")
+    assert (call.metadata["tool_id"], call.metadata["status"]) == (use["name"], status)
+    assert status == "error" or not ledger.read_by_event_type("TOOL_INTENT")
 
 
 Break = Callable[[Root], None]
@@ -217,6 +192,7 @@ def test_a_timeout_of_the_listener_is_not_that_of_the_order(
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(tools_allowed=("shout",), on_event=listener)
     assert done.error == {"code": "internal_error", "message": "TimeoutError in the worker"}
+    assert len(ledger.read_by_event_type("WO_FAILED")) == 1
 
 
 def test_a_model_that_loops_is_stopped(ledger: LedgerClient, root: Root) -> None:
@@ -256,14 +232,7 @@ async def test_a_cancelled_order_is_failed_on_record(ledger: LedgerClient, root:
     with serve(Raw(b"{}", delay_s=5)) as server:
         provider = anthropic_provider(server.url)
         bench = WorkerBench(ledger, root, provider)
-        order = WorkOrder(
-            ORDER,
-            SESSION,
-            WorkOrderType.SYNTHESIZE,
-            input_context={"user_input": "hi"},
-            constraints=WorkOrderConstraints("PRC-SYNTHESIZE-001"),
-        ).moved_to(WorkOrderState.DISPATCHED, by="ho2")
-        task = asyncio.create_task(bench.executor.aexecute(order))
+        task = asyncio.create_task(bench.executor.aexecute(_again()))
         while not server.calls:
             await asyncio.sleep(0.01)
         task.cancel()
@@ -276,20 +245,13 @@ async def test_a_cancelled_order_is_failed_on_record(ledger: LedgerClient, root:
 
 
 def test_max_tokens_is_at_most_what_the_order_has_left(ledger: LedgerClient, root: Root) -> None:
-    use = message(tool_use("shout", {"text": "hi"}))
-    with serve(use, message("ok")) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        done = bench.run(token_budget=6_000, tools_allowed=("shout",))
-        allowed = [call.body["max_tokens"] for call in server.calls]
-    assert done.state is WorkOrderState.COMPLETED
-    assert len(allowed) == 2
-    assert all(tokens <= 1_024 for tokens in allowed)
     with serve(message("ok")) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        done = bench.run(token_budget=1_000, wo_id=f"WO-{SESSION}-002")
-        (tokens,) = [call.body["max_tokens"] for call in server.calls]
-    assert done.state is WorkOrderState.COMPLETED
-    assert 1 <= tokens < 1_024  # what was left beside the prompt, not the whole boundary
+        states = [bench.run(token_budget=6_000).state]
+        states += [bench.run(token_budget=1_000, wo_id=f"WO-{SESSION}-002").state]
+        whole, left = (call.body["max_tokens"] for call in server.calls)
+    assert states == [WorkOrderState.COMPLETED] * 2
+    assert 1 <= left < whole == 1_024  # what was left beside the prompt, not the whole boundary
 
 
 def test_an_orders_cost_is_that_of_its_exchanges(ledger: LedgerClient, root: Root) -> None:
@@ -321,16 +283,6 @@ def test_a_made_up_tool_name_is_content(ledger: LedgerClient, root: Root) -> Non
     assert call.metadata["tool_id"] == "unknown"
     assert b"123-45" not in ledger.read_record(call.id)
     assert "123-45" in call.metadata["tool_error"]
-
-
-def test_an_order_never_stays_open_without_a_word(ledger: LedgerClient, root: Root) -> None:
-    with serve(message("ok")) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        bench.executor.contracts.load = lambda *_: 1 / 0  # type: ignore[method-assign]
-        done = bench.run()
-    assert done.error is not None
-    assert done.error["code"] == "internal_error"
-    assert len(ledger.read_by_event_type("WO_FAILED")) == 1
 
 
 # -- Models, tools and people that do what they should not: recorded, bounded, told plainly ------
@@ -368,7 +320,9 @@ class _Died(BaseException):
     """The process ends here."""
 
 
-def _interrupted(bench: WorkerBench, at_call: int) -> None:
+def _interrupted(
+    bench: WorkerBench, at_call: int, said: str = "hello", tool: str = "shout"
+) -> None:
     """Work on the order until its tool's n-th call, and die there as a process dies."""
     calls = 0
     port = bench.executor.tools
@@ -386,16 +340,15 @@ def _interrupted(bench: WorkerBench, at_call: int) -> None:
 
     bench.executor.tools = _Port()  # type: ignore[assignment]
     with pytest.raises(_Died):
-        bench.run(tools_allowed=("shout",))
+        bench.run(said, tools_allowed=(tool,))
     bench.executor.tools = port
 
 
-def _again() -> WorkOrder:
+def _again(said: str = "hello", tool: str = "shout") -> WorkOrder:
+    constraints = WorkOrderConstraints("PRC-SYNTHESIZE-001", tools_allowed=(tool,))
     return WorkOrder(
-        ORDER, SESSION, WorkOrderType.SYNTHESIZE, input_context={"user_input": "hello"},
-        constraints=WorkOrderConstraints(
-            prompt_contract_id="PRC-SYNTHESIZE-001", tools_allowed=("shout",)
-        ),
+        ORDER, SESSION, WorkOrderType.SYNTHESIZE, input_context={"user_input": said},
+        constraints=constraints,
     ).moved_to(WorkOrderState.DISPATCHED, by="ho2")  # fmt: skip
 
 
@@ -457,16 +410,6 @@ def test_an_order_with_an_erased_record_cannot_go_on(ledger: LedgerClient, root:
     assert done.error["code"] == "record_erased"
 
 
-def test_an_ended_order_is_given_back_as_it_ended(ledger: LedgerClient, root: Root) -> None:
-    with serve(message("once")) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        first = bench.run(tools_allowed=("shout",))
-        again = bench.executor.execute(_again())
-        assert len(server.calls) == 1
-    assert again.output_result == first.output_result
-    assert again.cost == first.cost
-
-
 def test_who_lost_the_order_stops_before_the_next_step(ledger: LedgerClient, root: Root) -> None:
     class _TakenError(RemitError):
         pass
@@ -478,18 +421,10 @@ def test_who_lost_the_order_stops_before_the_next_step(ledger: LedgerClient, roo
     with serve(*_script()) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         with pytest.raises(RemitError, match="Somebody else"):
-            asyncio.run(_with_guard(bench.executor, guard, bench))
+            run_blocking(bench.executor.aexecute(_again(), guard=guard))
         assert len(server.calls) == 1
     assert bench.shouted == ["a"]
     assert ledger.read_by_event_type("WO_FAILED") == []  # it is not this worker's to end
-
-
-async def _with_guard(executor: HO1Executor, guard: Any, bench: WorkerBench) -> None:
-    try:
-        await executor.aexecute(_again(), guard=guard)
-    finally:
-        for provider in bench.executor.gateway.providers.values():  # type: ignore[attr-defined]
-            await provider.aclose()
 
 
 def test_a_turn_that_was_interrupted_is_closed_by_the_next_message(scripted: Scripted) -> None:
@@ -537,18 +472,10 @@ def test_an_agent_that_cannot_be(scripted: Scripted) -> None:
 
 def test_a_model_without_native_tools_resumes(ledger: LedgerClient, root: Root) -> None:
     ran: list[str] = []
-    dying = True
-
-    def files(path: str) -> str:
-        if dying:
-            raise _Died
-        ran.append(path)
-        return "all of it"
-
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     read = Tool(
-        "read", "Read a file.", schema, files, (("read a.txt", {"path": "a.txt"}),),
-        label="read", on_unknown="retry",
+        "read", "Read a file.", schema, lambda path: ran.append(path) or "all of it",
+        (("read a.txt", {"path": "a.txt"}),), label="read", on_unknown="retry",
     )  # fmt: skip
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:
@@ -560,29 +487,11 @@ def test_a_model_without_native_tools_resumes(ledger: LedgerClient, root: Root) 
         return completion("It says: all of it")
 
     with serve(reply) as server:
-        provider = openai_provider(server.url, native_tools=False)
-        bench = WorkerBench(ledger, root, provider)
-
-        class _Port:
-            def tool(self, tool_id: str) -> Any:
-                return read
-
-            def tools(self, ids: Any) -> Any:
-                return [read]
-
-            async def aexecute(self, tool_id: str, given: Any, **_: Any) -> Any:
-                from remit.agents.tools import ToolResult
-
-                return ToolResult("ok", files(**given))
-
-        bench.executor.tools = _Port()  # type: ignore[assignment]
-        with pytest.raises(_Died):
-            bench.run("read notes.txt", tools_allowed=("read",))
+        bench = WorkerBench(ledger, root, openai_provider(server.url, native_tools=False))
+        bench.use_tools(read)
+        _interrupted(bench, 1, "read notes.txt", "read")
         asked = len(server.calls)
-        dying = False
-        order = _again().with_input({"user_input": "read notes.txt"})
-        order = replace(order, constraints=replace(order.constraints, tools_allowed=("read",)))
-        done = bench.executor.execute(order)
+        done = bench.executor.execute(_again("read notes.txt", "read"))
         assert len(server.calls) == asked + 1  # the answer alone; the choice is on record
     assert done.output_result["text"] == "It says: all of it"
     assert ran == ["notes.txt"]
