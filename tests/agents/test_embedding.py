@@ -189,18 +189,6 @@ def test_a_contract_of_ones_own_gives_data(scripted: Scripted, tmp_path: Path) -
     assert turn.response == '{"label":"good"}'
 
 
-def test_blank_messages_and_wrong_keys_change_nothing(scripted: Scripted) -> None:
-    with scripted(message("x")) as (runtime, server):
-        session = runtime.agent("a").session()
-        before = runtime.ledger.count()
-        with pytest.raises(InvalidInputError):
-            session.turn("  ")
-        with pytest.raises(InvalidInputError):
-            session.work("x", key="a/b")
-        assert server.calls == []
-        assert runtime.ledger.count() == before
-
-
 def test_a_session_begun_in_one_loop_is_used_in_another(scripted: Scripted) -> None:
     with scripted(message("Hello.")) as (runtime, _):
         agent = runtime.agent("a", session_tokens=100_000)

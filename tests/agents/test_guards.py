@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
-from remit.agents.tools import Tool, ToolError
+from remit.agents.tools import Tool
 from remit.agents.workorders import OrderRecordError, WorkOrderState, WorkOrderType
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError, RemitError
@@ -193,17 +193,6 @@ def test_a_gateways_client_is_no_orders_memory(scripted: Scripted, payer: _Payer
     assert result is not None
     assert result.response == "Paid."
     assert payer.paid == ["10"]
-
-
-def test_tools_that_cannot_be_told_apart_are_refused(scripted: Scripted, payer: _Payer) -> None:
-    with scripted(message("x")) as (runtime, _):
-        with pytest.raises(ToolError, match="id 'pay'"):
-            runtime.agent("a", tools=[*payer.tools, payer.tools[0]])
-        with pytest.raises(ToolError, match="Two tools have the id 'list_files'"):
-            runtime.agent("a", tools=["list_files", Tool("list_files", "x", TEXT, print)])
-    for odd in ("", "a b", "\x1b[2J", "x" * 65):
-        with pytest.raises(ToolError, match="is not a valid tool id"):
-            Tool(odd, "x", TEXT, print)
 
 
 def test_limits_that_are_none_are_refused(scripted: Scripted) -> None:

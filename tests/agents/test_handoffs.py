@@ -295,6 +295,8 @@ def test_colliding_names_of_sub_agents_handoffs_and_tools_are_refused(scripted: 
             [own, one.as_handoff()],
             [one.as_tool(name="transfer_to_law_firm"), one.as_handoff()],
             [one.as_tool(name="list_files"), "list_files"],
+            [own, own],
+            ["list_files", Tool("list_files", "x", TEXT, print)],
         ):
             with pytest.raises(ToolError, match="Two tools have the id"):
                 runtime.agent("boss", tools=tools)

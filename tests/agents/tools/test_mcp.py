@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +136,7 @@ def test_a_tool_that_cannot_be_used_is_named_with_the_reason(
     bad = {"name": name, "inputSchema": {"type": "object", **schema}}
     file = tmp_path / "f.json"
     file.write_text(json.dumps({"tools/list": {"tools": [bad, good]}}))
-    script = str(Path(__file__).parent / "scripted_server.py")
-    settings = McpServerSettings(command=sys.executable, args=[script, str(file)])
+    settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
     with caplog.at_level(logging.WARNING), McpServer("s", settings) as server:
         assert [tool.tool_id for tool in server.tools()] == ["s__good"]
     (said,) = caplog.messages
@@ -246,6 +246,19 @@ def test_an_image_reaches_a_model_of_chat_completions(tmp_path: Path, takes: boo
     assert ("this model accepts none" in sent) is not takes
 
 
+@contextmanager
+def _scripted_server(file: Path, result: dict[str, Any]) -> Iterator[McpServer]:
+    _serve(file, result)
+    settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
+    with McpServer("s", settings) as server:
+        yield server
+
+
+def _look(server: McpServer) -> tuple[str, Any, str]:
+    used = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
+    return used.status, used.output, used.error
+
+
 def test_a_servers_structured_content_need_not_be_an_object(tmp_path: Path) -> None:
     file = tmp_path / "f.json"
     fresh = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -253,11 +266,9 @@ def test_a_servers_structured_content_need_not_be_an_object(tmp_path: Path) -> N
     answer = {"content": [], "structuredContent": [1, "two"], "resultType": "complete"}
     methods = {"server/discover": current, "tools/list": {"tools": [TOOL]}}
     script = {name: {**result, **fresh} for name, result in methods.items()}
-    file.write_text(json.dumps({**script, "tools/call": answer}))
-    settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
-    with McpServer("s", settings) as server:
-        used = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
-        assert (used.status, used.output) == ("ok", [1, "two"])
+    with _scripted_server(file, answer) as server:
+        file.write_text(json.dumps({**script, "tools/call": answer}))
+        assert _look(server)[:2] == ("ok", [1, "two"])
 
 
 GREAT = 2**64 + 1, -(2**70), 10**400
@@ -277,26 +288,13 @@ def test_integers_beyond_64_bits_travel_exactly_to_model_and_record(
 
 
 def test_a_number_that_cannot_be_read_ends_its_call_alone(tmp_path: Path) -> None:
-    file = tmp_path / "f.json"
     raw = '{"content": [], "structuredContent": {"id": ' + "9" * 5000 + "}}"
-    _serve(file, {"RAW": raw})
-    settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
-    with McpServer("s", settings) as server:
-        used = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
-        assert used.status == "unknown"  # the tool may have taken effect
-        assert "too many digits" in used.error
-        _serve(file, {"content": [{"type": "text", "text": "well"}]})
-        again = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
-        assert (again.status, again.output) == ("ok", "well")
-
-
-def test_half_an_emoji_in_an_answer_is_replaced(tmp_path: Path) -> None:
-    file = tmp_path / "f.json"
-    _serve(file, {"RAW": r'{"content": [{"type": "text", "text": "a\ud83d"}]}'})
-    settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
-    with McpServer("s", settings) as server:
-        used = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
-        assert (used.status, used.output) == ("ok", "a\ufffd")
+    with _scripted_server(tmp_path / "f.json", {"RAW": raw}) as server:
+        status, _, error = _look(server)
+        assert status == "unknown"  # the tool may have taken effect
+        assert "too many digits" in error
+        _serve(tmp_path / "f.json", {"RAW": r'{"content": [{"type": "text", "text": "a\ud83d"}]}'})
+        assert _look(server)[:2] == ("ok", "a\ufffd")  # half an emoji is replaced
 
 
 # What MCP servers have beside tools: resources, prompts, progress, and questions to a person.

@@ -193,37 +193,24 @@ def test_only_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- servers that fail ---------------------------------------------------------------------
 
 
-def test_no_such_program() -> None:
-    settings = McpServerSettings(command="no-such-program-anywhere")
-    with McpServer("s", settings) as server, pytest.raises(ToolError, match="was not found"):
-        server.tools()
-
-
-def test_a_server_that_never_answers() -> None:
-    began = time.monotonic()
-    with McpServer("s", _settings("silent", start_timeout_s=0.7)) as server:
-        with pytest.raises(ToolError, match=r"did not start.*within 0\.7 s"):
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (McpServerSettings(command="no-such-program-anywhere"), "was not found"),
+        (_settings("silent", start_timeout_s=0.7), r"did not start.*within 0\.7 s"),
+        (_settings("endless", start_timeout_s=3.0), "list its tools"),
+        (_settings("no object"), r"not MCP: tools\.0\.inputSchema\.type"),
+    ],
+)
+def test_a_server_that_cannot_be_used_says_why_and_is_ended(
+    settings: McpServerSettings, said: str
+) -> None:
+    with McpServer("s", settings) as server:
+        with pytest.raises(ToolError, match=said):
             server.tools()
-        assert server._process is not None
-        assert server._process.child is not None
-        assert server._process.child.returncode is not None  # ended here, not left behind
-    assert time.monotonic() - began < 60
-
-
-def test_a_server_that_lists_for_ever() -> None:
-    with (
-        McpServer("s", _settings("endless", start_timeout_s=3.0)) as server,
-        pytest.raises(ToolError, match="list its tools"),
-    ):
-        server.tools()
-
-
-def test_a_list_that_is_not_mcp() -> None:
-    with (
-        McpServer("s", _settings("no object")) as server,
-        pytest.raises(ToolError, match=r"not MCP: tools\.0\.inputSchema\.type"),
-    ):
-        server.tools()
+        process = server._process
+    child = process.child if process else None
+    assert child is None or child.returncode is not None  # not left behind
 
 
 def test_a_server_that_dies_at_its_start_is_quoted_without_secrets() -> None:
@@ -234,21 +221,9 @@ def test_a_server_that_dies_at_its_start_is_quoted_without_secrets() -> None:
     assert "tok-123456" not in f"{caught.value!r} {server!r} {settings!r}"
 
 
-def test_a_server_that_dies_in_a_call_starts_again_for_the_next(server: McpServer) -> None:
+def test_calls_that_run_when_it_dies_end_at_once_and_the_next_starts_it(server: McpServer) -> None:
     dispatcher = ToolDispatcher(server.tools(), BOUNDS)
     first = dispatcher.execute("by_hand__pid", {}).output
-    began = time.monotonic()
-    died = dispatcher.execute("by_hand__die", {})
-    assert time.monotonic() - began < 60
-    assert died.status == "unknown"
-    assert "may have taken effect" in died.error
-    again = dispatcher.execute("by_hand__pid", {})
-    assert again.status == "ok"
-    assert again.output != first
-
-
-def test_calls_that_run_when_it_dies_end_at_once(server: McpServer) -> None:
-    dispatcher = ToolDispatcher(server.tools(), BOUNDS)
 
     async def both() -> list[ToolResult]:
         hanging = [asyncio.ensure_future(dispatcher.aexecute("by_hand__hang", {})) for _ in "123"]
@@ -256,8 +231,12 @@ def test_calls_that_run_when_it_dies_end_at_once(server: McpServer) -> None:
         return [await dispatcher.aexecute("by_hand__die", {}), *await asyncio.gather(*hanging)]
 
     began = time.monotonic()
-    assert [one.status for one in run_blocking(both())] == ["unknown"] * 4
+    died = run_blocking(both())
+    assert [one.status for one in died] == ["unknown"] * 4
+    assert all("may have taken effect" in one.error for one in died)
     assert time.monotonic() - began < 60
+    again = dispatcher.execute("by_hand__pid", {})
+    assert (again.status, again.output == first) == ("ok", False)
 
 
 def test_a_server_killed_from_outside(server: McpServer) -> None:
@@ -372,13 +351,11 @@ def test_the_server_ends_with_the_process_that_started_it(how: signal.Signals | 
         assert _gone(own)
 
 
-def test_the_sdk_is_imported_only_when_it_is_used() -> None:
-    code = "import sys, remit.agents.tools, remit.kernel.settings; assert 'mcp' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_without_the_extra_its_absence_is_told() -> None:
-    code = "import sys; sys.modules['mcp'] = None; import remit.agents.tools.mcp"
+def test_the_sdk_is_imported_only_when_it_is_used_and_its_absence_is_told() -> None:
+    code = (
+        "import sys, remit.agents.tools, remit.kernel.settings; assert 'mcp' not in sys.modules\n"
+        "sys.modules['mcp'] = None; import remit.agents.tools.mcp"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "pip install 'remit[mcp]'" in done.stderr
