@@ -127,22 +127,14 @@ async def _wait(future: asyncio.Future[Any]) -> Any:
     return await future
 
 
-def test_ids_of_no_entry_are_skipped(ledger: LedgerClient) -> None:
-    own = ledger.write(_entry())
-    ids = ["LED-ffffffffffffffffff", "LED-0000002a", "other", own]
-    assert [entry.id for entry in ledger.read_many(ids)] == [own]
-    assert [*entries_of(ledger.select, [*ids, None])] == [own]
-
-
-def test_orphans_are_dispatches_without_an_end(ledger: LedgerClient) -> None:
+def test_ids_of_no_entry_are_skipped_and_events_and_orphans_counted(ledger: LedgerClient) -> None:
     first, second = (ledger.write(_entry("DISPATCH", contract_id="PRC-A-001")) for _ in range(2))
     ledger.write(_entry("EXCHANGE", dispatch_entry_id=first))
+    ids = ["LED-ffffffffffffffffff", "LED-0000002a", "other", second]
+    assert [entry.id for entry in ledger.read_many(ids)] == [second]
+    assert [*entries_of(ledger.select, [*ids, None])] == [second]
     assert [e.id for e in ledger.orphans()] == [second]
-
-
-def test_stats_count_by_event(ledger: LedgerClient) -> None:
-    ledger.write_many([_entry("A"), _entry("B"), _entry("A")])
-    assert ledger.count_by_event() == {"A": 2, "B": 1}
+    assert ledger.count_by_event() == {"DISPATCH": 2, "EXCHANGE": 1}
 
 
 # -- A tier writes its own entries and sees no higher one's --------------------------------------
@@ -162,61 +154,39 @@ def test_what_each_tier_sees(ledger: LedgerClient) -> None:
         ledger.write(_entry_scoped(tier, order))
     ledger.write(_entry_scoped())
 
-    def seen(tier: str, order: str | None = None) -> list[str]:
-        return [e.id[-1] for e in ledger.scoped(tier=tier, work_order_id=order).query()]
+    def seen(tier: str, of: str | None = None, **filters: Any) -> list[str]:
+        return [e.id[-1] for e in ledger.scoped(tier=tier, work_order_id=of).query(**filters)]
 
     assert seen("hot") == ["0", "1", "2", "3", "4"]
     assert seen("ho2") == ["1", "2", "3"]
+    assert seen("ho2", limit=2, order="desc") == ["3", "2"]  # of what is visible
     assert seen("ho1", "WO-1") == ["2"]
     assert seen("ho1") == []
-
-
-def test_a_filter_does_not_widen_the_view(ledger: LedgerClient) -> None:
-    ledger.write(_entry_scoped("ho2", "WO-1"))
-    ledger.write(_entry_scoped("ho1", "WO-2"))
     worker = ledger.scoped(tier="ho1", work_order_id="WO-1")
-    assert list(worker.query(tier="ho2")) == []
-    assert list(worker.query(work_order_id="WO-2")) == []
-    for entry_id in ("LED-00000000", "LED-00000001"):
+    for filters in ({"tier": "ho2"}, {"work_order_id": "WO-2"}):  # which widen no view
+        assert list(worker.query(**filters)) == []
+    for entry_id in ("LED-00000001", "LED-00000003"):
         with pytest.raises(EntryNotFoundError):
             worker.read(entry_id)
 
 
-def test_limit_counts_what_is_visible(ledger: LedgerClient) -> None:
-    for _ in range(5):
-        ledger.write(_entry_scoped("hot"))
-        ledger.write(_entry_scoped("ho2"))
-    found = list(ledger.scoped(tier="ho2").query(limit=3, order="desc"))
-    assert [e.id[-1] for e in found] == ["9", "7", "5"]
-
-
-def test_it_writes_only_its_own(ledger: LedgerClient) -> None:
-    worker = ledger.scoped(tier="ho1", work_order_id="WO-1")
+def test_a_tier_writes_only_its_own(ledger: LedgerClient) -> None:
+    every = ledger.scoped(tier="ho1")
+    with pytest.raises(InvalidInputError):
+        ledger.scoped(tier="ho3")
+    with pytest.raises(InvalidInputError):
+        ScopedLedger(every, tier="hot")
+    worker = ScopedLedger(every, tier="ho1", work_order_id="WO-1")  # narrowed, and never widened
+    assert list(ScopedLedger(worker, tier="ho1", work_order_id="WO-2").query()) == []
     entry_id = worker.write(_entry_scoped(order="WO-1"))
     assert worker.read(entry_id).metadata["scope"] == {"tier": "ho1"}
-    for foreign in (_entry_scoped("ho2", "WO-1"), _entry_scoped("ho1", "WO-2")):
+    for foreign in (_entry_scoped("ho2", "WO-1"), _entry_scoped("ho1", "WO-2"),
+                    LedgerEntry("E", "S", "D", "r", metadata={"tier": ""})):  # fmt: skip
         with pytest.raises(ScopeError):
             worker.write(foreign)
     assert ledger.count() == 1
-    with pytest.raises(ScopeError):
-        worker.write(LedgerEntry("E", "S", "D", "r", metadata={"tier": ""}))
     unnamed = worker.write(LedgerEntry("E", "S", "D", "r"))
     assert worker.read(unnamed).metadata["provenance"] == {"work_order_id": "WO-1"}
-
-
-def test_a_handle_is_narrowed_to_an_order_and_never_widened(ledger: LedgerClient) -> None:
-    worker = ledger.scoped(tier="ho1")
-    one = ScopedLedger(worker, tier="ho1", work_order_id="WO-1")
-    entry_id = one.write(_entry_scoped())
-    assert one.read(entry_id).metadata["provenance"] == {"work_order_id": "WO-1"}
-    with pytest.raises(InvalidInputError):
-        ScopedLedger(worker, tier="hot")
-    assert list(ScopedLedger(one, tier="ho1", work_order_id="WO-2").query()) == []
-
-
-def test_there_are_three_tiers(ledger: LedgerClient) -> None:
-    with pytest.raises(InvalidInputError):
-        ledger.scoped(tier="ho3")
 
 
 # -- ``select`` only reads, whatever statement it is given, and so does every later one ----------

@@ -19,10 +19,9 @@ database                                                    test_mutations
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -46,7 +45,8 @@ from tests.support.hostile import (
     same,
 )
 from tests.support.soak import sample
-from tests.support.standalone import SCRIPT, load_standalone
+from tests.support.standalone import load_standalone
+from tests.support.standalone import standalone as run_standalone
 from tests.support.stores import SIGNER
 
 KEY = SIGNER.verifier_key
@@ -131,8 +131,7 @@ def test_a_few_mutants_by_the_command(artefacts: Artefacts, tmp_path: Path) -> N
     mutants += sample(line_mutants(lines, artefacts.chosen["export"]), 4)[:60]
     for mutant in mutants:
         (tmp_path / "e.jsonl").write_bytes(mutant.data)
-        command = [sys.executable, "-I", "-S", str(SCRIPT), str(tmp_path / "e.jsonl")]
-        done = subprocess.run([*command, "--key", str(KEY)], capture_output=True, text=True)
+        done = run_standalone(tmp_path / "e.jsonl", "--key", str(KEY))
         is_control = mutant.kind == "control"
         assert done.returncode == (0 if is_control else 1), (mutant, done)
         assert "Traceback" not in done.stderr
@@ -204,20 +203,28 @@ def test_extracts(artefacts: Artefacts, standalone: Any, tmp_path: Path, reader:
     tried(f"extract x {reader}", _extract_mutants(artefacts), check, 200)
 
 
-@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
-def test_extracts_in_a_browser(artefacts: Artefacts, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def _browser_check(tmp_path: Path, verify: str) -> Iterator[Read]:
+    """Give what has the page's script read an artefact; ``verify`` is a call of it."""
     page = tmp_path / "page.html"
     page.write_text(f"<!doctype html><script>{script('verify.js')}</script>", "utf-8")
     with Browser(tmp_path / "profile") as browser:
         browser.open(page.as_uri())
 
         def check(data: bytes) -> None:
-            read = f"(async (t) => RemitProof.extract(RemitProof.read(t), {json.dumps(str(KEY))}))"
             failed = '((error) => ({ state: "failed", message: String(error) }))'
-            found = browser.run(f"{read}({json.dumps(data.decode())}).catch({failed})")
+            read = f"(async (t) => RemitProof.{verify})({json.dumps(data.decode())})"
+            found = browser.run(f"{read}.catch({failed})")
             if found["state"] != "verified":
                 raise ValueError(found["message"])
 
+        yield check
+
+
+@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
+def test_extracts_in_a_browser(artefacts: Artefacts, tmp_path: Path) -> None:
+    verify = f"extract(RemitProof.read(t), {json.dumps(str(KEY))})"
+    with _browser_check(tmp_path, verify) as check:
         for control in artefacts.extracts:
             check(json.dumps(control).encode())
         tried("extract x browser", _extract_mutants(artefacts), check, 150)
@@ -225,25 +232,13 @@ def test_extracts_in_a_browser(artefacts: Artefacts, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
 def test_bundles_in_a_browser(artefacts: Artefacts, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    page.write_text(f"<!doctype html><script>{script('verify.js')}</script>", "utf-8")
     bundle, *others = artefacts.bundles
-    with Browser(tmp_path / "profile") as browser:
-        browser.open(page.as_uri())
-
-        def check(data: bytes) -> None:
-            read = "(async (t) => RemitProof.verify(RemitProof.read(t)))"
-            failed = '((error) => ({ state: "failed", message: String(error) }))'
-            found = browser.run(f"{read}({json.dumps(data.decode())}).catch({failed})")
-            if found["state"] != "verified":
-                raise ValueError(found["message"])
-
+    with _browser_check(tmp_path, "verify(RemitProof.read(t))") as check:
         for control in artefacts.bundles:
             check(json.dumps(control).encode())
         mutants = list(bundle_mutants(bundle, others))
-        for at, text in (("checkpoint", bundle["checkpoint"]),):
-            for mutant in note_mutants(text):
-                new = {**bundle, at: mutant.new.decode("utf-8", "surrogatepass")}
-                if mutant.kind != "surrogate":
-                    mutants.append(mutant._replace(new=json.dumps(new).encode()))
+        for mutant in note_mutants(bundle["checkpoint"]):
+            new = {**bundle, "checkpoint": mutant.new.decode("utf-8", "surrogatepass")}
+            if mutant.kind != "surrogate":
+                mutants.append(mutant._replace(new=json.dumps(new).encode()))
         tried("bundle x browser", mutants, check, 150)

@@ -6,7 +6,6 @@ import base64
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from remit.ledger.log_of_logs import (
 )
 from remit.ledger.tlog import Checkpoint, SignedCheckpoint, Signer, TlogError
 from tests.ledger.test_proofs import _PYTHON, needs_oracles
+from tests.support.standalone import standalone
 from tests.support.stores import SIGNER
 
 _TOP = Path(__file__).parents[2]
@@ -60,11 +60,6 @@ def logs(target: str, tmp_path: Path) -> Iterator[Logs]:
 
 def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(list(map(str, arguments)), capture_output=True, text=True, timeout=60)
-
-
-def _standalone(file: Path, key: object) -> subprocess.CompletedProcess[str]:
-    script = _TOP / "docs/verify_standalone.py"
-    return _run(sys.executable, "-I", "-S", script, "--tenant-proof", file, "--key", key)
 
 
 def test_heads_are_taken_as_the_log_grows_each_once(logs: Logs) -> None:
@@ -156,7 +151,8 @@ def test_one_head_of_the_host_answers_for_an_entry_of_a_tenant(logs: Logs) -> No
     proof = TenantProof.parse(file.read_bytes())
     host, tenant = proof.verify(key)
     assert (host.origin, tenant.origin, tenant.size) == (SIGNER.name, _TENANT.name, 300)
-    good = _standalone(file, key)
+    check = ("--tenant-proof", file, "--key", str(key))
+    good = standalone(*check)
     assert good.returncode == 0, good.stderr
     assert "entry 42 of the 300 of" in good.stdout
     assert good.stdout.splitlines()[-1] == "VERIFIED"
@@ -172,7 +168,7 @@ def test_one_head_of_the_host_answers_for_an_entry_of_a_tenant(logs: Logs) -> No
         file.write_text(json.dumps({**told, **change}))
         with pytest.raises(TlogError):
             TenantProof.parse(file.read_bytes()).verify(key)
-        done = _standalone(file, key)
+        done = standalone(*check)
         assert (done.returncode, done.stdout) == (1, "")
     with pytest.raises(TlogError):  # the tenant's key alone vouches for no host
         proof.verify(_TENANT.verifier_key)

@@ -6,8 +6,6 @@ import gzip
 import io
 import json
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ from remit.ledger import (
 )
 from remit.ledger.tlog import VerifierKey
 from tests.support.commands import run_remit
+from tests.support.standalone import standalone
 from tests.support.stores import SIGNER, conversation, outside
 
 _MADE = Path(__file__).with_name("layout1.db.gz")
@@ -198,7 +197,6 @@ def test_a_ledger_of_layout_6_gets_a_queue(ledger: LedgerClient, target: str) ->
 
 
 FOLDER = Path(__file__).parent
-SCRIPT = FOLDER.parents[1] / "docs" / "verify_standalone.py"
 KEY = VerifierKey.parse((FOLDER / "export-9db8616.vkey").read_text())
 
 
@@ -207,8 +205,7 @@ def test_they_verify_and_come_back(tmp_path: Path, name: str) -> None:
     data = gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes())
     assert b"remit-export/1" not in data
     (tmp_path / "e.jsonl").write_bytes(data)
-    command = [sys.executable, "-I", "-S", str(SCRIPT), str(tmp_path / "e.jsonl")]
-    done = subprocess.run([*command, "--key", str(KEY)], capture_output=True, text=True)
+    done = standalone(tmp_path / "e.jsonl", "--key", str(KEY))
     assert done.stdout.endswith("VERIFIED\n"), done.stderr
     with LedgerClient(tmp_path / "l.db", verifier_key=KEY) as client:
         assert client.import_jsonl(io.BytesIO(data), key=KEY).checkpoint == "held"
@@ -243,8 +240,7 @@ def test_a_plain_checkpoint_in_the_place_of_the_statement_is_told(tmp_path: Path
     forged = tmp_path / "forged.jsonl"
     forged.write_text("".join(f"{json.dumps(line)}\n" for line in (head, *lines)))
     key = str(SIGNER.verifier_key)
-    command = [sys.executable, "-I", "-S", str(SCRIPT), str(forged), "--key", key]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = standalone(forged, "--key", key)
     assert "not signed, and not verified: subjects\n" in done.stdout, done.stderr
     root = tmp_path / "root"
     assert run_remit("init", "--bare", root).returncode == 0

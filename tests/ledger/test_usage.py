@@ -156,52 +156,42 @@ def test_names_that_no_database_indexes_stop_no_write(ledger: LedgerClient) -> N
     assert _differences(ledger) == []
 
 
-@pytest.mark.parametrize(
-    ("statement", "field"),
-    [
-        ("UPDATE usage SET nano = nano + 1 WHERE session_id = 'SES-1'", "nano"),
-        ("DELETE FROM usage WHERE session_id = 'SES-1'", "row"),
-        ("UPDATE usage SET key_id = 'KEY-2' WHERE session_id = 'SES-1'", "row"),
-        ("UPDATE usage SET quarter = 5000000000000000 WHERE session_id = 'SES-1'", "row"),
-        ("UPDATE usage SET quarter = -5000000000000000 WHERE session_id = 'SES-1'", "row"),
-    ],
-)
-def test_a_row_that_differs_is_named_and_mended(
-    ledger: LedgerClient, target: str, statement: str, field: str
-) -> None:
+def test_a_row_that_differs_is_named_and_mended(ledger: LedgerClient, target: str) -> None:
     ledger.write_many([_exchange(), _exchange(session_id="SES-2")])
     before = _rows(ledger)
-    outside(target, statement)
-    found = _differences(ledger)
-    assert {one.column for one in found} == {field}
-    assert all("SES-2" not in one.name for one in found)
-    assert _differences(ledger, repair=True) == found
-    assert _differences(ledger) == []
-    assert _rows(ledger) == before
+    of = "WHERE session_id = 'SES-1'"
+    for statement, field in (
+        (f"UPDATE usage SET nano = nano + 1 {of}", "nano"),
+        (f"DELETE FROM usage {of}", "row"),
+        (f"UPDATE usage SET key_id = 'KEY-2' {of}", "row"),
+        (f"UPDATE usage SET quarter = 5000000000000000 {of}", "row"),
+        (f"UPDATE usage SET quarter = -5000000000000000 {of}", "row"),
+    ):
+        outside(target, statement)
+        found = _differences(ledger)
+        assert {one.column for one in found} == {field}
+        assert all("SES-2" not in one.name for one in found)
+        assert _differences(ledger, repair=True) == found
+        assert _differences(ledger) == []
+        assert _rows(ledger) == before
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE usage_keys SET user_id = 'bob' WHERE key_id = 'KEY-1'",
-        "DELETE FROM usage_keys WHERE key_id = 'KEY-1'",
-        "UPDATE usage_keys SET key_id = 'KEY-9' WHERE key_id = 'KEY-1'",
-    ],
-)
 def test_whose_a_key_is_follows_from_the_entry_that_made_it(
-    ledger: LedgerClient, target: str, statement: str
+    ledger: LedgerClient, target: str
 ) -> None:
     ledger.write_many([_made("KEY-1"), _made("KEY-2"), _made("KEY-1", rotated=True)])
     ledger.write(_made("KEY-3", scope={"tier": "ho1"}))  # what a worker says makes none
     keys = ledger.select("SELECT * FROM usage_keys ORDER BY key_id")
     assert [row[0] for row in keys] == ["KEY-1", "KEY-2"]
-    outside(target, statement)
-    found = _differences(ledger)
-    assert found
-    assert all("KEY-2" not in one.name for one in found)
-    assert _differences(ledger, repair=True) == found
-    assert ledger.select("SELECT * FROM usage_keys ORDER BY key_id") == keys
-    assert _differences(ledger) == []
+    for change in ("UPDATE usage_keys SET user_id = 'bob'", "DELETE FROM usage_keys",
+                   "UPDATE usage_keys SET key_id = 'KEY-9'"):  # fmt: skip
+        outside(target, f"{change} WHERE key_id = 'KEY-1'")
+        found = _differences(ledger)
+        assert found
+        assert all("KEY-2" not in one.name for one in found)
+        assert _differences(ledger, repair=True) == found
+        assert ledger.select("SELECT * FROM usage_keys ORDER BY key_id") == keys
+        assert _differences(ledger) == []
 
 
 def test_an_entry_that_one_table_cannot_add_up_counts_in_the_others(ledger: LedgerClient) -> None:

@@ -13,7 +13,6 @@ import pytest
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,
-    LedgerError,
     LedgerFormatError,
     VerificationReport,
 )
@@ -221,14 +220,6 @@ def test_a_record_of_another_form_does_not_verify(path: Path, change: dict[str, 
     assert report.first_bad_seq == ENTRIES - 1
     with LedgerClient(path) as client, pytest.raises(LedgerFormatError):
         client.read_all()
-
-
-def test_a_ledger_that_was_removed_is_not_a_sound_one(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="no ledger"):
-        LedgerClient(tmp_path / "gone.db", create=False)
-    (tmp_path / "empty.db").touch()
-    with pytest.raises(LedgerError, match="no ledger"):
-        LedgerClient(tmp_path / "empty.db", create=False)
 
 
 def _rows(path: Path, sql: str) -> list[tuple[str, ...]]:

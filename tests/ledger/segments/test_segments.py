@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib.util
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import hypothesis
@@ -48,20 +44,41 @@ from tests.ledger.segments.writing import (
     unguarded,
 )
 from tests.support.soak import sample
+from tests.support.standalone import load_standalone, standalone
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 
 _LIVE = "SES-LIVE"
 _FILE = "000000000000-000000000256.db"
 
 
-@pytest.fixture
-def client(target: str) -> Iterator[LedgerClient]:
-    """400 entries of old sessions, one that goes on, and others that stay."""
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """400 entries of old sessions, one that goes on, and others that stay; never changed."""
+    target = str(tmp_path_factory.mktemp("made") / "ledger.db")
+    if request.param == "postgresql":
+        target = request.getfixturevalue("postgres").database()
     with LedgerClient(target, signer=SIGNER) as client:
         client.write(LedgerEntry("KEY_CREATED", "k", "CREATED", "r", metadata={"key_id": "k"}))
         conversation(client, _LIVE, 2)
         sessions(client, 66, leading=0)
         conversation(client, _LIVE, 3)
+    return target
+
+
+@pytest.fixture
+def target(made: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A copy of it."""
+    if "://" not in made:
+        yield str(shutil.copy(made, tmp_path / "ledger.db"))
+        return
+    server = request.getfixturevalue("postgres")
+    yield (url := server.database(made))
+    server.drop(url)
+
+
+@pytest.fixture
+def client(target: str) -> Iterator[LedgerClient]:
+    with LedgerClient(target, signer=SIGNER) as client:
         yield client
 
 
@@ -360,8 +377,7 @@ def test_exports_cross_the_boundary(client: LedgerClient, tmp_path: Path) -> Non
     with pytest.raises(LedgerError, match="were archived"):
         client.export(tmp_path / "x", format="tiles")
     assert client.export(file) == client.count()
-    said = run_standalone(file, "--key", str(SIGNER.verifier_key))
-    assert said.endswith("VERIFIED\n"), said
+    require_verified(file)
     with LedgerClient(tmp_path / "new.db", signer=SIGNER) as new:
         assert new.import_jsonl(file, key=SIGNER.verifier_key).checkpoint == "held"
         assert _entries(new, directory) == _entries(client, directory)
@@ -377,7 +393,7 @@ def test_exports_cross_the_boundary(client: LedgerClient, tmp_path: Path) -> Non
         ([lines[0], more, *lines[2:]], "an entry is away, and no ARCHIVED"),
     ):
         file.write_bytes(b"".join(forged))
-        assert problem in run_standalone(file, "--key", str(SIGNER.verifier_key))
+        assert problem in standalone(file, "--key", str(SIGNER.verifier_key)).stderr
         with LedgerClient(tmp_path / "other.db") as new, pytest.raises(LedgerError, match=problem):
             new.import_jsonl(file, key=SIGNER.verifier_key)
     with attached(client, directory):
@@ -386,8 +402,7 @@ def test_exports_cross_the_boundary(client: LedgerClient, tmp_path: Path) -> Non
         assert client.export(tmp_path / "tiles", format="tiles") == client.count()
         assert client.export(tmp_path / "all.parquet", format="parquet") == client.count()
     assert b'"leaf"' not in file.read_bytes()
-    said = run_standalone(file, "--key", str(SIGNER.verifier_key))
-    assert said.endswith("VERIFIED\n"), said
+    require_verified(file)
     with LedgerClient(tmp_path / "all.db", signer=SIGNER) as new:
         assert new.import_jsonl(file, key=SIGNER.verifier_key).checkpoint == "held"
         assert _entries(new) == everything
@@ -396,8 +411,7 @@ def test_exports_cross_the_boundary(client: LedgerClient, tmp_path: Path) -> Non
     conversation(client, "SES-0", 1)  # Says again what was moved, with a nonce of its own.
     with attached(client, directory):
         client.export(file)
-    said = run_standalone(file, "--key", str(SIGNER.verifier_key))
-    assert said.endswith("VERIFIED\n"), said
+    require_verified(file)
     with (
         LedgerClient(tmp_path / "twice.db", signer=SIGNER) as new,
         pytest.raises(LedgerFormatError, match="SES-0 continued after its beginning moved"),
@@ -405,12 +419,10 @@ def test_exports_cross_the_boundary(client: LedgerClient, tmp_path: Path) -> Non
         new.import_jsonl(file, key=SIGNER.verifier_key)
 
 
-def run_standalone(*arguments: object) -> str:
-    """What it says: with an environment of Python alone."""
-    script = Path(__file__).parents[3] / "docs/verify_standalone.py"
-    command = [sys.executable, "-I", "-S", str(script), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return done.stdout + done.stderr
+def require_verified(file: Path, signer: Signer = SIGNER) -> None:
+    """Have the stand-alone verifier read an export."""
+    done = standalone(file, "--key", str(signer.verifier_key))
+    assert done.stdout.endswith("VERIFIED\n"), done.stderr
 
 
 _USAGE = "SELECT * FROM usage ORDER BY quarter, session_id, model_id"
@@ -459,10 +471,10 @@ def test_what_an_auditor_must_find(client: LedgerClient, target: str, tmp_path: 
 def test_an_export_names_a_missing_leaf_hash(tmp_path: Path) -> None:
     path = tmp_path / "l.db"
     with LedgerClient(path, signer=SIGNER) as client:
-        sessions(client, 87, leading=0)
-        cut_off(client, tmp_path / "segments", 512)
-    outside(str(path), "DELETE FROM tree_hashes WHERE level = 0 AND idx = 1")
-    with LedgerClient(path) as reader, pytest.raises(LedgerFormatError, match="entry 256 is miss"):
+        sessions(client, 48, leading=0)
+        cut_off(client, tmp_path / "segments")
+    outside(str(path), "DELETE FROM tree_hashes WHERE level = 0 AND idx = 0")
+    with LedgerClient(path) as reader, pytest.raises(LedgerFormatError, match="entry 0 is miss"):
         reader.export(tmp_path / "export.jsonl")
     assert not (tmp_path / "export.jsonl").exists()
 
@@ -544,17 +556,7 @@ def _rows(file: Path) -> list[str]:
 # -- After any sequence of appends, runs and erasures all verifies, is read and is proved ----
 
 
-_SCRIPT = Path(__file__).parents[3] / "docs/verify_standalone.py"
 _PEOPLE = 3
-
-
-def _standalone() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("verify_standalone", _SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 _STEPS = st.lists(st.sampled_from(["grow", "archive", "subject", "session", "entry"]), min_size=3,
@@ -584,7 +586,7 @@ class _World:
         self._records: dict[str, bytes] = {}
         self._said: dict[str, str] = {}  # by entry, its answer; erased ones are taken out
         self._of: dict[str, tuple[str, str]] = {}  # session and person of an entry
-        self._script = _standalone()
+        self._script = load_standalone()
 
     def grow(self) -> None:
         """Sessions that are new, and some that go on, interleaved; enough for a range more."""
@@ -702,5 +704,4 @@ def test_archives_of_earlier_versions_are_converted(tmp_path: Path, kind: str) -
             assert client.export(tmp_path / "all.jsonl") == client.count()
             assert client.erase(session_id="SES-7", reason="r").values == 23
             assert client.verify().problems == []
-    said = run_standalone(tmp_path / "all.jsonl", "--key", str(signer.verifier_key))
-    assert said.endswith("VERIFIED\n"), said
+    require_verified(tmp_path / "all.jsonl", signer)
