@@ -97,46 +97,23 @@ def test_a_packs_name_is_no_path(folder: Path, name: str) -> None:
     assert caught.value.code == "contract_not_found"
 
 
-def _link_out(path: Path, outside: Path) -> None:
-    outside.write_bytes(GOOD)
-    path.symlink_to(outside)
+# What is put in the place of a file; beside its folder is ``outside``, which can be read.
+NO_PLAIN_FILES: dict[str, Callable[[Path, Path], None]] = {
+    "a link out": lambda path, outside: path.symlink_to(outside),
+    "a link to a sibling": lambda path, outside: path.symlink_to(f"../../HO1-other/{outside.name}"),
+    "a link to nothing": lambda path, outside: path.symlink_to(outside.with_name("nothing")),
+    "a link to itself": lambda path, outside: path.symlink_to(path.name),
+    "a pipe": lambda path, outside: os.mkfifo(path),
+    "a folder": lambda path, outside: path.mkdir(),
+    "a device": lambda path, outside: path.symlink_to("/dev/zero"),
+}
 
 
-def _link_to_a_sibling(path: Path, outside: Path) -> None:
-    target = path.parent.parent.parent / "HO1-other" / path.name
-    target.write_bytes(GOOD)
-    path.symlink_to(f"../../HO1-other/{path.name}")
-
-
-def _link_to_nothing(path: Path, outside: Path) -> None:
-    path.symlink_to(outside)
-
-
-def _link_to_itself(path: Path, outside: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def _pipe(path: Path, outside: Path) -> None:
-    os.mkfifo(path)
-
-
-def _folder(path: Path, outside: Path) -> None:
-    path.mkdir()
-
-
-def _device(path: Path, outside: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-@pytest.mark.parametrize(
-    "put",
-    [
-        _link_out, _link_to_a_sibling, _link_to_nothing, _link_to_itself, _pipe, _folder, _device,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("put", NO_PLAIN_FILES.values(), ids=NO_PLAIN_FILES)
 @pytest.mark.parametrize("name", ["contracts/PRC-TEST-001.json", "prompt_packs/PRM-TEST-001.txt"])
 def test_what_is_no_plain_file(folder: Path, name: str, put: Callable[[Path, Path], None]) -> None:
-    put(folder / name, folder.parent / "outside")
+    (folder.parent / "HO1-other/outside").write_bytes(GOOD)
+    put(folder / name, folder.parent / "HO1-other/outside")
     loader = ContractLoader(folder)
     load = loader.load_pack if "PRM" in name else loader.load
     with pytest.raises(ContractError) as caught:

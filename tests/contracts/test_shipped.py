@@ -38,14 +38,11 @@ def test_a_new_root_has_them(tmp_path: Path) -> None:
         assert pack.digest == LOADER.load_pack(contract.prompt_pack_id).digest
 
 
-@pytest.mark.parametrize("contract", SHIPPED.values(), ids=SHIPPED)
-def test_the_examples_hold(contract: PromptContract) -> None:
-    assert contract.examples
-    assert check_examples(contract, LOADER.load_pack(contract.prompt_pack_id)) == []
-    assert {"framework_id", "package_id"} <= contract.metadata.keys()
-    if contract.boundary.structured_output:
-        assert contract.output_schema is not None
-        assert any("output" in example for example in contract.examples)
+def test_an_example_shows_each_structured_output() -> None:
+    for contract in SHIPPED.values():
+        if contract.boundary.structured_output:
+            assert contract.output_schema is not None, contract.contract_id
+            assert any("output" in example for example in contract.examples), contract.contract_id
 
 
 def test_the_classes_of_messages() -> None:
