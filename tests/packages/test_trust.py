@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.packages import PackageError, PackageKey, TrustError
+from remit.packages import PackageError, PackageKey, TrustError, trust_policy
 from remit.packages.trust import (
     TrustPolicy,
     change_trust,
@@ -26,6 +25,7 @@ from remit.packages.trust import (
     sync_trust,
     trust_problem,
 )
+from tests.packages.install.killing import forked
 from tests.packages.making import changing, key_of, sha256, trusting
 
 
@@ -263,28 +263,6 @@ def test_an_older_file_or_none_never_counts(
     assert TrustPolicy.load(path) == newest
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from remit.ledger import LedgerClient
-from remit.packages import trust_policy
-from remit.packages.trust import change_trust
-
-path, database, public, where = sys.argv[1:]
-
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-if where == "before the file":
-    trust_policy.replace_file = die
-elif where == "within the file":
-    os.replace = die
-with LedgerClient(database) as ledger:
-    change_trust(Path(path), ledger, lambda policy: policy.with_key(public, "ben"), "me")
-    die()
-"""
-
-
 @pytest.mark.parametrize("where", ["before the file", "within the file", "after the file"])
 def test_a_process_that_is_killed_leaves_what_the_next_one_finishes(
     path: Path, anna: PackageKey, ben: PackageKey, tmp_path: Path, where: str
@@ -293,10 +271,20 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_finishes(
     with LedgerClient(database) as ledger:
         add(path, ledger, anna)
     before = path.read_bytes()
-    died = subprocess.run(
-        [sys.executable, "-c", KILLED, path, database, ben.public, where], check=False
-    )
-    assert died.returncode == -signal.SIGKILL
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def doomed() -> None:
+        if where == "before the file":
+            trust_policy.replace_file = die
+        elif where == "within the file":
+            os.replace = die
+        with LedgerClient(database) as ledger:
+            add(path, ledger, ben)
+            die()
+
+    assert forked(doomed) == -signal.SIGKILL
     with LedgerClient(database) as ledger:
         assert len(read_trust(path, ledger).keys) == 2
         if where != "after the file":

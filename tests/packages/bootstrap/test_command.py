@@ -24,6 +24,7 @@ from remit.packages.distribution import Distribution
 from remit.packages.gates import GateReport, GateResult
 from tests.packages.bootstrap.making import ORDER, package, packages, unpacked
 from tests.packages.making import LIMITS
+from tests.support.commands import run_remit
 
 
 def _run(
@@ -85,12 +86,11 @@ def test_what_cannot_be_built_leaves_nothing(placed: Distribution, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_installing_needs_a_root_and_packages(placed: Distribution, tmp_path: Path) -> None:
-    ran = _run(placed, tmp_path, "install", "--packages", ".")
-    assert ran.returncode == 2
-    assert "--root DIR" in ran.stderr
-    ran = _run(placed, tmp_path, "install", "--packages", ".", "--root", "r")
-    assert ran.returncode == 1
+def test_installing_needs_a_root_and_packages(tmp_path: Path) -> None:
+    words = ("bootstrap", "install", "--packages", tmp_path)
+    ran = run_remit(*words)
+    assert (ran.returncode, "--root DIR" in ran.stderr) == (2, True)
+    assert run_remit(*words, "--root", tmp_path / "r").returncode == 1
     assert not (tmp_path / "r").exists()
 
 

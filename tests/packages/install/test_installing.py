@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from tests.packages.install.world import (
     small_root,
     tree,
 )
+from tests.support.processes import Program
 
 ONE = "PKG-ONE-001"
 
@@ -280,13 +282,15 @@ def test_two_installs_at_once_the_second_waits_and_sees(small: Path, scratch: Pa
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(packed(scratch, f"PKG-P{number}-001", "1.0.0", files))
         archives.append(file)
-    command = [sys.executable, "-m", "remit", "package", "install", "--dev", "--root", str(small)]
-    running = [
-        subprocess.Popen([*command, str(file)], stderr=subprocess.PIPE, text=True)
-        for file in archives
-    ]
-    said = [one.communicate()[1] for one in running]
-    codes = [one.returncode for one in running]
+    command = ("-m", "remit", "package", "install", "--dev", "--root", str(small))
+    errors = [file.with_suffix(".err") for file in archives]
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(Program(*command, str(file), environment=os.environ, errors=told))
+            for file, told in zip(archives, errors, strict=True)
+        ]
+        codes = [one.wait(300) for one in running]
+    said = [told.read_text() for told in errors]
     # 0 and 2 want the same file: whoever came second was told so.
     assert sorted((codes[0], codes[2])) == [0, 1]
     assert (codes[1], codes[3]) == (0, 0)
