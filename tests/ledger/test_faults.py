@@ -26,6 +26,7 @@ from remit.ledger import (
 from remit.ledger.imports import Import
 from remit.ledger.postgres import store, transaction
 from tests.support.postgres import PostgresServer
+from tests.support.processes import Program
 from tests.support.stores import conversation
 
 
@@ -215,9 +216,6 @@ def test_a_writer_that_holds_the_lock_is_awaited_and_then_named(postgres: Postgr
 
 def test_a_frozen_writer_loses_the_ledger(postgres: PostgresServer, tmp_path: Path) -> None:
     """As shipped, a process stopped inside a batch loses its place long before others give up."""
-    import subprocess
-    import sys
-
     url = postgres.database()
     # Where the frozen one had the 30 s of its lock timeout, this one would give up before.
     with LedgerClient(url, settings=_settings(lock_timeout_s=20.0)) as client:
@@ -230,15 +228,11 @@ def test_a_frozen_writer_loses_the_ledger(postgres: PostgresServer, tmp_path: Pa
             "    print('held', flush=True); time.sleep(60)\n"
             "c.transact(call)\n"
         )
-        frozen = subprocess.Popen(
-            [sys.executable, "-c", script, url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert frozen.stdout is not None
-        assert frozen.stdout.readline() == b"held\n"
-        frozen.send_signal(signal.SIGSTOP)
-        client.write(_entry(1))
-        frozen.kill()
-        frozen.communicate()
+        with Program("-c", script, url, environment=os.environ) as frozen:
+            assert frozen.stdout.readline() == "held\n"
+            frozen.send_signal(signal.SIGSTOP)
+            client.write(_entry(1))
+            frozen.kill()
 
 
 @pytest.mark.parametrize(

@@ -86,42 +86,42 @@ def test_a_server_that_says_nothing_is_given_up(url: str, tmp_path: Path) -> Non
         assert client.verify().verified
 
 
-@pytest.mark.parametrize(
-    ("sql", "parameters"),
-    [
-        ("INSERT INTO kept VALUES (?, 'x')", (1 << 70,)),
-        ("INSERT INTO kept VALUES (?, 'x')", ("no number",)),
-        ("INSERT INTO kept VALUES (1, ?)", ("a\x00b",)),
-        ("INSERT INTO kept VALUES (1, ?)", ("a\ud800b",)),
-        ("INSERT INTO kept VALUES (1, ?)", (object(),)),
-        ("INSERT INTO kept VALUES (0, 'twice')", ()),
-        ("INSERT INTO kept VALUES (1, ?", ("x",)),
-        ("SELECT 1 / n FROM kept", ()),
-        ("SELECT nothing FROM nowhere", ()),
-    ],
-)
+_REFUSED: list[tuple[str, tuple[Any, ...]]] = [
+    ("INSERT INTO kept VALUES (?, 'x')", (1 << 70,)),
+    ("INSERT INTO kept VALUES (?, 'x')", ("no number",)),
+    ("INSERT INTO kept VALUES (1, ?)", ("a\x00b",)),
+    ("INSERT INTO kept VALUES (1, ?)", ("a\ud800b",)),
+    ("INSERT INTO kept VALUES (1, ?)", (object(),)),
+    ("INSERT INTO kept VALUES (0, 'twice')", ()),
+    ("INSERT INTO kept VALUES (1, ?", ("x",)),
+    ("SELECT 1 / n FROM kept", ()),
+    ("SELECT nothing FROM nowhere", ()),
+]
+
+
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_refused_statement_undoes_its_own_unit_alone(
-    url: str, sql: str, parameters: tuple[Any, ...], waits: bool
-) -> None:
+def test_a_refused_statement_undoes_its_own_unit_alone(url: str, waits: bool) -> None:
     with LedgerClient(url) as client:
         client.transact(lambda tx: tx.execute("CREATE TABLE kept (n BIGINT PRIMARY KEY, t TEXT)"))
         client.transact(lambda tx: tx.execute("INSERT INTO kept VALUES (0, '')"))
+        for done, (sql, parameters) in enumerate(_REFUSED, 1):
 
-        def refused(tx: Transaction) -> None:
-            tx.append(_entry(1))
-            tx.execute_many("INSERT INTO kept VALUES (?, ?)", [(7, "undone")])
-            if waits:
-                tx.execute(sql, parameters)
-            else:
-                tx.execute_many(sql, [parameters])
+            def refused(
+                tx: Transaction, sql: str = sql, parameters: tuple[Any, ...] = parameters
+            ) -> None:
+                tx.append(_entry(1))
+                tx.execute_many("INSERT INTO kept VALUES (?, ?)", [(7, "undone")])
+                if waits:
+                    tx.execute(sql, parameters)
+                else:
+                    tx.execute_many(sql, [parameters])
 
-        for _ in range(2):  # the second time, what was prepared is known
-            with pytest.raises(LedgerWriteError, match="refused a statement"):
-                client.transact(refused)
-            client.write(_entry(2))
-        assert client.select("SELECT * FROM kept") == [(0, "")]
-        assert client.count() == 2
+            for _ in range(2):  # the second time, what was prepared is known
+                with pytest.raises(LedgerWriteError, match="refused a statement"):
+                    client.transact(refused)
+                client.write(_entry(2))
+            assert client.select("SELECT * FROM kept") == [(0, "")], sql
+            assert client.count() == 2 * done, sql
         client.transact(lambda tx: tx.execute("DROP TABLE kept"))  # not a ledger's
         assert client.verify().verified
 

@@ -6,8 +6,6 @@ import contextlib
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +30,7 @@ from remit.ledger import (
 )
 from remit.ledger.tlog import SignedCheckpoint
 from tests.support.postgres import PostgresServer
+from tests.support.processes import run_program
 from tests.support.stores import empty, outside
 
 
@@ -550,7 +549,7 @@ def _half_copied(path: Path) -> None:
 def test_a_process_killed_while_the_log_is_copied_refuses_nobody(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     for number in (3, 15):
-        subprocess.run([sys.executable, "-c", _WRITES, str(path), str(number)], check=False)
+        run_program("-c", _WRITES, str(path), str(number), environment=os.environ)
     _half_copied(path)
     alone = sqlite3.connect(f"file:{path}?immutable=1", uri=True)
     with contextlib.closing(alone), pytest.raises(sqlite3.DatabaseError):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Erased, ExportFormatError, LedgerClient, LedgerEntry, content
+from tests.support.standalone import standalone
 from tests.support.stores import conversation
 
 
@@ -111,10 +110,6 @@ def test_an_export_whose_people_were_changed_is_refused(tmp_path: Path) -> None:
             assert changed != file.getvalue()
             with pytest.raises(ExportFormatError, match="subject"):
                 copy.import_jsonl(io.BytesIO(changed))
-            standalone = Path(__file__).parents[2] / "docs" / "verify_standalone.py"
             (tmp_path / "changed.jsonl").write_bytes(changed)
-            done = subprocess.run(
-                [sys.executable, str(standalone), str(tmp_path / "changed.jsonl")],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
+            done = standalone(tmp_path / "changed.jsonl")
             assert "a subject is not the record's" in done.stderr, done

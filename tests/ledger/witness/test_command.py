@@ -120,7 +120,7 @@ async def test_run_and_end(place: Path, tmp_path: Path, log: Log, number: signal
 
 async def test_kill_in_the_middle_and_start_again(place: Path) -> None:
     """What it cosigned it remembers, and it never cosigns anything beside it."""
-    log, key = Log.of(2_000), _key(place)
+    log, key = Log.of(1_000), _key(place)
     logs = ("--log", log.signer.verifier_key)
     cosigned: dict[int, SignedCheckpoint] = {}
     size = 0
@@ -137,7 +137,7 @@ async def test_kill_in_the_middle_and_start_again(place: Path) -> None:
                 return
             size = step
 
-    for steps in (40, 1, 90):
+    for steps in (15, 1, 30):
         with witness_server(place, *logs) as (process, url):
             before = size
             growing = asyncio.create_task(grow(url))

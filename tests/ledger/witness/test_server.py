@@ -235,10 +235,9 @@ async def test_urls_that_are_none(log: Log, witness: Witness, url: str) -> None:
 
 
 async def test_a_log_key_is_no_witness_key(log: Log) -> None:
+    key = log.signer.verifier_key
     with pytest.raises(InvalidInputError):
-        await request_cosignature(
-            "http://127.0.0.1/", log.checkpoint(5), log.signer.verifier_key, log.prove
-        )
+        await request_cosignature("http://127.0.0.1/", log.checkpoint(5), key, log.prove)
 
 
 async def test_nobody_there(log: Log, witness: Witness) -> None:
