@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,32 +75,24 @@ def test_results_of_tools_are_given_whatever_the_answer(scripted: Scripted, reje
 
 
 def test_an_order_that_timed_out_is_not_paid_twice(scripted: Scripted) -> None:
-    def late(_: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(2)
-        return message("Late.")
-
-    flags = {"supervisor.classify": False, "gateway.max_retries": 0}
-    with scripted(late, flags=flags) as (runtime, server):
-        result = runtime.agent("guide", timeout_s=0.5, max_retries=3).run("How long?")
-        planned = runtime.ledger.read_by_event_type("WO_PLANNED")
-        assert len(server.calls) <= 1
-    assert result.error_code == "timeout"
-    assert len(planned) == 1
-
-
-def test_a_keyed_order_that_timed_out_is_not_paid_twice(scripted: Scripted) -> None:
     released = threading.Event()
 
     def late(_: dict[str, Any]) -> dict[str, Any]:
         released.wait(60)
         return message("Late.")
 
-    with scripted(late) as (runtime, server):
-        session = runtime.agent("guide", timeout_s=0.5).session()
+    flags = {"supervisor.classify": False, "gateway.max_retries": 0}
+    with scripted(late, flags=flags) as (runtime, server):
+        agent = runtime.agent("guide", timeout_s=0.5, max_retries=3)
+        result = agent.run("How long?")
+        assert len(runtime.ledger.read_by_event_type("WO_PLANNED")) == 1
+        assert len(server.calls) <= 1
+        session = agent.session()
         first = session.work("How long?", key="k")
         again = session.work("How long?", key="k", retry_failed=True)
         released.set()
-        assert len(server.calls) <= 1
+        assert len(server.calls) <= 2
+    assert result.error_code == "timeout"
     assert first.error is not None
     assert first.error["code"] == "timeout"
     assert (again.wo_id, again.error) == (first.wo_id, first.error)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from decimal import Decimal
@@ -20,7 +18,10 @@ from remit.kernel.errors import NotFoundError
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient
 from tests.support.agents import Scripted, tools_only
-from tests.support.wire import Raw, message, serve, tool_use
+from tests.support.processes import Program, run_program
+from tests.support.wire import message, tool_use
+
+_DEAD = "from remit.gateway.leases import Owner; print(Owner.current().encode())"
 
 _TALKER = """
 import sys
@@ -35,18 +36,14 @@ with Runtime.open(sys.argv[1], flags={"supervisor.classify": False}) as runtime:
 def test_two_processes_in_one_session_take_turns(scripted: Scripted, tmp_path: Path) -> None:
     echo = lambda body: message(f"You said {body['messages'][-1]['content']}")  # noqa: E731
     turns = 8
-    with scripted(echo) as (runtime, server):
+    with scripted(echo) as (runtime, _):
         session = runtime.session()
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", _TALKER, str(tmp_path / "root"), session.session_id,
-                 str(turns), name],
-                env={**os.environ, "ANTHROPIC_BASE_URL": server.url},
-            )
-            for name in ("left", "right")
-        ]  # fmt: skip
-        for process in processes:
-            assert process.wait(120) == 0
+        given = (str(tmp_path / "root"), session.session_id, str(turns))
+        with (
+            Program("-c", _TALKER, *given, "left", environment=os.environ) as left,
+            Program("-c", _TALKER, *given, "right", environment=os.environ) as right,
+        ):
+            assert (left.wait(120), right.wait(120)) == (0, 0)
         session.end()
         recorded = runtime.ledger.read_by_event_type("TURN_RECORDED")
         planned = [e.submission_id for e in runtime.ledger.read_by_event_type("WO_PLANNED")]
@@ -152,11 +149,7 @@ async def test_a_lease_lasts_as_long_as_its_holder_works(ledger: LedgerClient) -
 
 def test_what_a_dead_process_held_is_free_at_once(ledger: LedgerClient) -> None:
     office = LeaseManager(ledger, _SETTINGS)
-    dead = subprocess.run(
-        [sys.executable, "-c",
-         "from remit.gateway.leases import Owner; print(Owner.current().encode())"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    dead = run_program("-c", _DEAD, environment=os.environ)
     far = time.time_ns() // 1_000_000 + 3_600_000
     ledger.transact(
         lambda tx: tx.execute(
@@ -193,21 +186,16 @@ async def test_a_lease_that_was_taken_over_is_noticed(ledger: LedgerClient) -> N
     assert ledger.select("SELECT owner FROM leases") == [("another",)]  # and left alone
 
 
-def test_a_cancelled_wait_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(Raw(delay_s=30)), LedgerClient(tmp_path / "ledger.db") as ledger:
-        office = LeaseManager(ledger, _SETTINGS)
-
-        async def wait() -> None:
-            async with office.hold("x", wait_s=0):
-                waiting = asyncio.create_task(_enter(office))
-                await asyncio.sleep(0.1)
-                waiting.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await waiting
-            ledger.flush()
-            assert not office.is_held("x")
-
-        asyncio.run(wait())
+async def test_a_cancelled_wait_leaves_nothing(ledger: LedgerClient) -> None:
+    office = LeaseManager(ledger, _SETTINGS)
+    async with office.hold("x", wait_s=0):
+        waiting = asyncio.create_task(_enter(office))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    ledger.flush()
+    assert not office.is_held("x")
 
 
 async def _enter(office: LeaseManager, wait_s: float = 30) -> None:

@@ -19,6 +19,7 @@ from remit.packages.gates import GateResult, check_gates
 from remit.testing import ScriptedModel, ToolUse
 from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.processes import run_program
+from tests.support.roots import new_root
 from tests.support.wire import completion, message, serve, tool_use
 
 _LOOK = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")
@@ -109,7 +110,7 @@ def test_a_provider_of_the_program_is_stated_by_its_sessions_and_passes_the_gate
     tmp_path: Path,
 ) -> None:
     models = {"scripted": ScriptedModel("Hello."), "other": ScriptedModel("Hi.")}
-    with Runtime.open(tmp_path / "root", create=True, providers=models) as runtime:
+    with Runtime.open(new_root(tmp_path / "root"), providers=models) as runtime:
         runtime.agent("a").run("hello")
         (start,) = _starts(runtime)
         assert start.metadata["own_providers"] == dict.fromkeys(
@@ -129,7 +130,7 @@ def test_a_contracts_value_that_a_model_does_not_take_is_recorded(tmp_path: Path
             "providers.fake.default_model": "o3-mini", "model.default": "fake",
             "providers.fake.max_completion_tokens_models": ["o3"],
         }  # fmt: skip
-        with Runtime.open(tmp_path / "root", create=True, flags=flags) as runtime:
+        with Runtime.open(new_root(tmp_path / "root"), flags=flags) as runtime:
             runtime.agent("a").run("hello")
             (exchange,) = runtime.ledger.read_by_event_type("EXCHANGE")
         (call,) = server.calls
@@ -163,7 +164,7 @@ def test_what_is_used_and_not_on_record_fails(
     monkeypatch.setattr("remit.agents.sessions.SessionManager.start_entry", _without(hidden))
     own = _own_folder(tmp_path / "own")
     models = {"scripted": ScriptedModel(ToolUse("look", {"text": "a"}), "Seen.")}
-    with Runtime.open(tmp_path / "root", create=True, providers=models) as runtime:
+    with Runtime.open(new_root(tmp_path / "root"), providers=models) as runtime:
         runtime.agent("a", tools=[_LOOK], contract="PRC-HOME-001", contracts=own).run("look")
         told = _g3(runtime)
     assert not told.passed
@@ -194,7 +195,7 @@ def test_a_gate_without_checks_and_a_limit_above_its_ceiling_fail(scripted: Scri
     ],
 )
 def test_settings_above_their_ceilings_fail(tmp_path: Path, flags: dict[str, Any]) -> None:
-    with Runtime.open(tmp_path / "root", flags=flags, create=True) as runtime:
+    with Runtime.open(new_root(tmp_path / "root"), flags=flags) as runtime:
         told = _g3(runtime)
     assert not told.passed
     assert next(iter(flags)) in told.errors[0]
@@ -203,7 +204,7 @@ def test_settings_above_their_ceilings_fail(tmp_path: Path, flags: dict[str, Any
 def test_settings_are_on_record_when_they_come_into_force_and_secrets_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "root"
+    root = new_root(tmp_path / "root")
 
     def opened(by: str, **flags: Any) -> list[LedgerEntry]:
         named = {key.replace("__", "."): value for key, value in flags.items()}
@@ -211,7 +212,7 @@ def test_settings_are_on_record_when_they_come_into_force_and_secrets_never(
             assert _g3(runtime).passed
             return runtime.ledger.read_by_submission("settings")
 
-    with Runtime.open(root, create=True) as runtime:  # as packages brought them
+    with Runtime.open(root) as runtime:  # as packages brought them
         assert runtime.ledger.read_by_submission("settings") == []
     opened("ann", supervisor__max_retries=3, providers__openai__api_key="sk-very-secret-1")
     first, *more = opened(
@@ -237,9 +238,8 @@ def test_settings_are_on_record_when_they_come_into_force_and_secrets_never(
 
 def test_settings_not_on_record_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.runtime.runtime.record_settings", lambda *_, **__: "")
-    with Runtime.open(
-        tmp_path / "root", flags={"supervisor.max_retries": 3}, create=True
-    ) as runtime:
+    root = new_root(tmp_path / "root")
+    with Runtime.open(root, flags={"supervisor.max_retries": 3}) as runtime:
         told = _g3(runtime)
     assert not told.passed
     assert "not recorded: supervisor.max_retries" in told.errors[0]
@@ -247,7 +247,7 @@ def test_settings_not_on_record_fail(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_longest_settings_fit_the_record(tmp_path: Path) -> None:
     flags = {"supervisor.claim_patterns": [f"I have looked at number {n}" for n in range(5000)]}
-    with Runtime.open(tmp_path / "root", flags=flags, create=True) as runtime:
+    with Runtime.open(new_root(tmp_path / "root"), flags=flags) as runtime:
         runtime.session()
         (change,) = runtime.ledger.read_by_submission("settings")
         (start,) = _starts(runtime)

@@ -31,68 +31,52 @@ def _say(client: LedgerClient, session: str, text: str) -> str:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("how", ["entry", "session", "subject"])
-def test_a_sentence_is_found_before_and_not_after(place: tuple[str, Path], how: str) -> None:
+def test_a_sentence_is_found_before_and_not_after(place: tuple[str, Path]) -> None:
     target, directory = place
     with LedgerClient(target) as client:
         conversation(client, "SES-BEFORE", 20)
-        entry_id = _say(client, "SES-SECRET", SECRET)
-        conversation(client, "SES-AFTER", 20)
-        assert [entry.id for entry in client.query(text=WORD)] == [entry_id]
-        checkpoint(target)
-        assert files_hold(directory, SECRET)
-        report = client.erase(
+        for how in ("entry", "session", "subject"):
+            entry_id = _say(client, "SES-SECRET", SECRET)
+            conversation(client, f"SES-AFTER-{how}", 20)
+            assert [entry.id for entry in client.query(text=WORD)] == [entry_id]
+            checkpoint(target)
+            assert files_hold(directory, SECRET)
+            which: dict[str, Any] = {
+                "entry": {"entry_id": entry_id}, "session": {"session_id": "SES-SECRET"},
+                "subject": {"subject_id": "person-7"},
+            }[how]  # fmt: skip
+            report = client.erase(**which, reason="request 4711")
+            assert report.remainder == ""
+            assert report.values == 3  # whom it speaks of too
+            for gone in (SECRET, "orchid", WORD, "person-7"):
+                assert files_hold(directory, gone) == [], gone
+            assert files_hold(directory, f"question 19 of SES-AFTER-{how}")
+            assert client.verify().verified
+    assert files_hold(directory, SECRET) == []
+
+
+def test_calls_in_flight_that_an_erasure_does_not_reach_are_stated(ledger: LedgerClient) -> None:
+    in_flight = (
+        "INSERT INTO in_flight (dispatch_entry_id, owner, lease_until_ms, session_id, "
+        "work_order_id, agent_id, contract_id, reserved_tokens) VALUES (?, '', 0, ?, '', '', '', 0)"
+    )
+    for how, session in (("entry", "SES-SECRET"), ("session", "SES-OTHER"),
+                         ("session", "SES-SECRET"), ("subject", "SES-SECRET")):  # fmt: skip
+        entry_id = _say(ledger, "SES-SECRET", SECRET)
+        rows = [(f"LED-{number}", session) for number in range(2)]
+        ledger.transact(lambda tx: tx.execute("DELETE FROM in_flight"))
+        ledger.transact(lambda tx, rows=rows: tx.execute_many(in_flight, rows))
+        report = ledger.erase(
             entry_id if how == "entry" else None,
             session_id="SES-SECRET" if how == "session" else None,
             subject_id="person-7" if how == "subject" else None,
             reason="request 4711",
         )
-        assert report.remainder == ""
-        assert report.values == 3  # whom it speaks of too
-        for gone in (SECRET, "orchid", WORD, "person-7"):
-            assert files_hold(directory, gone) == [], gone
-        assert files_hold(directory, "question 19 of SES-AFTER")
-        assert client.verify().verified
-    assert files_hold(directory, SECRET) == []
-
-
-@pytest.mark.parametrize("how", ["entry", "session", "other session", "subject"])
-def test_calls_in_flight_that_an_erasure_does_not_reach_are_stated(
-    place: tuple[str, Path], how: str
-) -> None:
-    in_flight = (
-        "INSERT INTO in_flight (dispatch_entry_id, owner, lease_until_ms, session_id, "
-        "work_order_id, agent_id, contract_id, reserved_tokens) VALUES (?, '', 0, ?, '', '', '', 0)"
-    )
-    with LedgerClient(place[0]) as client:
-        entry_id = _say(client, "SES-SECRET", SECRET)
-        other = "SES-OTHER" if how == "other session" else "SES-SECRET"
-        rows = [(f"LED-{number}", other) for number in range(2)]
-        client.transact(lambda tx: tx.execute_many(in_flight, rows))
-        report = client.erase(
-            entry_id if how == "entry" else None,
-            session_id="SES-SECRET" if "session" in how else None,
-            subject_id="person-7" if how == "subject" else None,
-            reason="request 4711",
-        )
         stated = report.remainder.startswith("Calls in flight: 2.")
-        assert stated == (how in ("session", "subject"))
-        if how == "session":  # nothing is left, but the calls may record more
+        assert stated == (how != "entry" and session == "SES-SECRET")
+        if stated and how == "session":  # nothing is left, but the calls may record more
             with pytest.raises(ErasureError, match="Calls in flight: 2"):
-                client.erase(session_id="SES-SECRET", reason="request 4711")
-
-
-def test_other_sessions_keep_their_own_copies(place: tuple[str, Path]) -> None:
-    target, directory = place
-    with LedgerClient(target) as client:
-        first = _say(client, "SES-SECRET", SECRET)
-        second = _say(client, "SES-OTHER", SECRET)
-        client.erase(first, reason="request")
-        assert client.read(second).metadata["prompt"][0]["content"] == SECRET
-        checkpoint(target)
-        assert files_hold(directory, SECRET)
-        client.erase(second, reason="request")
-        assert files_hold(directory, SECRET) == []
+                ledger.erase(session_id="SES-SECRET", reason="request 4711")
 
 
 def test_the_file_shrinks(place: tuple[str, Path]) -> None:
@@ -188,25 +172,47 @@ def _texts(client: LedgerClient, entry_id: str) -> list[str]:
             for one in [*found, entry.metadata["response"]]]  # fmt: skip
 
 
-def test_a_shared_text_stays_until_its_last_call_is_withdrawn(place: tuple[str, Path]) -> None:
+def test_a_text_stays_until_its_last_call_is_withdrawn(place: tuple[str, Path]) -> None:
     target, directory = place
     with LedgerClient(target) as client:
+        # Another session has a copy of its own.
+        own, copy = _say(client, "SES-SECRET", SECRET), _say(client, "SES-OTHER", SECRET)
+        client.erase(own, reason="request")
+        assert client.read(copy).metadata["prompt"][0]["content"] == SECRET
+        checkpoint(target)
+        assert files_hold(directory, SECRET)
+        client.erase(copy, reason="request")
+        assert files_hold(directory, SECRET) == []
+        # Calls of one session share what they say.
         first = _call(client, "SES-A", SHARED, "question one", answer="answer one")
         second = _call(client, "SES-A", SHARED, "question two", answer=f"{SHARED} answer two")
+        metadata = {"session_id": "SES-A", "reason": Content("a remark on one call")}
+        client.write(LedgerEntry("FEEDBACK", first, "RECORDED", "Feedback", metadata=metadata))
         (report,) = client.withdraw([first], reason="DELETE", requested_by="caller")
-        assert report.values == 3  # question, answer, and whom the entry speaks of
+        assert report.values == 4  # question, answer, its person and what was said of it
         assert _texts(client, first) == [SHARED, "Erased", "Erased"]
         assert _texts(client, second) == [SHARED, "question two", f"{SHARED} answer two"]
-        assert files_hold(directory, "question one") == []
+        for gone in ("question one", "a remark on one call"):
+            assert files_hold(directory, gone) == []
         assert client.withdraw([first], reason="DELETE", requested_by="caller") == []
         (report,) = client.withdraw([second], reason="DELETE", requested_by="caller")
         assert report.values == 4
         assert files_hold(directory, SHARED) == []
+        # One item of a list goes, and its entry is not withdrawn.
+        items = [b'{"text":"item one"}', b'{"text":"item two"}']
+        metadata = {"session_id": "SES-B", "items": Content.exact_list(items)}
+        made = client.write(LedgerEntry("NOTE", "n", "d", "r", metadata=metadata))
+        (report,) = client.withdraw([made], texts=items[:1], reason="DELETE", requested_by="c")
+        assert report.values == 1
+        assert files_hold(directory, "item one") == []
+        assert client.exact(made)["items"][1] == items[1]
+        other = client.write(LedgerEntry("NOTE", "n", "d", "r", metadata=metadata))
+        assert client.withdraw([made], texts=items[1:], reason="DELETE", requested_by="c") == []
+        assert client.exact(other)["items"] == items
         assert client.verify().verified
 
 
-def test_history_that_a_later_call_sends_again_stays(place: tuple[str, Path]) -> None:
-    target, _ = place
+def test_history_that_a_later_call_sends_again_stays(target: str) -> None:
     with LedgerClient(target) as client:
         first = _call(client, "SES-A", "question one", answer="answer one")
         second = _call(client, "SES-A", "question one", "question two", answer="answer two")
@@ -219,33 +225,7 @@ def test_history_that_a_later_call_sends_again_stays(place: tuple[str, Path]) ->
         assert client.verify().verified
 
 
-def test_feedback_is_withdrawn_with_its_entry(place: tuple[str, Path]) -> None:
-    target, directory = place
-    with LedgerClient(target) as client:
-        call = _call(client, "SES-A", "question", answer="answer")
-        metadata = {"session_id": "SES-A", "reason": Content("a remark on one call")}
-        client.write(LedgerEntry("FEEDBACK", call, "RECORDED", "Feedback", metadata=metadata))
-        client.withdraw([call], reason="DELETE", requested_by="caller")
-        assert files_hold(directory, "a remark on one call") == []
-
-
-def test_one_item_of_a_list_goes_and_the_entry_is_not_withdrawn(place: tuple[str, Path]) -> None:
-    target, directory = place
-    with LedgerClient(target) as client:
-        items = [b'{"text":"item one"}', b'{"text":"item two"}']
-        metadata = {"session_id": "SES-A", "items": Content.exact_list(items)}
-        made = client.write(LedgerEntry("NOTE", "n", "d", "r", metadata=metadata))
-        (report,) = client.withdraw([made], texts=items[:1], reason="DELETE", requested_by="c")
-        assert report.values == 1
-        assert files_hold(directory, "item one") == []
-        assert client.exact(made)["items"][1] == items[1]
-        other = client.write(LedgerEntry("NOTE", "n", "d", "r", metadata=metadata))
-        assert client.withdraw([made], texts=items[1:], reason="DELETE", requested_by="c") == []
-        assert client.exact(other)["items"] == items
-
-
-def test_an_entry_of_a_lower_tier_withdraws_nothing(place: tuple[str, Path]) -> None:
-    target, _ = place
+def test_an_entry_of_a_lower_tier_withdraws_nothing(target: str) -> None:
     with LedgerClient(target) as client:
         first = _call(client, "SES-A", SHARED, "question one", answer="answer one")
         second = _call(client, "SES-A", SHARED, "question two", answer="answer two")

@@ -125,7 +125,7 @@ def refused(read: Callable[[], object]) -> str:
 
 @pytest.mark.soak
 def test_every_omission_is_named(ledger: LedgerClient, tmp_path: Path) -> None:
-    cases = list(sample(list(omissions(ledger)), 80))
+    cases = list(sample(list(omissions(ledger)), 40))
     standalone = load_standalone()
     named(cases, lambda data: refused(lambda: read_extract(data, KEY)))
     named(cases, lambda data: refused(lambda: standalone.check_extract(json.loads(data), str(KEY))))

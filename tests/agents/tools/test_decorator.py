@@ -308,34 +308,23 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "require
 PAY = Tool("pay", "Pay a bill.", SCHEMA, print)
 
 
-def test_it_is_sha_256_of_the_canonical_definition() -> None:
+def test_it_is_sha_256_of_the_canonical_definition_and_of_nothing_else() -> None:
     definition = {"tool_id": "pay", "description": "Pay a bill.", "parameters": SCHEMA}
     assert PAY.digest == hashlib.sha256(rfc8785.dumps(definition)).hexdigest()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
+    shown: list[dict[str, Any]] = [
         {"tool_id": "pays"},
         {"description": "Pay a bill"},
         {"input_schema": {**SCHEMA, "required": []}},
         {"input_schema": {**SCHEMA, "additionalProperties": False}},
-    ],
-)
-def test_what_a_model_is_shown_changes_it(change: dict[str, Any]) -> None:
-    assert replace(PAY, **change).digest != PAY.digest
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
+    ]
+    hidden: list[dict[str, Any]] = [
         {"function": repr},
         {"timeout_s": 1.0, "max_output_bytes": 512, "label": "till", "on_unknown": "fail"},
         {"input_schema": dict(reversed(SCHEMA.items()))},
-    ],
-)
-def test_nothing_else_does(change: dict[str, Any]) -> None:
-    assert replace(PAY, **change).digest == PAY.digest
+    ]
+    for change in (*shown, *hidden):
+        same = replace(PAY, **change).digest == PAY.digest
+        assert same is (change in hidden), change
 
 
 def test_a_schema_that_jcs_cannot_carry_has_one_too() -> None:
@@ -408,12 +397,7 @@ def test_only_what_is_named_is_imported(install: Install, tmp_path: Path) -> Non
     assert trace.exists()
     assert tool.on_unknown == "retry"
     assert dispatcher.execute("weather", {"city": "Ulm"}).output == "rain in Ulm"
-
-
-def test_a_plain_function_becomes_a_tool(install: Install) -> None:
-    install("doubling", plain="plain")
-    dispatcher = _dispatcher()
-    assert dispatcher.execute("plain", {"n": 4}).output == 8
+    assert dispatcher.execute("plain", {"n": 4}).output == 8  # a function without the decorator
     assert dispatcher.tools(["plain"])[0].description == "Double it."
 
 

@@ -113,36 +113,36 @@ def test_a_schema_without_old_keywords_keeps_its_form() -> None:
     assert mcp_schema(schema) == schema
 
 
-@pytest.mark.parametrize(
-    ("name", "schema", "why"),
-    [
-        ("loops", {"$ref": "#"}, "a '$ref' leads back to itself"),
-        ("circles", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
-                                                    "b": {"$ref": "#/$defs/a"}}},
-         "a '$ref' leads back to itself"),
-        ("far", {"properties": {"a": {"$ref": "https://example.com/s.json"}}},
-         "the reference 'https://example.com/s.json' leads to another document"),
-        ("near", {"properties": {"a": {"$ref": "#/$defs/none"}}},
-         "the reference '#/$defs/none' leads to nothing"),
-        ("typed", {"properties": {"a": {"type": "strange"}}},
-         "not a JSON Schema: properties/a/type: 'strange' is not valid"),
-        ("n" * 100_000, {"$ref": "#"}, "a '$ref' leads back to itself"),
-    ],
-)  # fmt: skip
-def test_a_tool_that_cannot_be_used_is_named_with_the_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, schema: Any, why: str
+UNUSABLE: list[tuple[str, dict[str, Any], str]] = [
+    ("loops", {"$ref": "#"}, "a '$ref' leads back to itself"),
+    ("circles", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
+                                                "b": {"$ref": "#/$defs/a"}}},
+     "a '$ref' leads back to itself"),
+    ("far", {"properties": {"a": {"$ref": "https://example.com/s.json"}}},
+     "the reference 'https://example.com/s.json' leads to another document"),
+    ("near", {"properties": {"a": {"$ref": "#/$defs/none"}}},
+     "the reference '#/$defs/none' leads to nothing"),
+    ("typed", {"properties": {"a": {"type": "strange"}}},
+     "not a JSON Schema: properties/a/type: 'strange' is not valid"),
+    ("n" * 100_000, {"$ref": "#"}, "a '$ref' leads back to itself"),
+]  # fmt: skip
+
+
+def test_tools_that_cannot_be_used_are_named_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = {"name": "good", "inputSchema": {"type": "object"}}
-    bad = {"name": name, "inputSchema": {"type": "object", **schema}}
+    tools = [
+        {"name": name, "inputSchema": {"type": "object", **schema}} for name, schema, _ in UNUSABLE
+    ]
     file = tmp_path / "f.json"
-    file.write_text(json.dumps({"tools/list": {"tools": [bad, good]}}))
+    file.write_text(json.dumps({"tools/list": {"tools": [*tools, TOOL]}}))
     settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
     with caplog.at_level(logging.WARNING), McpServer("s", settings) as server:
-        assert [tool.tool_id for tool in server.tools()] == ["s__good"]
-    (said,) = caplog.messages
-    assert said.startswith(f"ignored the tool {name[:200]}")
-    assert why in said
-    assert len(said) < 1_000
+        assert [tool.tool_id for tool in server.tools()] == ["s__look"]
+    for (name, _, why), said in zip(UNUSABLE, caplog.messages, strict=True):
+        assert said.startswith(f"ignored the tool {name[:200]}")
+        assert why in said
+        assert len(said) < 1_000
 
 
 # Images, audio and great integers of MCP servers, from the server to the model and the record.
