@@ -257,7 +257,7 @@ def _grader(
 
         if given.test:
             return Grader(name="test", source="test", grade=by_function)
-        return Grader(name="code", source="program", grade=by_function)
+        return Grader(name="code", source="test", grade=by_function)
     schema = given.schema or (None if given.judge else _schema(runtime, one.contract_id))
     if schema is not None:
 

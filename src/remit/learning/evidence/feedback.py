@@ -295,8 +295,16 @@ def rater_of(metadata: dict[str, Any]) -> str:
     return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
 
 
+RANKS: tuple[frozenset[str], ...] = (
+    frozenset({"reference", "schema", "test"}), frozenset({"person", "program"}),
+    frozenset({"judge"}),
+)  # fmt: skip
+"""Sources by rank: checks, opinions, judges. A score counts only if none of a higher rank exists,
+so that no number of opinions outweighs a check."""
+
+
 def reward_of(
-    said: Mapping[tuple[str, str], float | None], *, judges: bool = False
+    said: Mapping[tuple[str, str], float | None], rank: Collection[str]
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the mean of the scores of a target, and the parties with such scores, sorted.
 
@@ -305,11 +313,11 @@ def reward_of(
 
     Args:
         said: latest score by source and party; None for a label alone, which does not count.
-        judges: True to count only scores of the source ``judge``, False only those of the others.
+        rank: the sources that count, one of :data:`RANKS`.
     """
     by_party: dict[str, list[float]] = defaultdict(list)
     for (source, party), score in said.items():
-        if score is not None and (source == "judge") == judges:
+        if score is not None and source in rank:
             by_party[party].append(score)
     means = [sum(scores) / len(scores) for scores in by_party.values()]
     return (sum(means) / len(means) if means else None), tuple(sorted(by_party))

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from remit.learning.evidence.feedback import erased_of, marks, parts, rater_of, reward_of
+from remit.learning.evidence.feedback import RANKS, erased_of, marks, parts, rater_of, reward_of
 from remit.learning.exchanges import is_evidence, is_whole
 from remit.ledger import LedgerReader, entry_id, parse_entry_id
 from remit.routing import Weights, read_intent
@@ -115,8 +115,8 @@ def read_samples(
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
     Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
-    then on its decision. A judge's feedback applies only if there is no other. Learning's own calls
-    and answers from the answer cache are left out. A retry is recognised if it is among the
+    then on its decision. Only feedback of the highest rank applies (``RANKS``). Learning's own
+    calls and answers from the answer cache are left out. A retry is recognised if it is among the
     exchanges read, at most 1,000 later.
 
     Args:
@@ -215,11 +215,11 @@ class _Joined:
         order = entry_id(plan[0].seq) if plan else ""
         decision = self.decisions.get(str(metadata.get("decision_id", "")), "")
         targets = (entry_id(row.seq), order, turn_id, decision)
-        for judges in (False, True):
+        for rank in RANKS:
             for target in targets:
-                reward, raters = reward_of(self.feedback.get(target, {}), judges=judges)
+                reward, raters = reward_of(self.feedback.get(target, {}), rank)
                 if reward is not None:
-                    return reward, raters, judges
+                    return reward, raters, "judge" in rank
         return None, (), False
 
     def _of(self, row: _Row, event_type: str) -> list[_Row]:

@@ -7,15 +7,15 @@ The head has integer weights and does not change after the fit. A fit takes a fe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2, sqrt
 from operator import mul
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.kernel.errors import InvalidInputError
-from remit.learning.evidence.feedback import feedback_on, reward_of
+from remit.learning.evidence.feedback import RANKS, feedback_on, reward_of
 from remit.learning.evidence.party_shares import rater_weights
 from remit.learning.exchanges import is_erased, is_held_out, prompt_key
 from remit.learning.statistics import paired_effect
@@ -270,7 +270,6 @@ def _transposed(
 CALIBRATOR = "route-calibration"
 """The agent whose exchanges are calibration's, and no traffic."""
 
-_CHECKS = ("reference", "schema", "test")
 _TOKENS = (
     "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",
     "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
@@ -283,13 +282,15 @@ def graded_prompts(
 ) -> list[GradedPrompt]:  # fmt: skip
     """Return prompts with a graded answer, oldest first; equal prompts are one item.
 
-    Grades of an exchange count as in samples: the mean of all parties, with the latest grade of
-    each. A grade of a decision counts for the exchange that answered. A judge's grade counts only
-    if there is no other. Erased and failed exchanges, and fallbacks, are left out.
+    Grades of an exchange count as in samples: the mean of all parties of the highest rank, with the
+    latest grade of each. A grade of a decision counts for the exchange that answered. Erased and
+    failed exchanges, and fallbacks, are left out.
 
-    If a model answered a prompt several times, its reward and cost are means. A prompt counts as
-    often as it was graded outside calibration, else once. The share of one party's opinions is
-    limited (:func:`rater_weights`); grades by references, schemas and tests are no opinions.
+    If a model answered a prompt several times, its reward and cost are means over the answers whose
+    grades have the highest rank. If checks (references, schemas and tests) graded a prompt for
+    every model, and there are two or more, only answers that checks graded count. A prompt counts
+    as often as it was graded outside calibration, else once. The share of one party's opinions is
+    limited (:func:`rater_weights`).
 
     Args:
         candidates: the route's models; their answers are keyed by candidate, others by the
@@ -303,11 +304,9 @@ def graded_prompts(
     """
     weights = rules or Weights.shipped()
     known_as = {one.provider_model: one for one in candidates}
+    prompts: dict[str, GradedPrompt] = {}
+    answers: list[_Answer] = []
     grades = _grades(ledger)
-    raters = (party for scores in grades.values() for party in {party for _, party in scores})
-    weight_of = rater_weights(Counter(raters))
-    found: dict[str, GradedPrompt] = {}
-    sums: dict[tuple[str, str], list[float]] = {}
     for exchange_id in sorted(grades, key=lambda name: (len(name), name)):
         entry = ledger.read(exchange_id)
         prompt = _prompt(entry)
@@ -316,35 +315,84 @@ def graded_prompts(
             continue
         if is_erased(entry):  # Such as an answer that an erased exchange of its session gave too.
             continue
-        reward, parties = reward_of(grades[exchange_id])
-        if reward is None:
-            reward, parties = reward_of(grades[exchange_id], judges=True)
-        if reward is None:
-            continue
         model = str(meta.get("model_id", ""))
         candidate = known_as.get(model)
-        name = candidate.model_id if candidate else model
         key = prompt_key(prompt)
-        checks = {party for source, party in grades[exchange_id] if source in _CHECKS}
-        weight = fmean(1.0 if one in checks else weight_of[one] for one in parties)
-        one = found.get(key)
+        for rank, sources in enumerate(RANKS):
+            reward, parties = reward_of(grades[exchange_id], sources)
+            if reward is not None:
+                answers.append(_Answer(
+                    exchange_id, key, candidate.model_id if candidate else model, rank, reward,
+                    parties, _usd(meta, candidate, prices),
+                    float(meta.get("agent_id") != CALIBRATOR), _chances(ledger, meta),
+                ))  # fmt: skip
+                break
+        else:
+            continue
+        if key not in prompts:
+            read = part_read(text_asked(prompt)[0], weights.intent)
+            task = read_intent(prompt, weights).task
+            prompts[key] = GradedPrompt("", prompt, read, task, {}, {}, traffic=0.0)
+    return _joined(prompts, _counted(answers, {one.model_id for one in candidates}))
+
+
+class _Answer(NamedTuple):
+    """A graded answer; ``rank`` is the place of its grades in ``RANKS``."""
+
+    exchange_id: str
+    key: str
+    model: str
+    rank: int
+    reward: float
+    parties: Sequence[str]
+    usd: float
+    traffic: float
+    chances: Mapping[str, float]
+
+
+def _counted(answers: Sequence[_Answer], models: Collection[str]) -> list[_Answer]:
+    """Return the answers that count: those of the highest rank of their prompt and model, and only
+    checked ones if checks graded a prompt for all of two or more models.
+    """
+    highest: dict[tuple[str, str], int] = {}
+    for one in answers:
+        place = (one.key, one.model)
+        highest[place] = min(one.rank, highest.get(place, one.rank))
+    models = models or {one.model for one in answers}
+    checked = Counter(key for (key, model), rank in highest.items() if not rank and model in models)
+    are_checks = len(models) > 1 and len(models) in checked.values()
+    return [
+        one for one in answers if one.rank == (0 if are_checks else highest[one.key, one.model])
+    ]
+
+
+def _joined(prompts: Mapping[str, GradedPrompt], answers: Sequence[_Answer]) -> list[GradedPrompt]:
+    """Return the prompts with means over their answers, and with limited shares of opinions."""
+    weight_of = rater_weights(
+        Counter(party for one in answers if one.rank for party in one.parties)
+    )
+    found: dict[str, GradedPrompt] = {}
+    sums: dict[tuple[str, str], list[float]] = {}
+    for answer in answers:
+        weight = fmean(map(weight_of.__getitem__, answer.parties)) if answer.rank else 1.0
+        name = answer.model
+        one = found.get(answer.key)
         if one is None:
-            asked = text_asked(prompt)[0]
-            one = GradedPrompt(
-                exchange_id, prompt, part_read(asked, weights.intent),
-                read_intent(prompt, weights).task, {}, {}, [], traffic=0.0,
-            )  # fmt: skip
-        assert isinstance(one.evidence, list)
-        one.evidence.append(exchange_id)
-        mean = sums.setdefault((key, name), [0.0, 0.0, 0.0])
-        for place, term in enumerate((1.0, reward, _usd(meta, candidate, prices))):
+            one = replace(prompts[answer.key], exchange_id=answer.exchange_id)
+        mean = sums.setdefault((answer.key, name), [0.0, 0.0, 0.0])
+        for place, term in enumerate((1.0, answer.reward, answer.usd)):
             mean[place] += weight * term
-        found[key] = replace(
+        chances = {
+            model: 1 - (1 - chance) * (1 - one.chances.get(model, 0.0))
+            for model, chance in answer.chances.items()
+        }
+        found[answer.key] = replace(
             one,
             rewards={**one.rewards, name: mean[1] / mean[0]},
             costs={**one.costs, name: mean[2] / mean[0]},
-            traffic=one.traffic + (0.0 if meta.get("agent_id") == CALIBRATOR else weight),
-            chances=_chances(ledger, meta, one.chances),
+            evidence=[*one.evidence, answer.exchange_id],
+            traffic=one.traffic + weight * answer.traffic,
+            chances={**one.chances, **chances},
         )
     return [replace(one, traffic=one.traffic or 1.0) for one in found.values()]
 
@@ -370,15 +418,11 @@ def _grades(ledger: LedgerReader) -> dict[str, dict[tuple[str, str], float | Non
     return found
 
 
-def _chances(
-    ledger: LedgerReader, meta: Mapping[str, Any], before: Mapping[str, float]
-) -> Mapping[str, float]:
-    """Return the probability with which an exchange or an earlier one asked each model."""
+def _chances(ledger: LedgerReader, meta: Mapping[str, Any]) -> Mapping[str, float]:
+    """Return the probability with which each model was asked; empty if none was drawn."""
     if not {"propensity", "explored"} & meta.keys():
-        return before
-    drawn = chances_of(find_decision(ledger, str(meta["decision_id"])).metadata)
-    return {**before, **{one: 1 - (1 - chance) * (1 - before.get(one, 0.0))
-                         for one, chance in drawn.items()}}  # fmt: skip
+        return {}
+    return chances_of(find_decision(ledger, str(meta["decision_id"])).metadata)
 
 
 def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTable | None) -> float:
