@@ -224,8 +224,8 @@ def test_one_rater_does_not_flip_the_best_model_against_a_reference(ledger: Ledg
     exchanges = []
     for number in range(40):
         for model, score in (("cheap", number % 2), ("dear", 1)):
-            right = "the program", "reference"
-            exchanges.append(graded(ledger, f"add {number}", model, score, *right))  # type: ignore[arg-type]
+            prompt = f"add {number}"
+            exchanges.append(graded(ledger, prompt, model, score, "grader", "reference"))
     before = graded_prompts(ledger)
     fit = fit_route(before, 0.02)
     assert isinstance(fit, RouteFit)

@@ -7,34 +7,30 @@ The head has integer weights and does not change after the fit. A fit takes a fe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2, sqrt
 from operator import mul
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.learning.evidence.feedback import RANKS, feedback_on, reward_of
+from remit.learning.evidence.feedback import feedback_on, reward_of
 from remit.learning.evidence.party_shares import rater_weights
-from remit.learning.exchanges import is_erased, is_held_out, prompt_key
-from remit.learning.statistics import paired_effect
+from remit.learning.exchanges import is_erased, prompt_key
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.providers.prices import PriceTable, Usage
 from remit.routing import (
     Candidate,
     LearnedHead,
-    ScoringInputs,
     Weights,
     buckets_of,
     chances_of,
     find_decision,
     read_intent,
-    score_candidates,
 )
 from remit.routing.intent import part_read, text_asked
 from remit.routing.learned_head import Neighbour, binary_log, binary_power
-from remit.routing.scores import task_of
 
 MAX_PROMPTS = 3000
 """Largest number of prompts in a fit; the time of a fit grows with their words."""
@@ -176,44 +172,6 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
     return found
 
 
-def abilities_case(
-    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], rules: Weights, looks: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return abilities by the grades as learned settings, and their case for a proposal.
-
-    The abilities are those of the prompts that are not held out. The predicted effect is the mean
-    reward of the models that the router takes with them for held-out prompts, less that of the
-    models that it takes now. The settings are ``{"routing": {"models": …}}``; the case has the
-    arguments ``evidence``, ``predicted``, ``gate`` and ``replay`` of :meth:`Learner.propose`.
-
-    Raises:
-        InvalidInputError: no held-out prompt has graded answers of all candidates.
-    """
-    learned = [one for one in prompts if not is_held_out(one.prompt)]
-    names = {one.model_id for one in candidates}
-    held = [one for one in prompts if is_held_out(one.prompt) and one.rewards.keys() >= names]
-    if not (held and learned):
-        raise InvalidInputError(
-            "No held-out prompt has graded answers of all models.",
-            next_step="`remit route calibrate` makes them.",
-        )
-    found = abilities_of(learned)
-    better = [replace(one, abilities=found.get(one.model_id, one.abilities)) for one in candidates]
-
-    def reward(one: GradedPrompt, of: Sequence[Candidate]) -> float:
-        inputs = ScoringInputs(one.prompt, task_of(one.task), "", of, rules)
-        return one.rewards[score_candidates(inputs).winner]
-
-    predicted, gate = paired_effect(
-        [reward(one, better) - reward(one, candidates) for one in held],
-        [one.traffic for one in held], looks=looks,
-    )  # fmt: skip
-    settings = {"routing": {"models": {name: {"abilities": found[name]} for name in found}}}
-    evidence = sorted({entry for one in (*learned, *held) for entry in one.evidence})
-    replay = {"held_out": len(held), "learned": len(learned)}
-    return settings, {"evidence": evidence, "predicted": predicted, "gate": gate, "replay": replay}
-
-
 def _ridge(
     rows: Sequence[Sequence[int]], values: Sequence[float], factors: Sequence[float]
 ) -> list[float]:
@@ -276,6 +234,10 @@ _TOKENS = (
 )  # fmt: skip
 
 
+_Answer = tuple[int, Sequence[str], str, str, GradedPrompt]
+"""Rank of the grades, their parties, key of the prompt, model, and the prompt with this answer."""
+
+
 def graded_prompts(
     ledger: LedgerReader, *, candidates: Sequence[Candidate] = (), prices: PriceTable | None = None,
     rules: Weights | None = None,
@@ -304,89 +266,63 @@ def graded_prompts(
     """
     weights = rules or Weights.shipped()
     known_as = {one.provider_model: one for one in candidates}
-    prompts: dict[str, GradedPrompt] = {}
+    known: dict[str, GradedPrompt] = {}
     answers: list[_Answer] = []
-    grades = _grades(ledger)
-    for exchange_id in sorted(grades, key=lambda name: (len(name), name)):
+    for exchange_id, scores in sorted(_grades(ledger).items(), key=lambda one: (len(one[0]), one)):
         entry = ledger.read(exchange_id)
         prompt = _prompt(entry)
         meta = entry.metadata
         if prompt is None or meta.get("outcome") != "success" or meta.get("fallback_from"):
             continue
-        if is_erased(entry):  # Such as an answer that an erased exchange of its session gave too.
+        rank, reward, parties = reward_of(scores)
+        # Erased is also an answer that an erased exchange of its session gave too.
+        if reward is None or is_erased(entry):
             continue
         model = str(meta.get("model_id", ""))
         candidate = known_as.get(model)
+        name = candidate.model_id if candidate else model
         key = prompt_key(prompt)
-        for rank, sources in enumerate(RANKS):
-            reward, parties = reward_of(grades[exchange_id], sources)
-            if reward is not None:
-                answers.append(_Answer(
-                    exchange_id, key, candidate.model_id if candidate else model, rank, reward,
-                    parties, _usd(meta, candidate, prices),
-                    float(meta.get("agent_id") != CALIBRATOR), _chances(ledger, meta),
-                ))  # fmt: skip
-                break
-        else:
-            continue
-        if key not in prompts:
-            read = part_read(text_asked(prompt)[0], weights.intent)
+        if key not in known:
+            text = part_read(text_asked(prompt)[0], weights.intent)
             task = read_intent(prompt, weights).task
-            prompts[key] = GradedPrompt("", prompt, read, task, {}, {}, traffic=0.0)
-    return _joined(prompts, _counted(answers, {one.model_id for one in candidates}))
+            known[key] = GradedPrompt("", prompt, text, task, {}, {}, traffic=0.0)
+        chances: Mapping[str, float] = {}
+        if {"propensity", "explored"} & meta.keys():
+            chances = chances_of(find_decision(ledger, str(meta["decision_id"])).metadata)
+        answer = replace(
+            known[key], exchange_id=exchange_id, evidence=[exchange_id], rewards={name: reward},
+            costs={name: _usd(meta, candidate, prices)}, chances=chances,
+            traffic=float(meta.get("agent_id") != CALIBRATOR),
+        )  # fmt: skip
+        answers.append((rank, parties, key, name, answer))
+    highest: dict[tuple[str, str], int] = {}  # Of the answers of a model to a prompt.
+    for rank, _, key, name, _ in answers:
+        highest[key, name] = min(rank, highest.get((key, name), rank))
+    models = {one.model_id for one in candidates} or {name for _, name in highest}
+    checked = Counter(key for (key, name), rank in highest.items() if not rank and name in models)
+    if len(models) > 1 and len(models) in checked.values():
+        highest = dict.fromkeys(highest, 0)
+    return _joined([one for one in answers if one[0] == highest[one[2], one[3]]])
 
 
-class _Answer(NamedTuple):
-    """A graded answer; ``rank`` is the place of its grades in ``RANKS``."""
-
-    exchange_id: str
-    key: str
-    model: str
-    rank: int
-    reward: float
-    parties: Sequence[str]
-    usd: float
-    traffic: float
-    chances: Mapping[str, float]
-
-
-def _counted(answers: Sequence[_Answer], models: Collection[str]) -> list[_Answer]:
-    """Return the answers that count: those of the highest rank of their prompt and model, and only
-    checked ones if checks graded a prompt for all of two or more models.
-    """
-    highest: dict[tuple[str, str], int] = {}
-    for one in answers:
-        place = (one.key, one.model)
-        highest[place] = min(one.rank, highest.get(place, one.rank))
-    models = models or {one.model for one in answers}
-    checked = Counter(key for (key, model), rank in highest.items() if not rank and model in models)
-    are_checks = len(models) > 1 and len(models) in checked.values()
-    return [
-        one for one in answers if one.rank == (0 if are_checks else highest[one.key, one.model])
-    ]
-
-
-def _joined(prompts: Mapping[str, GradedPrompt], answers: Sequence[_Answer]) -> list[GradedPrompt]:
+def _joined(answers: Sequence[_Answer]) -> list[GradedPrompt]:
     """Return the prompts with means over their answers, and with limited shares of opinions."""
-    weight_of = rater_weights(
-        Counter(party for one in answers if one.rank for party in one.parties)
-    )
+    weight_of = rater_weights(Counter(party for rank, of, *_ in answers if rank for party in of))
     found: dict[str, GradedPrompt] = {}
     sums: dict[tuple[str, str], list[float]] = {}
-    for answer in answers:
-        weight = fmean(map(weight_of.__getitem__, answer.parties)) if answer.rank else 1.0
-        name = answer.model
-        one = found.get(answer.key)
-        if one is None:
-            one = replace(prompts[answer.key], exchange_id=answer.exchange_id)
-        mean = sums.setdefault((answer.key, name), [0.0, 0.0, 0.0])
-        for place, term in enumerate((1.0, answer.reward, answer.usd)):
+    for rank, parties, key, name, answer in answers:
+        weight = fmean(map(weight_of.__getitem__, parties)) if rank else 1.0
+        one = found.get(key) or replace(
+            answer, rewards={}, costs={}, evidence=[], traffic=0.0, chances={}
+        )
+        mean = sums.setdefault((key, name), [0.0, 0.0, 0.0])
+        for place, term in enumerate((1.0, answer.rewards[name], answer.costs[name])):
             mean[place] += weight * term
         chances = {
             model: 1 - (1 - chance) * (1 - one.chances.get(model, 0.0))
             for model, chance in answer.chances.items()
         }
-        found[answer.key] = replace(
+        found[key] = replace(
             one,
             rewards={**one.rewards, name: mean[1] / mean[0]},
             costs={**one.costs, name: mean[2] / mean[0]},
@@ -416,13 +352,6 @@ def _grades(ledger: LedgerReader) -> dict[str, dict[tuple[str, str], float | Non
         if isinstance(last, Mapping) and (answer := last.get("exchange_entry_id")):
             found[str(answer)] = {**scores, **found.get(str(answer), {})}
     return found
-
-
-def _chances(ledger: LedgerReader, meta: Mapping[str, Any]) -> Mapping[str, float]:
-    """Return the probability with which each model was asked; empty if none was drawn."""
-    if not {"propensity", "explored"} & meta.keys():
-        return {}
-    return chances_of(find_decision(ledger, str(meta["decision_id"])).metadata)
 
 
 def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTable | None) -> float:

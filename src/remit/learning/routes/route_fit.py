@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isqrt, sqrt
 from operator import mul
@@ -22,6 +22,7 @@ from remit.learning.statistics import (
     pairs_needed,
 )
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
+from remit.providers.prices import PriceTable
 from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.learned_head import MILLION, learned_score
 
@@ -184,6 +185,7 @@ def fit_route(
     prompts: Sequence[GradedPrompt], usd_per_call: float, *, rules: Weights | None = None,
     quality_floor: float = 0.0, guard: GuardSettings | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    look: Callable[[Sequence[GradedPrompt]], str] = lambda prompts: "",
 ) -> RouteFit | str:  # fmt: skip
     """Fit a head, and choose the smallest price weight that keeps to ``usd_per_call``.
 
@@ -206,6 +208,8 @@ def fit_route(
         guard: largest accepted loss, and number of looks; the defaults if ``None``.
         progress: called with the number of fitted heads and the number in all; at the end with
             both equal.
+        look: called with the prompts of a fit, to count it as a look (:func:`record_look`); returns
+            a sentence if the fit may not decide. Its errors are raised.
 
     Returns:
         The fit, whose ``missing`` states why it may not be proposed; or a sentence about what is
@@ -262,8 +266,9 @@ def fit_route(
         named["cap_nano"] = round(usd_per_call * _NANO)
     document = {**(rules or Weights.shipped()).document, "learned": named}
     progress(FOLDS + 1, FOLDS + 1)
+    missing = _missing(guard, usd, usd_per_call, saved_gate, against, reward, differences, taken)
     return RouteFit(
-        missing=_missing(guard, usd, usd_per_call, saved_gate, against, reward, differences, taken),
+        missing=[*missing, *filter(None, [look(prompts)])],
         held_out=len(taken), best_single=best, saves_against=against, saved=saved, gate=saved_gate,
         reward=reward, usd_per_call=usd, price_weight=price_weight / MILLION,
         shares={
@@ -275,32 +280,6 @@ def fit_route(
         evidence=sorted({entry for one in (*learned, *taken) for entry in one.evidence}),
         files=route_files(document, head),
     )  # fmt: skip
-
-
-def fit_recorded(
-    ledger: LedgerClient, route: str, prompts: Sequence[GradedPrompt], usd_per_call: float, *,
-    rules: Weights, quality_floor: float, guard: GuardSettings,
-    progress: Callable[[int, int], None],
-) -> RouteFit | str:  # fmt: skip
-    """Fit a route as :func:`fit_route`, and record the fit as a look (:func:`record_look`).
-
-    If no look remains, ``missing`` of the fit says that the fit may not decide.
-
-    Args:
-        ledger: the record of the looks.
-        route: name of the route.
-
-    Raises:
-        LedgerError: the ledger cannot be read or written.
-    """
-    found = fit_route(
-        prompts, usd_per_call, rules=rules, quality_floor=quality_floor, guard=guard,
-        progress=progress,
-    )  # fmt: skip
-    if isinstance(found, str):
-        return found
-    said = record_look(ledger, route, prompts, rules=rules, most=guard.looks)
-    return replace(found, missing=[*found.missing, said]) if said else found
 
 
 def record_look(
@@ -363,6 +342,18 @@ def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]
         RULES_FILE: json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n",
         HEAD_FILE: head.encoded,
         EVIDENCE_FILE: head.evidence,
+    }
+
+
+def prices_at(table: PriceTable, models: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the price of each model, ``provider/model``, by which a route is stale.
+
+    Day and source of a price do not count. The text is empty for a model without a price.
+    """
+    found = {name: table.find(*name.split("/", 1)) for name in models}
+    return {
+        name: sha256_hex(repr(replace(one, date="", source="")).encode()) if one else ""
+        for name, one in found.items()
     }
 
 
@@ -442,16 +433,12 @@ def _best_single(whole: Sequence[GradedPrompt], models: Sequence[str]) -> str:
     Two models are level if their means differ by less than two standard errors. The dearest of them
     is the model that a route can save on.
     """
-    top = max(models, key=lambda name: (_mean(whole, lambda one: one.rewards[name]), name))
+    rewards = {name: sum(one.traffic * one.rewards[name] for one in whole) for name in models}
+    costs = {name: sum(one.traffic * one.costs[name] for one in whole) for name in models}
+    top = max(models, key=lambda name: (rewards[name], name))
 
     def is_level(name: str) -> bool:
         differences = [one.traffic * (one.rewards[top] - one.rewards[name]) for one in whole]
         return sum(differences) <= 2 * sqrt(sum(map(mul, differences, differences)))
 
-    return max(
-        filter(is_level, models), key=lambda name: (_mean(whole, lambda one: one.costs[name]), name)
-    )
-
-
-def _mean(prompts: Sequence[GradedPrompt], value: Callable[[GradedPrompt], float]) -> float:
-    return sum(one.traffic * value(one) for one in prompts) / sum(one.traffic for one in prompts)
+    return max(filter(is_level, models), key=lambda name: (costs[name], name))
