@@ -14,7 +14,8 @@ from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, RoutingSettings, load_settings
 from remit.learning.proposals.canary_comparison import Compared, read_canary
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals, require_in_force
-from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE, prices_at
+from remit.learning.routes.ridge import prices_at
+from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, content, is_plain_text
 from remit.packages import (
     LEARNED_PACKAGES,

@@ -7,12 +7,12 @@ from remit.learning.routes.ridge import (
     abilities_of,
     fit_head,
     graded_prompts,
+    prices_at,
 )
 from remit.learning.routes.route_fit import (
     ROUTE_SETTINGS,
     RouteFit,
     fit_route,
-    prices_at,
     record_look,
 )
 

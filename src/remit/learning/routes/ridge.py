@@ -7,13 +7,14 @@ The head has integer weights and does not change after the fit. A fit takes a fe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2, sqrt
 from operator import mul
 from statistics import fmean
 from typing import Any
 
+from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
 from remit.learning.evidence.party_shares import rater_weights
@@ -369,6 +370,18 @@ def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTabl
     except InvalidInputError:  # The parts exceed their total, so the bound was billed.
         return recorded
     return (nano + price.tools_nano(meta.get("server_tool_uses") or {})) / _NANO
+
+
+def prices_at(table: PriceTable, models: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the price of each model, ``provider/model``, by which a route is stale.
+
+    Day and source of a price do not count. The text is empty for a model without a price.
+    """
+    found = {name: table.find(*name.split("/", 1)) for name in models}
+    return {
+        name: sha256_hex(repr(replace(one, date="", source="")).encode()) if one else ""
+        for name, one in found.items()
+    }
 
 
 def _prompt(entry: LedgerEntry) -> Any:

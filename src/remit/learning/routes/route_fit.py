@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isqrt, sqrt
 from operator import mul
@@ -22,7 +22,6 @@ from remit.learning.statistics import (
     pairs_needed,
 )
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
-from remit.providers.prices import PriceTable
 from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.learned_head import MILLION, learned_score
 
@@ -342,18 +341,6 @@ def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]
         RULES_FILE: json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n",
         HEAD_FILE: head.encoded,
         EVIDENCE_FILE: head.evidence,
-    }
-
-
-def prices_at(table: PriceTable, models: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of the price of each model, ``provider/model``, by which a route is stale.
-
-    Day and source of a price do not count. The text is empty for a model without a price.
-    """
-    found = {name: table.find(*name.split("/", 1)) for name in models}
-    return {
-        name: sha256_hex(repr(replace(one, date="", source="")).encode()) if one else ""
-        for name, one in found.items()
     }
 
 
