@@ -129,7 +129,7 @@ def _shares(root: RootPort, limit: int | None) -> Answer:
     counts = Counter(rater for sample in read_samples(root.ledger) for rater in sample.raters)
     weights = rater_weights(counts)
     total = sum(weights[rater] * graded for rater, graded in counts.items())
-    raters = [
+    raters: list[dict[str, Any]] = [
         {"rater": rater, "graded": graded, "weight": weights[rater],
          "share": weights[rater] * graded / total}
         for rater, graded in counts.most_common(limit)

@@ -373,7 +373,7 @@ def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTabl
 
 
 def prices_at(table: PriceTable, models: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of the price of each model, ``provider/model``, by which a route is stale.
+    """Return the SHA-256 of the price of each model, ``provider/model``.
 
     Day and source of a price do not count. The text is empty for a model without a price.
     """
