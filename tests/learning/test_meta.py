@@ -153,8 +153,8 @@ def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
     assert (good.held, bad.held, none.held) == (True, False, None)
     assert (good.harmful, bad.harmful) == (False, True)
     assert good.predicted.value == gain().value
-    known = calibrate([good, bad, none])
-    assert (known.held, known.missed, known.open) == (1, 1, 1)
+    calibration = calibrate([good, bad, none])
+    assert [calibration[name] for name in ("held", "missed", "open")] == [1, 1, 1]
     world.runtime.close()
     said = run_remit("learn", "report", "--root", world.place).stdout.splitlines()
     assert said[0] == "policy epoch 1; proposals: 0 open, 1 adopted, 0 rejected, 0 rolled back"

@@ -220,6 +220,40 @@ def test_a_flood_by_one_party_does_not_outweigh_the_others(ledger: LedgerClient)
     assert traffic["right"] == 1.0
 
 
+def test_one_rater_does_not_flip_the_best_model_against_a_reference(ledger: LedgerClient) -> None:
+    exchanges = []
+    for number in range(40):
+        for model, score in (("cheap", number % 2), ("dear", 1)):
+            prompt = f"add {number}"
+            exchanges.append(graded(ledger, prompt, model, score, "grader", "reference"))
+    before = graded_prompts(ledger)
+    fit = fit_route(before, 0.02)
+    assert isinstance(fit, RouteFit)
+    assert fit.best_single == "dear"
+    for place, exchange in enumerate(exchanges):  # the same answers,
+        give_feedback(ledger, exchange, score=1.0 - place % 2, by="flood")
+    for number in range(460):  # repeated answers, and other prompts: 1,000 grades in all
+        for model, score in (("cheap", 1.0), ("dear", 0.0)):
+            graded(ledger, f"add {number}", model, score, "flood")
+    assert graded_prompts(ledger) == before
+    sampled = {one.exchange_id: one for one in read_samples(ledger)}
+    assert [sampled[one].reward for one in exchanges[:4]] == [0, 1, 1, 1]
+    assert {sampled[one].raters for one in exchanges} == {("grader",)}
+
+
+def test_feedback_teaches_without_a_check(ledger: LedgerClient) -> None:
+    for number in range(40):
+        for model, score in (("cheap", number % 2), ("dear", 1)):
+            graded(ledger, f"add {number}", model, score, f"person {number % 5}")
+    # A check of one model's answers says nothing about the other model.
+    graded(ledger, "add 0", "dear", 1.0, "the program", source="reference")
+    found = graded_prompts(ledger)
+    assert (len(found), {one.traffic for one in found}) == (40, {2.0})
+    fit = fit_route(found, 0.02)
+    assert isinstance(fit, RouteFit)
+    assert fit.best_single == "dear"
+
+
 def test_what_is_graded_later_moves_no_prompt_to_another_fold(ledger: LedgerClient) -> None:
     exchanges = [
         ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata={

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,7 +26,6 @@ from remit.learning import (
     give_feedback,
     gradable_exchanges,
     observe,
-    rater_shares,
     read_samples,
 )
 from remit.learning.evidence.party_shares import SettledWeights, rater_weights
@@ -202,11 +202,12 @@ def test_a_flood_counts_once_for_each_exchange_and_at_most_its_share(ledger: Led
         give_feedback(ledger, target, score=1, by=name)
     samples = list(read_samples(ledger))
     assert samples[0].reward == 0.5  # two parties, each once
-    shares = rater_shares(samples)
-    assert (shares[0]["rater"], shares[0]["graded"]) == ("KEY-F", 40)
-    assert shares[0]["share"] == pytest.approx(0.25)
-    assert shares[0]["weight"] == pytest.approx(0.1)
-    assert [one["weight"] for one in shares[1:]] == [1, 1, 1, 1]
+    counts = Counter(rater for sample in samples for rater in sample.raters)
+    assert counts.most_common(1) == [("KEY-F", 40)]
+    weights = rater_weights(counts)
+    assert weights.pop("KEY-F") == pytest.approx(0.1)
+    assert list(weights.values()) == [1, 1, 1, 1]
+    assert 40 * 0.1 / (40 * 0.1 + counts.total() - 40) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(

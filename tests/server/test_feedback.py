@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.learning import rater_shares, read_samples
+from remit.learning import rater_weights, read_samples
 from tests.server.running import Served, new_session
 from tests.support.commands import run_remit
 from tests.support.waiting import until
@@ -127,9 +128,11 @@ def test_many_keys_of_one_user_are_one_party(anywhere: Served) -> None:
     samples = [one for one in read_samples(anywhere.ledger) if one.exchange_id in exchanges]
     # On what all graded, five keys of one user weigh as much as one of another's.
     assert [one.reward for one in samples[:3]] == [0.75] * 3
-    shares = {one["rater"]: one for one in rater_shares(samples)}
-    assert shares["mallory"]["graded"] == 12
-    assert shares["mallory"]["share"] <= 0.25 + 1e-9
+    graded = Counter(rater for sample in samples for rater in sample.raters)
+    assert graded["mallory"] == 12
+    weights = rater_weights(graded)
+    total = sum(weights[rater] * number for rater, number in graded.items())
+    assert weights["mallory"] * 12 / total <= 0.25 + 1e-9
 
 
 @on_sqlite

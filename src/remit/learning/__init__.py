@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from remit.kernel.errors import ConflictError
 from remit.learning.evidence.feedback import Feedback, Source, feedback_on, give_feedback
-from remit.learning.evidence.party_shares import rater_shares, rater_weights
+from remit.learning.evidence.party_shares import rater_weights
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.exchanges import (
     held_out_sides,
@@ -38,7 +38,7 @@ from remit.learning.grading import (
     recorded_grader,
 )
 from remit.learning.held_out_replay import ChangedRequests, Replay, ReplayResult
-from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
+from remit.learning.signals import Signal, SignalPolicy, before_latest, observe, read_signals
 from remit.learning.statistics import (
     ConfidenceSequence,
     Estimate,
@@ -50,12 +50,12 @@ from remit.learning.statistics import (
 
 __all__ = [
     "ChangedRequests", "ConfidenceSequence", "Estimate", "Feedback", "Replay",
-    "ReplayResult", "Sample", "Signal", "SignalPolicy", "Source", "current_signals", "difference",
+    "ReplayResult", "Sample", "Signal", "SignalPolicy", "Source", "before_latest", "difference",
     "doubly_robust", "feedback_on", "give_feedback", "gradable_exchanges", "grade_by_reference",
     "grade_by_schema", "grade_by_test", "grader", "held_out_sides", "is_evidence", "is_held_out",
     "is_own_call", "is_reference", "is_whole", "learnable_contract", "matches_schema", "observe",
-    "open_account", "paired_effect", "prediction_powered", "prompt_key", "rater_shares",
-    "rater_weights", "read_samples", "recorded_grader",
+    "open_account", "paired_effect", "prediction_powered", "prompt_key",
+    "rater_weights", "read_samples", "read_signals", "recorded_grader",
 ]  # fmt: skip
 
 # Earlier names, for programs that catch them; they end with version 1.0.

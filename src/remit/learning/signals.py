@@ -11,18 +11,15 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import count
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed_files import InstalledFiles
 from remit.learning.evidence.party_shares import SettledWeights, rater_weights
-from remit.learning.evidence.samples import Sample, read_samples
-from remit.learning.judges.calibration import calibrated_judges
+from remit.learning.evidence.samples import Sample
 from remit.learning.statistics import ConfidenceSequence, Estimate, evidence, evidence_below
-from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, LedgerReader, Transaction, instant
-from remit.packages import policy_epoch
+from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, LedgerReader, Transaction
 
 FACT = ("",)
 """The party of a value that a program observes: no opinion, so its share is not limited."""
@@ -324,47 +321,6 @@ def _in_units(estimate: Estimate, metric: str) -> Estimate:
     return replace(estimate, value=value, low=low, high=high)
 
 
-def current_signals(
-    ledger: LedgerClient, policy: SignalPolicy, *, since: str | None = None,
-    latest: int | None = None,
-) -> tuple[list[Signal], str, int, bool]:  # fmt: skip
-    """Return the present signals of a ledger.
-
-    Live samples are those since ``since``, else those of the policy epoch in force. Before the
-    first epoch they are all except the first ``policy.reference`` samples of each group. The ledger
-    is only read.
-
-    Args:
-        since: start of the live samples, ISO 8601; ``None`` for the epoch in force.
-        latest: largest number of exchanges, counted from the latest; ``None`` for all. Pass signals
-            to :func:`observe` only if all exchanges were read, because intervals need a fixed
-            start.
-
-    Returns:
-        The signals, sorted; the name of the baseline, such as ``epoch 3``, which :func:`observe`
-        takes as ``window``; the number of exchanges that were read; and True if these are all
-        recorded exchanges.
-
-    Raises:
-        InvalidInputError: ``since`` is not a time.
-        LedgerError: the ledger cannot be read.
-    """
-    before = instant(since) or ""
-    epoch = 0 if before else policy_epoch(ledger)
-    after = None if latest is None else before_latest(ledger, latest)
-    read = count()
-    found = read_samples(ledger, after=after, with_tasks=True)
-    samples = (sample for sample, _ in zip(found, read, strict=False))
-    signals = read_signals(
-        samples, policy, before=before, before_epoch=epoch or None,
-        calibrated=partial(calibrated_judges, ledger),
-    )  # fmt: skip
-    window = f"epoch {epoch}" if epoch else f"first {policy.reference}"
-    if before:
-        window = f"since {before}"
-    return signals, window, next(read), after is None
-
-
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
     """Return the id of the exchange before the ``latest`` ones; ``None`` if there is none."""
     rows = ledger.select(
@@ -386,19 +342,17 @@ def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> 
     Raises:
         LedgerError: the ledger cannot be written; no entry was appended.
     """
-    entries = [_entry(signal, window) for signal in signals if signal.crossed]
-    prepared = [(entry.submission_id, ledger.prepare(entry)) for entry in entries]
+    prepared = []
+    for one in signals:
+        if one.crossed:
+            what = "\n".join((one.dimension, one.name, one.metric, window))
+            name = f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}"
+            said = f"{one.metric} of {one.dimension} {one.name} became worse"
+            entry = LedgerEntry("SIGNAL_OBSERVED", name, "OBSERVED", said,
+                                metadata={**asdict(one), "window": window})  # fmt: skip
+            prepared.append((name, ledger.prepare(entry)))
 
     def write(tx: Transaction) -> list[str]:
         return [tx.append(one) for name, one in prepared if not tx.execute(_ON_RECORD, (name,))]
 
     return ledger.transact(write) if prepared else []
-
-
-def _entry(signal: Signal, window: str) -> LedgerEntry:
-    what = "\n".join((signal.dimension, signal.name, signal.metric, window))
-    return LedgerEntry(
-        "SIGNAL_OBSERVED", f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}", "OBSERVED",
-        f"{signal.metric} of {signal.dimension} {signal.name} became worse",
-        metadata={**asdict(signal), "window": window},
-    )  # fmt: skip

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.files import read_table
 from remit.operations.operation import Answer, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 from remit.operations.text import Table
+
+if TYPE_CHECKING:
+    from remit.learning import Feedback
 
 
 @verb(
@@ -83,12 +88,18 @@ def list_feedback(
         LedgerError: the ledger cannot be read.
     """
     from remit.learning import feedback_on
-    from remit.learning.judges import is_uncalibrated
+    from remit.learning.judges import calibrated_judges
 
     ledger = root.ledger
+    judges = cache(lambda: calibrated_judges(ledger))
+
+    def asks(one: Feedback) -> bool:
+        if one.source != "judge":
+            return False
+        contract = ledger.read(one.target_entry_id).metadata.get("contract_id", "")
+        return (one.by, str(contract)) not in judges()
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
-        asks = is_uncalibrated(ledger)
         for one in feedback_on(ledger, target, after=cursor):
             shown = {**asdict(one), "reason": one.reason, "uncalibrated": asks(one)}
             yield one.entry_id, shown
@@ -113,9 +124,16 @@ def _line(item: dict[str, Any]) -> str:
 
 def _shares(root: RootPort, limit: int | None) -> Answer:
     """Return the share of feedback of each author."""
-    from remit.learning import rater_shares, read_samples
+    from remit.learning import rater_weights, read_samples
 
-    raters = rater_shares(read_samples(root.ledger))[:limit]
+    counts = Counter(rater for sample in read_samples(root.ledger) for rater in sample.raters)
+    weights = rater_weights(counts)
+    total = sum(weights[rater] * graded for rater, graded in counts.items())
+    raters: list[dict[str, Any]] = [
+        {"rater": rater, "graded": graded, "weight": weights[rater],
+         "share": weights[rater] * graded / total}
+        for rater, graded in counts.most_common(limit)
+    ]  # fmt: skip
     rows = [(one["rater"], str(one["graded"]), f"{one['weight']:.3f}",
              f"{100 * one['share']:.1f} %") for one in raters]  # fmt: skip
     table = Table(("who", "exchanges", "weight of each", "of a signal"), rows, limit or 50)

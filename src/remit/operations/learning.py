@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,8 @@ from remit.operations.ports import Caller, RootPort
 from remit.operations.text import Note, Table, facts
 
 if TYPE_CHECKING:
-    from remit.learning.proposals import Proposal, Proposals
+    from remit.learning.meta import Effect
+    from remit.learning.proposals import Learner, Proposal, Proposals
 
 _REASON_CHARS = 60
 _LISTED = 50
@@ -271,6 +273,35 @@ def _question_lines(one: dict[str, Any]) -> Iterator[str]:
         yield "    The answer looked right, the question was wrong."
 
 
+def _rollbacks(learner: Learner, effects: Iterable[Effect]) -> tuple[list[Proposal], list[str]]:
+    """Propose rollbacks of changes in force that surely made results worse.
+
+    Returns the proposals, and for each other change in force after which results became worse,
+    surely or not, a sentence that tells why no rollback was proposed.
+    """
+    from remit.learning.proposals import ProposalError
+
+    made, refused = [], []
+    for one in effects:
+        came = one.realised
+        if one.state != "adopted" or one.kind == "rollback" or came is None or came.value >= 0:
+            continue
+        assert one.regained is not None  # As `realised`.
+        low, high = fixed(came.low, 4, "+"), fixed(came.high, 4, "+")
+        try:
+            made.append(learner.propose_rollback(
+                learner.proposals.get(one.proposal_id), evidence=one.evidence,
+                predicted=one.regained,
+                gate=replace(came, value=-came.value, low=-came.high, high=-came.low),
+                replay={"metric": one.metric, "before": one.before, "after": one.after},
+                reason=f"{one.metric} changed by {fixed(came.value, 4, '+')} [{low}, {high}] since "
+                f"{one.proposal_id} was adopted.",
+            ))  # fmt: skip
+        except ProposalError as error:
+            refused.append(f"{one.proposal_id[:12]}: {error.message} {error.next_step}")
+    return made, refused
+
+
 def _report_lines(found: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the report: proposals, effects, questions and judges."""
     states = ", ".join(
@@ -339,7 +370,7 @@ def report_learning(
     from remit.contracts import ContractLoader
     from remit.gateway.auth import Identity
     from remit.kernel.installed_files import InstalledFiles
-    from remit.learning.meta import propose_rollbacks, read_report
+    from remit.learning.meta import read_report
     from remit.learning.proposals import Learner, Proposals
     from remit.views import learning_page
 
@@ -351,7 +382,7 @@ def report_learning(
     )  # fmt: skip
     if propose:
         learner = Learner(root.place, root.ledger, root.loaded, Identity(caller.name, "operator"))
-        made, refused = propose_rollbacks(learner, effects)
+        made, refused = _rollbacks(learner, effects)
         value |= {"proposed": [one.to_dict() for one in made], "refused": refused}
         if not made:
             root.note(
@@ -426,16 +457,29 @@ def list_signals(
         LedgerError: the ledger cannot be read or written.
     """
     from remit.kernel.installed_files import InstalledFiles
-    from remit.learning import SignalPolicy, current_signals
+    from remit.learning import SignalPolicy, before_latest, read_samples, read_signals
     from remit.learning import observe as record
+    from remit.learning.judges import calibrated_judges
+    from remit.ledger import instant
+    from remit.packages import policy_epoch
 
-    policy = SignalPolicy.installed(InstalledFiles(root.place.path))
-    signals, window, exchanges, is_complete = current_signals(
-        root.ledger, policy, since=since, latest=None if observe else latest
-    )
+    policy, ledger = SignalPolicy.installed(InstalledFiles(root.place.path)), root.ledger
+    before = instant(since) or ""
+    epoch = 0 if before else policy_epoch(ledger)
+    window = f"epoch {epoch}" if epoch else f"first {policy.reference}"
+    # A record of signals needs a fixed start, because later intervals have it too.
+    after = None if observe else before_latest(ledger, latest)
+    number = itertools.count()
+    found = read_samples(ledger, after=after, with_tasks=True)
+    samples = (sample for sample, _ in zip(found, number, strict=False))
+    signals = read_signals(
+        samples, policy, before=before, before_epoch=epoch or None,
+        calibrated=lambda: calibrated_judges(ledger),
+    )  # fmt: skip
+    window = f"since {before}" if before else window
     written = record(root.ledger, signals, window=window) if observe else []
     shown = [asdict(one) for one in signals if one.crossed or not crossed]
     return {
-        "signals": shown[:limit], "window": window, "exchanges": exchanges,
-        "complete": is_complete, **({"written": written} if caller.is_local else {}),
+        "signals": shown[:limit], "window": window, "exchanges": next(number),
+        "complete": after is None, **({"written": written} if caller.is_local else {}),
     }  # fmt: skip

@@ -18,6 +18,7 @@ from remit.kernel.exchange import text_of
 from remit.learning import (
     Source,
     feedback_on,
+    give_feedback,
     grade_by_reference,
     is_own_call,
     is_reference,
@@ -25,6 +26,7 @@ from remit.learning import (
     matches_schema,
     prompt_key,
 )
+from remit.learning.judges import Judge
 from remit.learning.routes import CALIBRATOR, GradedPrompt
 from remit.routing import JUDGE_CONTRACT
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 Score = Callable[[GradedPrompt, str, str], float | None]
 """Grades an answer of a model to a prompt, 0 to 1; ``None`` if it cannot."""
+
+FIRST = 2
+"""Prompts, or answers of a judge, after which a grader that gave no grade is not asked again."""
 
 _TEST_S = 60.0
 _LATEST = 20_000
@@ -257,7 +262,7 @@ def _grader(
 
         if given.test:
             return Grader(name="test", source="test", grade=by_function)
-        return Grader(name="code", source="program", grade=by_function)
+        return Grader(name="code", source="test", grade=by_function)
     schema = given.schema or (None if given.judge else _schema(runtime, one.contract_id))
     if schema is not None:
 
@@ -359,6 +364,70 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
     for entry in ledger.read_many(references.keys() - graded):
         if isinstance(entry.metadata.get("response"), str):
             grade_by_reference(ledger, entry.id, references[entry.id], by=by)
+
+
+def grade_recorded_by(
+    runtime: Runtime, grader: Grader, waiting: Sequence[Found], usd: float, by: str
+) -> tuple[int, float, bool]:
+    """Grade recorded answers that have no grade.
+
+    Graded answers are added to the rewards of their prompts, so that calibration leaves them out.
+    A judge, which costs, is asked no more if it gives no grade for the first 2 answers.
+
+    Args:
+        runtime: the open root.
+        grader: the grader.
+        waiting: prompts with their recorded answers.
+        usd: budget of a judge in US dollars.
+        by: name of the person who acts, for the record.
+
+    Returns:
+        The number of grades, their cost in US dollars, and True if the grader was tried.
+
+    Raises:
+        ContractError: the contract of the judge cannot be used.
+        LedgerError: the ledger cannot be read or written.
+    """
+    ungraded = {
+        entry_id: (one.prompt, model) for one in waiting for model, entry_id in one.answers.items()
+    }
+    if grader.grade is None:
+        graded, cost = judge_answers(runtime, grader, list(ungraded)[:FIRST], usd)
+        if graded:
+            more, further = judge_answers(runtime, grader, list(ungraded)[FIRST:], usd - cost)
+            graded, cost = [*graded, *more], cost + further
+        for prompt, model in map(ungraded.__getitem__, graded):
+            prompt.rewards[model] = 0.0  # type: ignore[index]  # The ledger has the grade.
+        return len(graded), cost, cost > 0
+    count = 0
+    for entry_id, (prompt, model) in ungraded.items():
+        answer = runtime.ledger.read(entry_id).metadata.get("response")
+        score = grader.grade(prompt, model, answer) if isinstance(answer, str) else None
+        if score is not None:
+            give_feedback(runtime.ledger, entry_id, score=score, source=grader.source, by=by)
+            prompt.rewards[model] = score  # type: ignore[index]
+            count += 1
+    return count, 0.0, bool(ungraded)
+
+
+def judge_answers(
+    runtime: Runtime, grader: Grader, exchange_ids: Sequence[str], usd: float
+) -> tuple[Sequence[str], float]:
+    """Have the judge grade answers; return the graded ones and the cost in US dollars.
+
+    Args:
+        runtime: the open root.
+        grader: a grader with a judge.
+        exchange_ids: ids of the answers.
+        usd: budget in US dollars.
+
+    Raises:
+        ContractError: the contract of the judge cannot be used.
+        LedgerError: the ledger cannot be read or written.
+    """
+    judge = Judge(runtime.gateway, runtime.ledger, runtime.contracts, *grader.judge)
+    done = judge.run(exchange_ids, usd=max(0.0, usd))
+    return done.graded, done.usd
 
 
 def right_answers(ledger: LedgerClient) -> dict[str, str]:

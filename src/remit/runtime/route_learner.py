@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remit.gateway.auth import Identity
@@ -16,8 +17,7 @@ from remit.gateway.budget import BudgetScope
 from remit.kernel.budget_values import LEARNING, BudgetLimits
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
-from remit.learning import give_feedback, open_account
-from remit.learning.judges import Judge
+from remit.learning import open_account
 from remit.learning.proposals import Change, Learner, Proposal
 from remit.learning.routes import (
     CALIBRATOR,
@@ -26,14 +26,25 @@ from remit.learning.routes import (
     PowerPlan,
     RouteFit,
     calibrate,
-    fit_recorded,
+    fit_route,
     graded_prompts,
     power_plan,
+    prices_at,
+    record_look,
 )
 from remit.packages.gates import check_gates, check_settings, unpermitted_models
 from remit.runtime.installation import gate_context
 from remit.runtime.operator_models import permit_models
-from remit.runtime.route_graders import Found, Grader, Graders, find_prompts, right_answers
+from remit.runtime.route_graders import (
+    FIRST,
+    Found,
+    Grader,
+    Graders,
+    find_prompts,
+    grade_recorded_by,
+    judge_answers,
+    right_answers,
+)
 
 if TYPE_CHECKING:
     from remit.learning.routes import GradedPrompt
@@ -45,8 +56,7 @@ Progress = Callable[[str, int, int], None]
 
 _CONCURRENT_CALLS = 8
 _PART = 20
-"""Prompts that are asked before their grades are looked at, so that a grader that fails costs
-little."""
+"""Prompts that are asked before their grades are looked at, after the first 2."""
 
 _NANO = 1_000_000_000
 
@@ -132,7 +142,8 @@ class RouteLearned:
         graded: number of graded answers.
         usd: cost in US dollars.
         ended: ``done``; ``budget`` if the budget ended the calibration; ``grader`` if the grader
-            gave no grade for 20 prompts in a row, so that no further prompt was asked.
+            gave no grade for any recorded answer, for its first 2 prompts or for 20 in a row, so
+            that no further prompt was asked.
         fit: the fitted route, or a sentence about what is missing.
         means: mean reward and mean cost in US dollars of each model over prompts with graded
             answers of all.
@@ -269,13 +280,14 @@ def learn_route(
         if limit is None:
             best = max(means, key=lambda name: (means[name][0], -means[name][1], name))
             limit = (1 - wanted.saving) * means[best][1]
-        found = fit_recorded(
-            runtime.ledger, wanted.route, every, limit, rules=runtime.router.rules.weights,
-            quality_floor=wanted.quality_floor, guard=runtime.loaded.settings.routing.guard,
+        rules, guard = runtime.router.rules.weights, runtime.loaded.settings.routing.guard
+        found = fit_route(
+            every, limit, rules=rules, quality_floor=wanted.quality_floor, guard=guard,
             progress=lambda done, total: progress("fitting", done, total),
+            look=partial(record_look, runtime.ledger, wanted.route, rules=rules, most=guard.looks),
         )  # fmt: skip
     if not isinstance(found, str) and not found.missing:
-        proposal = propose_route(runtime, found, reason=reason, by=by)
+        proposal = propose_route(runtime, found, plan.candidates, reason=reason, by=by)
     return RouteLearned(
         permitted, bought.calls, bought.graded, bought.usd, bought.ended, found, means, proposal
     )
@@ -302,12 +314,15 @@ def figures_of(found: RouteFit) -> dict[str, Any]:
     }
 
 
-def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) -> Proposal:
+def propose_route(
+    runtime: Runtime, found: RouteFit, candidates: Sequence[Candidate], *, reason: str, by: str
+) -> Proposal:
     """Record a proposal of a fitted route, and return the proposal.
 
     Args:
         runtime: the open root.
         found: a fit without gaps.
+        candidates: the models of the route; a change of their prices makes the proposal stale.
         reason: the reason, for the record.
         by: the person who proposes.
 
@@ -319,10 +334,12 @@ def propose_route(runtime: Runtime, found: RouteFit, *, reason: str, by: str) ->
         PackageError: another process holds the lock of packages, or the archive cannot be written.
     """
     learner = Learner(runtime.root, runtime.ledger, runtime.loaded, Identity(by, "operator"))
+    models = sorted(f"{one.provider_id}/{one.provider_model}" for one in candidates)
+    prices = {"price_version": runtime.prices.version, "prices": prices_at(runtime.prices, models)}
     return learner.propose(
         Change("head", settings=ROUTE_SETTINGS, files=found.files),
         evidence=found.evidence, predicted=found.saved, reason=reason, holds=found.holds,
-        gate=found.gate, replay=figures_of(found) | {"price_version": runtime.prices.version},
+        gate=found.gate, replay=figures_of(found) | prices,
     )  # fmt: skip
 
 
@@ -367,10 +384,15 @@ def _bought(
     for grader, waiting in plan.waiting:
         waiting = waiting[:rest]
         rest -= len(waiting)
-        total = _added(total, *_grade_known(runtime, grader, waiting, wanted.usd - total.usd, by))
-        for part in _parts(waiting):
-            head = runtime.ledger.head()
+        for number, part in enumerate(_parts(waiting)):
             begun, before = total.prompts, total.graded
+            if number == 0:
+                left = wanted.usd - total.usd
+                graded, cost, is_tried = grade_recorded_by(runtime, grader, waiting, left, by)
+                total = _added(total, graded, cost)
+                if is_tried and not graded:
+                    return replace(total, ended="grader")
+            head = runtime.ledger.head()
 
             def show(done: int, _: int, begun: int = begun) -> None:
                 progress("calibrating", begun + done, every)
@@ -390,11 +412,11 @@ def _bought(
             )  # fmt: skip
             if grader.grade is None:
                 made = _made_since(runtime, head)
-                judged, usd = _judged(runtime, grader, made, wanted.usd - total.usd)
+                judged, usd = judge_answers(runtime, grader, made, wanted.usd - total.usd)
                 total = _added(total, len(judged), usd)
             if done.ended == "budget":
                 return total
-            if total.graded == before and done.calls and len(part) == _PART:
+            if total.graded == before and done.calls and len(part) == (_PART if number else FIRST):
                 return replace(total, ended="grader")
     return total
 
@@ -408,45 +430,9 @@ def _ungraded(prompt: GradedPrompt, model: str, answer: str) -> None:
 
 
 def _parts(items: Sequence[Found]) -> Iterator[Sequence[Found]]:
-    for start in range(0, len(items), _PART):
+    yield items[:FIRST]
+    for start in range(FIRST, len(items), _PART):
         yield items[start : start + _PART]
-
-
-def _grade_known(
-    runtime: Runtime, grader: Grader, waiting: Sequence[Found], usd: float, by: str
-) -> tuple[int, float]:
-    """Grade recorded answers that have no grade; return the number of grades and their cost.
-
-    Graded answers are added to the rewards of their prompts, so that calibration leaves them out.
-    """
-    ungraded = {
-        entry_id: (one.prompt, model) for one in waiting for model, entry_id in one.answers.items()
-    }
-    if grader.grade is None:
-        graded, usd = _judged(runtime, grader, list(ungraded), usd)
-        for prompt, model in map(ungraded.__getitem__, graded):
-            prompt.rewards[model] = 0.0  # type: ignore[index]  # The ledger has the grade.
-        return len(graded), usd
-    count = 0
-    for entry_id, (prompt, model) in ungraded.items():
-        answer = runtime.ledger.read(entry_id).metadata.get("response")
-        score = grader.grade(prompt, model, answer) if isinstance(answer, str) else None
-        if score is not None:
-            give_feedback(
-                runtime.ledger, entry_id, score=score, source=grader.source, by=by
-            )  # fmt: skip
-            prompt.rewards[model] = score  # type: ignore[index]
-            count += 1
-    return count, 0.0
-
-
-def _judged(
-    runtime: Runtime, grader: Grader, exchange_ids: Sequence[str], usd: float
-) -> tuple[Sequence[str], float]:
-    """Have the judge grade answers; return the graded ones and the cost in US dollars."""
-    judge = Judge(runtime.gateway, runtime.ledger, runtime.contracts, *grader.judge)
-    done = judge.run(exchange_ids, usd=max(0.0, usd))
-    return done.graded, done.usd
 
 
 def _made_since(runtime: Runtime, head: tuple[int, str] | None) -> list[str]:

@@ -287,6 +287,20 @@ def test_a_misspelt_or_revoked_key_or_task_is_refused(
         assert not list(runtime.ledger.query(event_type="SIGNAL_CANARY"))
 
 
+def test_a_canary_of_a_key_that_was_revoked_ends(place: Path) -> None:
+    command(place, "key", "create", "--name", "elsewhere")
+    begin(place, "--share", 0.5, "--usd", 1, "--key", "elsewhere")
+    assert command(place, "learn", "settle")["verdict"] == ""
+    command(place, "key", "revoke", "elsewhere", "--reason", "left")
+    found = command(place, "learn", "settle")
+    assert (found["verdict"], "'elsewhere'" in found["reason"]) == ("stop", True), found
+    assert "revoked" in found["reason"]
+    with opened(place) as runtime:
+        assert canary_in_force(runtime.ledger) is None
+        (_, stopped) = list(runtime.ledger.query(event_type="SIGNAL_CANARY"))
+        assert "revoked" in stopped.metadata["compared"]["reason"]
+
+
 def test_erased_evidence_stops_the_canary_and_leaves_no_head(place: Path) -> None:
     proposal = begin(place)
     with opened(place) as runtime:

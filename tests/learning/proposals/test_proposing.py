@@ -17,10 +17,11 @@ from remit.kernel.settings import load_settings
 from remit.learning import give_feedback, read_samples
 from remit.learning.proposals import Change, Proposals, case_of
 from remit.learning.proposals.change import KINDS
-from remit.learning.routes import GradedPrompt, abilities_case
+from remit.learning.routes import GradedPrompt
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import Candidate, Weights
 from remit.runtime.operations import all_operations
+from remit.runtime.operations.fits import abilities_case
 from remit.server.console.pages import Asked
 from remit.server.console.proposals import change
 from remit.server.refusals import HttpError

@@ -295,24 +295,37 @@ def rater_of(metadata: dict[str, Any]) -> str:
     return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
 
 
-def reward_of(
-    said: Mapping[tuple[str, str], float | None], *, judges: bool = False
-) -> tuple[float | None, tuple[str, ...]]:
-    """Return the mean of the scores of a target, and the parties with such scores, sorted.
+RANKS: tuple[frozenset[str], ...] = (
+    frozenset({"reference", "schema", "test"}), frozenset({"person", "program"}),
+    frozenset({"judge"}),
+)  # fmt: skip
+"""Sources by rank: checks, opinions, judges. A score counts only if none of a higher rank exists,
+so that no number of opinions outweighs a check."""
 
-    Each party counts once, with the mean of its scores from several sources. Without a score that
-    counts, the result is ``(None, ())``.
+JUDGES = 2
+"""The rank of judges."""
+
+
+def reward_of(
+    said: Mapping[tuple[str, str], float | None],
+) -> tuple[int, float | None, tuple[str, ...]]:
+    """Return the rank of the scores that count, their mean, and the parties that gave them, sorted.
+
+    The rank is the place in :data:`RANKS`. Each party counts once, with the mean of its scores from
+    several sources. Without a score, the mean is None.
 
     Args:
         said: latest score by source and party; None for a label alone, which does not count.
-        judges: True to count only scores of the source ``judge``, False only those of the others.
     """
-    by_party: dict[str, list[float]] = defaultdict(list)
-    for (source, party), score in said.items():
-        if score is not None and (source == "judge") == judges:
-            by_party[party].append(score)
-    means = [sum(scores) / len(scores) for scores in by_party.values()]
-    return (sum(means) / len(means) if means else None), tuple(sorted(by_party))
+    for rank, sources in enumerate(RANKS):
+        by_party: dict[str, list[float]] = defaultdict(list)
+        for (source, party), score in said.items():
+            if score is not None and source in sources:
+                by_party[party].append(score)
+        if by_party:
+            means = [sum(scores) / len(scores) for scores in by_party.values()]
+            return rank, sum(means) / len(means), tuple(sorted(by_party))
+    return len(RANKS), None, ()
 
 
 def _entry(
@@ -326,7 +339,12 @@ def _entry(
         )
     metadata: dict[str, Any] = {"source": source, "by": by}
     if score is not None:
-        metadata["score"] = _score(score)
+        if not isinstance(score, (int, float)) or isinstance(score, bool) or not 0 <= score <= 1:
+            raise InvalidInputError(
+                f"The score {score!r} is not a number from 0 to 1.",
+                next_step="0 is bad, 1 is good, 0.5 is in between.",
+            )
+        metadata["score"] = round(float(score), _DECIMALS)
     if label:
         if not isinstance(label, str) or not _LABEL.fullmatch(label):
             raise InvalidInputError(
@@ -357,15 +375,6 @@ def _entry(
     if idempotency_key:
         metadata["idempotency_key"] = idempotency_key
     return LedgerEntry("FEEDBACK", "", "RECORDED", f"Feedback by a {source}", metadata=metadata)
-
-
-def _score(score: object) -> float:
-    if not isinstance(score, (int, float)) or isinstance(score, bool) or not 0 <= score <= 1:
-        raise InvalidInputError(
-            f"The score {score!r} is not a number from 0 to 1.",
-            next_step="0 is bad, 1 is good, 0.5 is in between.",
-        )
-    return round(float(score), _DECIMALS)
 
 
 def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:

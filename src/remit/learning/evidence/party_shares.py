@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-from remit.learning.evidence.samples import Sample
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 MAX_SHARE = 0.25
 """Largest share of one party's feedback in a signal; an equal share if there are fewer than 4."""
-
-
-def rater_shares(samples: Iterable[Sample]) -> list[dict[str, Any]]:
-    """Return the parties' shares in the rewards of samples as JSON, most graded exchanges first.
-
-    ``rater`` is the id of a user or key, or a name; ``graded`` the number of exchanges with a
-    reward to which the party contributed; ``weight`` the factor of the party's rewards in a signal,
-    and ``share`` the party's share of the signal after weighting, both 0 to 1.
-    """
-    counts = Counter(rater for sample in samples for rater in sample.raters)
-    weights = rater_weights(counts)
-    total = sum(weights[rater] * graded for rater, graded in counts.items())
-    return [
-        {"rater": rater, "graded": graded, "weight": weights[rater],
-         "share": weights[rater] * graded / total}
-        for rater, graded in counts.most_common()
-    ]  # fmt: skip
 
 
 def rater_weights(counts: Mapping[str, int]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from remit.learning.evidence.feedback import erased_of, marks, parts, rater_of, reward_of
+from remit.learning.evidence.feedback import JUDGES, erased_of, marks, parts, rater_of, reward_of
 from remit.learning.exchanges import is_evidence, is_whole
 from remit.ledger import LedgerReader, entry_id, parse_entry_id
 from remit.routing import Weights, read_intent
@@ -115,8 +115,8 @@ def read_samples(
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
     Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
-    then on its decision. A judge's feedback applies only if there is no other. Learning's own calls
-    and answers from the answer cache are left out. A retry is recognised if it is among the
+    then on its decision. Only feedback of the highest rank applies (``RANKS``). Learning's own
+    calls and answers from the answer cache are left out. A retry is recognised if it is among the
     exchanges read, at most 1,000 later.
 
     Args:
@@ -171,7 +171,7 @@ class _Joined:
 
     def turn_of(self, row: _Row) -> int | None:
         """Return the sequence number of the turn of an exchange; ``None`` if it has none."""
-        plan = self._of(row, "WO_PLANNED")
+        plan = self.of(row, "WO_PLANNED")
         if not plan or plan[0].metadata.get("turn_number") is None:
             return None
         turns = self.turns.get(str(row.metadata.get("session_id")), [])
@@ -186,23 +186,18 @@ class _Joined:
         place = bisect_right(turns, degraded[last]) if last >= 0 else 0
         return last >= 0 and (place == len(turns) or turns[place] > row.seq)
 
-    def rejected(self, row: _Row) -> bool:
-        """Return True if the quality gate rejected the order's result."""
-        gates = self._of(row, "WO_QUALITY_GATE")
-        return any(gate.metadata.get("verdict") != "accept" for gate in gates)
-
     def asked_again(self, row: _Row) -> bool:
         """Return True if a complete answer was followed by another call that is not a retry."""
         if row.metadata.get("finish_reason") not in _FINAL_REASONS:
             return False
-        later = [one for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
+        later = [one for one in self.of(row, "EXCHANGE") if one.seq > row.seq]
         return bool(later) and later[0].metadata.get("retry_of") != entry_id(row.seq)
 
     def tool_calls(self, row: _Row) -> list[_Row]:
         """Return the tool calls between this exchange and the next one of its order."""
-        later = [one.seq for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
+        later = [one.seq for one in self.of(row, "EXCHANGE") if one.seq > row.seq]
         end = later[0] if later else None
-        calls = self._of(row, "TOOL_CALL")
+        calls = self.of(row, "TOOL_CALL")
         return [one for one in calls if one.seq > row.seq and (end is None or one.seq < end)]
 
     def said_of(self, row: _Row, turn_id: str) -> tuple[float | None, tuple[str, ...], bool]:
@@ -211,18 +206,15 @@ class _Joined:
         Each party counts once.
         """
         metadata = row.metadata
-        plan = self._of(row, "WO_PLANNED")
+        plan = self.of(row, "WO_PLANNED")
         order = entry_id(plan[0].seq) if plan else ""
         decision = self.decisions.get(str(metadata.get("decision_id", "")), "")
         targets = (entry_id(row.seq), order, turn_id, decision)
-        for judges in (False, True):
-            for target in targets:
-                reward, raters = reward_of(self.feedback.get(target, {}), judges=judges)
-                if reward is not None:
-                    return reward, raters, judges
-        return None, (), False
+        said = [reward_of(self.feedback.get(target, {})) for target in targets]
+        rank, reward, raters = min(said, key=lambda one: one[0])
+        return reward, raters, rank == JUDGES
 
-    def _of(self, row: _Row, event_type: str) -> list[_Row]:
+    def of(self, row: _Row, event_type: str) -> list[_Row]:
         return self.orders.get((str(row.metadata.get("work_order_id") or ""), event_type), [])
 
 
@@ -301,6 +293,8 @@ def _sample(row: _Row, joined: _Joined, retried: set[str], task: str) -> Sample:
     turn_id = "" if turn is None else entry_id(turn)
     reward, raters, judged = joined.said_of(row, turn_id)
     calls = joined.tool_calls(row)
+    gates = joined.of(row, "WO_QUALITY_GATE")
+    rejected = any(gate.metadata.get("verdict") != "accept" for gate in gates)
     tool_failures = [call for call in calls if call.metadata.get("status") != "ok"]
     cost = data.get("cost_usd")
     failed = data.get("outcome") != "success"
@@ -316,7 +310,7 @@ def _sample(row: _Row, joined: _Joined, retried: set[str], task: str) -> Sample:
         cost_nano=None if cost is None else round(cost * _NANO),
         tokens=int(data.get("input_tokens") or 0) + int(data.get("output_tokens") or 0),
         latency_ms=int(data.get("latency_ms", 0)), failed=failed,
-        retried=entry_id(row.seq) in retried, rejected=joined.rejected(row),
+        retried=entry_id(row.seq) in retried, rejected=rejected,
         repaired=joined.asked_again(row), corrected=turn_id in joined.corrected,
         cancelled=data.get("error_code") == "CANCELLED", tools=_tools(calls),
         failed_tools=_tools(tool_failures), reward=reward,

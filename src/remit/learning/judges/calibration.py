@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from statistics import NormalDist, StatisticsError, correlation, fmean, linear_regression, variance
 from typing import Any
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.learning.evidence.feedback import Feedback, feedback_on
+from remit.learning.evidence.feedback import feedback_on
 from remit.learning.statistics import Estimate, prediction_powered
 from remit.ledger import LedgerReader
 
@@ -223,20 +222,3 @@ def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
     """Return the judges, each with the id of a contract, that :data:`MIN_LABELS` labels confirm."""
     found = read_judges(ledger)
     return {(one.judge, one.contract_id) for one in found if one.calibrated}
-
-
-def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:
-    """Return a function that is True for feedback of a judge that too few labels confirm.
-
-    The judges are read once, at the first feedback of a judge. The function raises LedgerError if
-    an entry cannot be read.
-    """
-    judges = cache(lambda: calibrated_judges(ledger))
-
-    def asks(word: Feedback) -> bool:
-        if word.source != "judge":
-            return False
-        contract = ledger.read(word.target_entry_id).metadata.get("contract_id", "")
-        return (word.by, str(contract)) not in judges()
-
-    return asks

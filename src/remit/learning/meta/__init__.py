@@ -2,11 +2,9 @@
 
 from remit.learning.meta.effects import (
     Attribution,
-    Calibration,
     Effect,
     EffectReader,
     attribute,
-    propose_rollbacks,
     read_report,
     record_attribution,
     replay_both,
@@ -14,6 +12,6 @@ from remit.learning.meta.effects import (
 from remit.learning.meta.questions import Question, read_questions
 
 __all__ = [
-    "Attribution", "Calibration", "Effect", "EffectReader", "Question", "attribute",
-    "propose_rollbacks", "read_questions", "read_report", "record_attribution", "replay_both",
+    "Attribution", "Effect", "EffectReader", "Question", "attribute",
+    "read_questions", "read_report", "record_attribution", "replay_both",
 ]  # fmt: skip

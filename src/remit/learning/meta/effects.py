@@ -10,13 +10,12 @@ from statistics import NormalDist
 from typing import Any, get_args
 
 from remit.contracts import ContractLoader
-from remit.kernel.message_text import fixed
 from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.grading import graded_by
 from remit.learning.held_out_replay import Replay, ReplayResult
 from remit.learning.judges import read_judges
 from remit.learning.meta.questions import read_questions
-from remit.learning.proposals import Learner, Proposal, ProposalError, Proposals
+from remit.learning.proposals import Proposal, Proposals
 from remit.learning.proposals.proposal import State
 from remit.learning.signals import before_latest
 from remit.learning.statistics import ConfidenceSequence, Estimate, difference
@@ -69,23 +68,6 @@ class Effect:
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but `evidence`, for JSON."""
         return {name: value for name, value in asdict(self).items() if name != "evidence"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """The number of predictions that held so far.
-
-    Attributes:
-        held: predictions that agree with the realised effect.
-        missed: predictions that do not.
-        open: predictions with too few samples, whatever these show, so that the share is unbiased.
-        share: share of held among held and missed, 95 % if predictions are right; None without any.
-    """
-
-    held: int
-    missed: int
-    open: int
-    share: Estimate | None
 
 
 class _Side:
@@ -161,7 +143,9 @@ class EffectReader:
                     continue
                 metric = self._metrics[proposal.proposal_id]
                 grader = self._known.get(proposal.rolls_back, proposal).replay.get("grader")
-                value = _value(sample, metric)
+                value = sample.reward
+                if metric == "cost":
+                    value = None if sample.cost_nano is None else sample.cost_nano / 1e9
                 if grader:
                     grade = graded_by(grader, self._ledger.read(sample.exchange_id))
                     value = value if grade is None else grade
@@ -182,17 +166,21 @@ class EffectReader:
         ]
 
 
-def calibrate(effects: Iterable[Effect]) -> Calibration:
-    """Return how many predictions held, failed or are open, with the share that held."""
+def calibrate(effects: Iterable[Effect]) -> dict[str, Any]:
+    """Return how many predictions ``held``, ``missed`` or are ``open``, as JSON data.
+
+    An open one has too few samples, whatever these show, so that ``share`` is unbiased: the share
+    of held among held and missed, 95 % if predictions are right; None without any.
+    """
     found = [one.held for one in effects]
     sequence = ConfidenceSequence()
     for held in found:
         if held is not None:
             sequence.update(float(held))
-    return Calibration(
-        held=found.count(True), missed=found.count(False), open=found.count(None),
-        share=sequence.estimate if sequence.samples else None,
-    )  # fmt: skip
+    return {
+        "held": found.count(True), "missed": found.count(False), "open": found.count(None),
+        "share": asdict(sequence.estimate) if sequence.samples else None,
+    }  # fmt: skip
 
 
 def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
@@ -207,12 +195,6 @@ def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
     if error > expected:
         return None
     return abs(realised - predicted.value) <= z * math.hypot(expected, error)
-
-
-def _value(sample: Sample, metric: str) -> float | None:
-    if metric == "reward":
-        return sample.reward
-    return None if sample.cost_nano is None else sample.cost_nano / 1e9
 
 
 def _concerns(proposal: Proposal, sample: Sample) -> bool:
@@ -255,44 +237,6 @@ def _fall(before: _Side, after: _Side) -> Estimate:
     )  # fmt: skip
 
 
-def propose_rollbacks(
-    learner: Learner, effects: Iterable[Effect]
-) -> tuple[list[Proposal], list[str]]:
-    """Propose rollbacks of changes in force that surely made results worse.
-
-    Each proposal appends a ``SIGNAL_PROPOSED`` entry. Nothing is rolled back.
-
-    Returns:
-        The proposals, and for each other change in force after which results became worse, surely
-        or not, a sentence that tells why no rollback was proposed. Rollbacks are left out.
-
-    Raises:
-        PackageError: ``busy``: another process holds the packages' lock.
-    """
-    made, refused = [], []
-    for one in effects:
-        came = one.realised
-        if one.state != "adopted" or one.kind == "rollback" or came is None or came.value >= 0:
-            continue
-        assert one.regained is not None  # As `realised`.
-        try:
-            rollback = learner.propose_rollback(
-                learner.proposals.get(one.proposal_id),
-                evidence=one.evidence,
-                predicted=one.regained,
-                gate=replace(came, value=-came.value, low=-came.high, high=-came.low),
-                replay={"metric": one.metric, "before": one.before, "after": one.after},
-                reason=f"{one.metric} changed by {fixed(came.value, 4, '+')} "
-                f"[{fixed(came.low, 4, '+')}, {fixed(came.high, 4, '+')}] "
-                f"since {one.proposal_id} was adopted.",
-            )
-        except ProposalError as error:
-            refused.append(f"{one.proposal_id[:12]}: {error.message} {error.next_step}")
-        else:
-            made.append(rollback)
-    return made, refused
-
-
 def read_report(
     ledger: LedgerClient, proposals: Proposals, contracts: ContractLoader, *,
     latest: int | None = None, folders: Sequence[ContractLoader] = (),
@@ -321,7 +265,7 @@ def read_report(
         "proposals": {state: states.count(state) for state in get_args(State)},
         "adopted": [one.to_dict() for one in known if one.state == "adopted"],
         "effects": [one.to_dict() for one in effects],
-        "calibration": asdict(calibrate(effects)),
+        "calibration": calibrate(effects),
         "questions": [one.to_dict() for one in questions],
         "attributions": read_attributions(ledger),
         "uncalibrated": [one.to_dict() for one in read_judges(ledger) if not one.calibrated],

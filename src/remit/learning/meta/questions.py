@@ -328,7 +328,17 @@ def read_questions(
                     *criteria.get(one.work_order_id, ()),
                 ]
                 _count(of, one, entry, demanded, shown)
-    return [_question(key, of) for key, of in sorted(seen.items(), key=lambda item: item[0])]
+    return [
+        Question(
+            contract_id=key[0], contract_version=key[1], prompt_pack_id=key[2],
+            exchanges=of.exchanges,
+            missing=tuple(sorted(of.missing.items(),
+                                 key=lambda item: (-item[1], item[0].kind, item[0].name))),
+            differing=tuple(of.differing), examples=tuple(of.examples),
+            **{name: share.estimate for name, share in of.shares.items()},
+        )
+        for key, of in sorted(seen.items(), key=lambda item: item[0])
+    ]  # fmt: skip
 
 
 def _is_valid(sample: Sample) -> bool:
@@ -448,12 +458,3 @@ def _text_value(text: str) -> str | None:
 
 def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def _question(key: tuple[str, str, str], of: _Seen) -> Question:
-    missing = sorted(of.missing.items(), key=lambda item: (-item[1], item[0].kind, item[0].name))
-    return Question(
-        contract_id=key[0], contract_version=key[1], prompt_pack_id=key[2], exchanges=of.exchanges,
-        **{name: share.estimate for name, share in of.shares.items()}, missing=tuple(missing),
-        differing=tuple(of.differing), examples=tuple(of.examples),
-    )  # fmt: skip

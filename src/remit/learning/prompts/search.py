@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -229,7 +230,10 @@ class PromptSearch:
             optimize(
                 seed_candidate={_COMPONENT: ""}, trainset=train, valset=self._validation,
                 adapter=adapter, max_metric_calls=len(self._validation) + 4 * self._purse.calls,
-                stop_callbacks=[lambda state: self._is_over()], reflection_minibatch_size=3,
+                reflection_minibatch_size=3,
+                # Nothing more is proposed, or no candidate can beat the best.
+                stop_callbacks=[lambda state: self._exhausted or max(
+                    self._scores.values(), default=0.0) >= 1],
                 # GEPA's own log quotes prompts and answers.
                 logger=SimpleNamespace(log=lambda message: None),
                 seed=0,  # The same choices continue an interrupted run.
@@ -246,10 +250,6 @@ class PromptSearch:
             spent_nano=self._purse.spent_nano,
             ended="complete" if self._error is None else "budget",
         )  # fmt: skip
-
-    def _is_over(self) -> bool:
-        """Return True if no more is proposed, or if no candidate can beat the best."""
-        return self._exhausted or max(self._scores.values(), default=0.0) >= 1
 
     def evaluate(
         self, batch: list[str], candidate: Mapping[str, str], capture_traces: bool = False
@@ -311,22 +311,18 @@ class PromptSearch:
         new = [" ".join(one.split()) for one in proposed or ()]
         made = list(additions)
         for one in dict.fromkeys(new):
-            if one not in made and self._usable(one, made):
-                made.append(one)
+            if one in made:
+                continue
+            with suppress(InvalidInputError):
+                with_additions("", [one])
+                # Together with those before it: a quote may be split over two.
+                if not self._quotes.found_in(" ".join([*made, one])):
+                    made.append(one)
+                    continue
+            self._refused.add(one)
         # A schema may require more than the usual number.
         most = max(_MAX_ADDITIONS, len(additions), len(made) - len(additions))
         return {_COMPONENT: "\n".join(made[-most:])}
-
-    def _usable(self, addition: str, before: Sequence[str]) -> bool:
-        try:
-            with_additions("", [addition])
-            # Together with those before it: a quote may be split over two.
-            good = not self._quotes.found_in(" ".join([*before, addition]))
-        except InvalidInputError:
-            good = False
-        if not good:
-            self._refused.add(addition)
-        return good
 
     def _recorded(self, batch: Sequence[str]) -> dict[str, tuple[float, str]]:
         found = {}

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from remit.gateway.auth import Identity
+from remit.gateway.auth import Identity, KeyStore
 from remit.kernel.canonical import sha256_hex
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, RoutingSettings, load_settings
 from remit.learning.proposals.canary_comparison import Compared, read_canary
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals, require_in_force
+from remit.learning.routes.ridge import prices_at
 from remit.learning.routes.route_fit import EVIDENCE_FILE, HEAD_FILE, RULES_FILE
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, content, is_plain_text
 from remit.packages import (
@@ -206,7 +207,8 @@ class Governance:
 
         The verdict ``adopt`` adopts the proposal (:meth:`adopt`), and ``stop`` stops the canary;
         while undecided nothing is changed. A proposal that is ``stale``, ``edited`` or ``lost`` is
-        stopped instead, and the returned verdict is ``stop``. None is returned without a canary.
+        stopped instead, and the returned verdict is ``stop``; so is a canary of a key that was
+        revoked or expired. None is returned without a canary.
 
         The reason is that of the comparison. Only an adoption requires a role that allows it: a
         stop follows from recorded calls and returns all calls to the current route.
@@ -219,6 +221,11 @@ class Governance:
         if terms is None:
             return None
         found = read_canary(self._ledger, terms)
+        if terms.for_key:
+            try:
+                KeyStore(self._ledger).current(terms.for_key)
+            except ConflictError as error:
+                found = replace(found, verdict="stop", reason=error.message)
         if found.verdict == "adopt":
             try:
                 self.adopt(terms.proposal_id, reason=found.reason, compared=found)
@@ -338,13 +345,18 @@ class Governance:
             )
 
     def _require_prices(self, proposal: Proposal) -> None:
-        """Raise ProposalError if a route was fitted at other prices than those in force."""
-        then = proposal.replay.get("price_version")
+        """Raise ProposalError if a price of the route's models changed since the route was fitted.
+
+        Proposals of earlier versions name no prices; nothing is checked then.
+        """
+        then: Mapping[str, str] = proposal.replay.get("prices", {})
         named = load_settings(self._root.config).settings.budget.prices
-        if then is not None and then != prices_of(self._root, named).table.version:
+        now = prices_at(prices_of(self._root, named).table, then)
+        if changed := [name for name in then if now[name] != then[name]]:
             raise ProposalError(
                 "stale",
-                f"{proposal.proposal_id} is stale: the prices changed since the route was fitted.",
+                f"{proposal.proposal_id} is stale: the prices changed since the route was fitted: "
+                f"{', '.join(changed)}.",
                 next_step="`remit route fit --propose` fits the route again and makes no calls.",
             )
 

@@ -113,7 +113,23 @@ class Comparison:
         """Return the comparison of the samples so far."""
         calls, windows = self._calls, self._windows
         new, old = windows["new"], windows["old"]
-        verdict, reason = _verdict(new, old, self._terms, self._refused)
+        verdict: Verdict = ""
+        reason = "More graded calls decide the comparison."
+        tolerance = self._terms.tolerance
+        if not self._terms.share:
+            reason = "A shadow ends when a person adopts, rejects or stops it."
+        elif is_below([(new, old)], 0.0, ALPHA):
+            verdict, reason = "stop", "The answers of the proposed route are worse."
+        elif is_below([(old, new)], -tolerance, ALPHA):
+            verdict, reason = (
+                "adopt",
+                (
+                    f"The reward of the proposed route is at most {tolerance:g} below that of the "
+                    "current route."
+                ),
+            )
+        elif self._refused >= _REFUSED:
+            verdict, reason = "stop", "The budget is used up, and the comparison is undecided."
         return Compared(
             calls=dict(calls), graded={arm: window.samples for arm, window in windows.items()},
             rewards={arm: one.estimate().value for arm, one in windows.items() if one.samples},
@@ -121,18 +137,3 @@ class Comparison:
             usd_per_call={arm: usd / calls[arm] for arm, usd in self._usd.items() if calls[arm]},
             spent_usd=self._usd["new"], verdict=verdict, reason=reason,
         )  # fmt: skip
-
-
-def _verdict(new: Window, old: Window, terms: CanaryTerms, refused: int) -> tuple[Verdict, str]:
-    if not terms.share:
-        return "", "A shadow ends when a person adopts, rejects or stops it."
-    if is_below([(new, old)], 0.0, ALPHA):
-        return "stop", "The answers of the proposed route are worse."
-    if is_below([(old, new)], -terms.tolerance, ALPHA):
-        return "adopt", (
-            f"The reward of the proposed route is at most {terms.tolerance:g} below that of the "
-            "current route."
-        )
-    if refused >= _REFUSED:
-        return "stop", "The budget is used up, and the comparison is undecided."
-    return "", "More graded calls decide the comparison."

@@ -215,8 +215,15 @@ class Change:
         path = _path_of(installed, newest)
         value = json.loads(installed.read(path))
         pack_path, pack = pack_of(installed, newest.prompt_pack_id)
-        base = json.loads(installed.read(_base_path(installed, self.contract_id)))["version"]
-        value["version"] = _learned_version(base, number)
+        versions = (
+            PromptContract.parse(installed.read(one), one)
+            for one in installed.paths(f"HO1/contracts/{self.contract_id}")
+            if not installed.owner(one).startswith("PKG-LEARNED-")
+        )
+        base = max(versions, key=lambda one: one.precedence).version
+        # Above every patch of the base, and below its next minor version.
+        major, minor, patch = base.partition("+")[0].partition("-")[0].split(".")
+        value["version"] = f"{major}.{minor}.{_STEP * (int(patch) + 1) + number}"
         limits = {**value["boundary"], **self.boundary}
         value["boundary"] = {key: item for key, item in limits.items() if item is not None}
         text = with_additions(self.prompt or pack, self.additions, self.dropped)
@@ -284,16 +291,6 @@ def _path_of(installed: InstalledFiles, contract: PromptContract) -> str:
     )
 
 
-def _base_path(installed: InstalledFiles, contract_id: str) -> str:
-    """Return the path of the newest version of a contract that is not learned."""
-    found: list[tuple[Any, str]] = []
-    for path in installed.paths(f"HO1/contracts/{contract_id}"):
-        if not installed.owner(path).startswith("PKG-LEARNED-"):
-            contract = PromptContract.parse(installed.read(path), path)
-            found.append((contract.precedence, path))
-    return max(found)[1]
-
-
 def pack_of(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
     """Return path and text of a prompt pack; raise InvalidInputError if no package has it.
 
@@ -304,12 +301,6 @@ def pack_of(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
     raise InvalidInputError(
         f"The prompt pack {pack_id} does not belong to a package.", next_step=_PACKAGE
     )
-
-
-def _learned_version(base: str, number: int) -> str:
-    """Return a version above every patch of the base and below its next minor version."""
-    major, minor, patch = base.partition("+")[0].partition("-")[0].split(".")
-    return f"{major}.{minor}.{_STEP * (int(patch) + 1) + number}"
 
 
 def _diff(path: str, old: bytes, new: bytes) -> Iterator[str]:

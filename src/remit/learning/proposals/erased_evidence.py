@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,16 +68,23 @@ def forget_erased(
     gone = []
     held: dict[str, list[tuple[Proposal, str]]] = {}
     for one in known:
-        erasure_id = _erasure_of(ledger, (*one.holds, *(one.evidence * (one.state == "open"))))
-        if erasure_id:
+        read = map(ledger.read, (*one.holds, *(one.evidence * (one.state == "open"))))
+        for entry in itertools.islice(filter(is_erased, read), 1):
             gone.append(one)
+            values = entry.metadata.values()
+            erased = next(value for value in values if isinstance(value, Erased))
             if one.state in ("adopted", "rolled_back"):
-                held.setdefault(one.package_id, []).append((one, erasure_id))
+                found = one, erased.erasure_id or "unknown"
+                held.setdefault(one.package_id, []).append(found)
     learner = Learner(root, ledger, loaded, Identity(_BY, "operator"))
-    for found in held.values():
-        _take_away(root, ledger, learner, governance, found, known)
+    for those in held.values():
+        _take_away(root, ledger, learner, governance, those, known)
     for one in gone:
-        _end_canary(ledger, governance, one.proposal_id)
+        terms, name = canary_in_force(ledger), one.proposal_id
+        if terms is not None and terms.proposal_id == name:
+            governance.stop_canary(name, reason="Content that it was fitted to was erased.")
+        for entry in ledger.query(event_type="SIGNAL_CANARY", submission_id=name):
+            _erase_thoughts(ledger, entry.metadata.get("heads", ()))
         governance.proposals.archive(one.proposal_id).unlink(missing_ok=True)
         if not one.erased:
             why = "It was concluded from content that was erased."
@@ -85,28 +93,6 @@ def forget_erased(
     mark.parent.mkdir(mode=0o700, exist_ok=True)
     mark.write_text(f"{newest}\n")
     return [one.proposal_id for one in gone]
-
-
-def _end_canary(ledger: LedgerClient, governance: Governance, proposal_id: str) -> None:
-    """Stop the canary of a proposal, and erase the heads that its canaries recorded."""
-    terms = canary_in_force(ledger)
-    if terms is not None and terms.proposal_id == proposal_id:
-        governance.stop_canary(proposal_id, reason="Content that it was fitted to was erased.")
-    for entry in ledger.query(event_type="SIGNAL_CANARY", submission_id=proposal_id):
-        _erase_thoughts(ledger, entry.metadata.get("heads", ()))
-
-
-def _erasure_of(ledger: LedgerClient, entry_ids: Iterable[str]) -> str:
-    """Return the erasure of the first of these entries without content; empty if there is none."""
-    for name in entry_ids:
-        entry = ledger.read(name)
-        if is_erased(entry):
-            return next(
-                value.erasure_id or "unknown"
-                for value in entry.metadata.values()
-                if isinstance(value, Erased)
-            )
-    return ""
 
 
 def _take_away(

@@ -114,7 +114,11 @@ class Learner:
         package_id = change.package_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
             registry = Registry.from_ledger(self._ledger)
-            number = self._next_number(package_id, registry)
+            proposed = (one for one in self.proposals.all() if one.package_id == package_id)
+            known = [*registry.history.get(package_id, ()), *proposed]
+            number = 1 + max(
+                (int(one.version.partition(".")[0]) for one in known if one.version), default=0
+            )
             made = change.made(self.installed, self.contracts, number)
             load_settings(self._root.config, proposed=made)
             archive = _archive(change, made, f"{number}.0.0", registry)
@@ -176,7 +180,33 @@ class Learner:
         gate: Estimate | None, replay: Mapping[str, Any], reason: str,
     ) -> dict[str, Any]:  # fmt: skip
         """Return the case for a change as metadata; raise ProposalError if it does not suffice."""
-        _require_enough(gate or predicted, evidence)
+        judged = gate or predicted
+        missing = []
+        in_advance = judged.method == "one_sided"  # For looks that the settings fix.
+        if not in_advance and judged.effective_samples < MIN_EFFECTIVE_SAMPLES:
+            missing.append(
+                f"The effective sample size is {judged.effective_samples:.0f} of "
+                f"{MIN_EFFECTIVE_SAMPLES}: more graded exchanges are required."
+            )
+        if not in_advance and judged.method not in _ALWAYS_VALID:
+            missing.append(
+                f"The interval ({judged.method}) is valid for a fixed number of samples only; use "
+                f"an always-valid interval ({' or '.join(_ALWAYS_VALID)})."
+            )
+        if not judged.low > 0:  # NaN is refused too.
+            missing.append(
+                f"The effect is between {fixed(judged.low, 4)} and {fixed(judged.high, 4)} with "
+                f"{judged.confidence:.0%} confidence ({judged.method}), so it may be zero."
+            )
+        if not evidence:
+            missing.append("No entries are given as evidence.")
+        if missing:
+            raise ProposalError(
+                "not_enough",
+                f"No proposal was created. {' '.join(missing)}",
+                next_step="Grade more exchanges with `remit feedback`, or record more.",
+                missing=missing,
+            )
         for entry_id in (*evidence, *holds):
             if is_erased(self._ledger.read(entry_id)):
                 raise ProposalError(
@@ -211,45 +241,9 @@ class Learner:
             raise
         return self.proposals.get(proposal_id)
 
-    def _next_number(self, package_id: str, registry: Registry) -> int:
-        """Return the number after all versions that were ever installed or proposed."""
-        proposed = (one for one in self.proposals.all() if one.package_id == package_id)
-        known = [*registry.history.get(package_id, ()), *proposed]
-        return 1 + max((int(one.version.partition(".")[0]) for one in known if one.version),
-                       default=0)  # fmt: skip
-
 
 def _figures(estimate: Estimate) -> dict[str, Any]:
     return {name: getattr(estimate, name) for name in _PREDICTED}
-
-
-def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:
-    missing = []
-    in_advance = predicted.method == "one_sided"  # For looks that the settings fix.
-    if not in_advance and predicted.effective_samples < MIN_EFFECTIVE_SAMPLES:
-        missing.append(
-            f"The effective sample size is {predicted.effective_samples:.0f} of "
-            f"{MIN_EFFECTIVE_SAMPLES}: more graded exchanges are required."
-        )
-    if not in_advance and predicted.method not in _ALWAYS_VALID:
-        missing.append(
-            f"The interval ({predicted.method}) is valid for a fixed number of samples only; use "
-            f"an always-valid interval ({' or '.join(_ALWAYS_VALID)})."
-        )
-    if not predicted.low > 0:  # NaN is refused too.
-        missing.append(
-            f"The effect is between {fixed(predicted.low, 4)} and {fixed(predicted.high, 4)} with "
-            f"{predicted.confidence:.0%} confidence ({predicted.method}), so it may be zero."
-        )
-    if not evidence:
-        missing.append("No entries are given as evidence.")
-    if missing:
-        raise ProposalError(
-            "not_enough",
-            f"No proposal was created. {' '.join(missing)}",
-            next_step="Grade more exchanges with `remit feedback`, or record more.",
-            missing=missing,
-        )
 
 
 def _archive(
@@ -314,8 +308,12 @@ def case_of(
         side = None if one.tainted or one.cancelled else prevents(one)
         if side is not None:
             of = tasks.setdefault(one.task, (Window(ALPHA), Window(ALPHA)))
+            bad = one.failed or one.rejected or one.repaired or one.failed_tools
             for window in (sides[side], of[side]):
-                window.add(_outcome(one), FACT if one.reward is None else one.raters)
+                if one.reward is None:
+                    window.add(float(not bad), FACT)
+                else:
+                    window.add(one.reward, one.raters)
             named[side].append(one.exchange_id)
     if not prevented.samples:
         raise InvalidInputError(
@@ -352,13 +350,6 @@ def _within(tasks: Iterable[tuple[Window, Window]]) -> Estimate:
         effective += min(one.effective_samples for one in found)
     samples = sum(left.samples + prevented.samples for left, prevented in known)
     return Estimate(value=value, low=low, high=high, samples=samples, effective_samples=effective)
-
-
-def _outcome(sample: Sample) -> float:
-    if sample.reward is not None:
-        return sample.reward
-    bad = sample.failed or sample.rejected or sample.repaired or sample.failed_tools
-    return float(not bad)
 
 
 def _rule(change: Change, served_as: Mapping[str, str]) -> Callable[[Sample], bool | None]:

@@ -7,34 +7,31 @@ The head has integer weights and does not change after the fit. A fit takes a fe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2, sqrt
 from operator import mul
 from statistics import fmean
 from typing import Any
 
+from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
 from remit.learning.evidence.party_shares import rater_weights
-from remit.learning.exchanges import is_erased, is_held_out, prompt_key
-from remit.learning.statistics import paired_effect
+from remit.learning.exchanges import is_erased, prompt_key
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.providers.prices import PriceTable, Usage
 from remit.routing import (
     Candidate,
     LearnedHead,
-    ScoringInputs,
     Weights,
     buckets_of,
     chances_of,
     find_decision,
     read_intent,
-    score_candidates,
 )
 from remit.routing.intent import part_read, text_asked
 from remit.routing.learned_head import Neighbour, binary_log, binary_power
-from remit.routing.scores import task_of
 
 MAX_PROMPTS = 3000
 """Largest number of prompts in a fit; the time of a fit grows with their words."""
@@ -176,44 +173,6 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
     return found
 
 
-def abilities_case(
-    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], rules: Weights, looks: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return abilities by the grades as learned settings, and their case for a proposal.
-
-    The abilities are those of the prompts that are not held out. The predicted effect is the mean
-    reward of the models that the router takes with them for held-out prompts, less that of the
-    models that it takes now. The settings are ``{"routing": {"models": …}}``; the case has the
-    arguments ``evidence``, ``predicted``, ``gate`` and ``replay`` of :meth:`Learner.propose`.
-
-    Raises:
-        InvalidInputError: no held-out prompt has graded answers of all candidates.
-    """
-    learned = [one for one in prompts if not is_held_out(one.prompt)]
-    names = {one.model_id for one in candidates}
-    held = [one for one in prompts if is_held_out(one.prompt) and one.rewards.keys() >= names]
-    if not (held and learned):
-        raise InvalidInputError(
-            "No held-out prompt has graded answers of all models.",
-            next_step="`remit route calibrate` makes them.",
-        )
-    found = abilities_of(learned)
-    better = [replace(one, abilities=found.get(one.model_id, one.abilities)) for one in candidates]
-
-    def reward(one: GradedPrompt, of: Sequence[Candidate]) -> float:
-        inputs = ScoringInputs(one.prompt, task_of(one.task), "", of, rules)
-        return one.rewards[score_candidates(inputs).winner]
-
-    predicted, gate = paired_effect(
-        [reward(one, better) - reward(one, candidates) for one in held],
-        [one.traffic for one in held], looks=looks,
-    )  # fmt: skip
-    settings = {"routing": {"models": {name: {"abilities": found[name]} for name in found}}}
-    evidence = sorted({entry for one in (*learned, *held) for entry in one.evidence})
-    replay = {"held_out": len(held), "learned": len(learned)}
-    return settings, {"evidence": evidence, "predicted": predicted, "gate": gate, "replay": replay}
-
-
 def _ridge(
     rows: Sequence[Sequence[int]], values: Sequence[float], factors: Sequence[float]
 ) -> list[float]:
@@ -270,11 +229,14 @@ def _transposed(
 CALIBRATOR = "route-calibration"
 """The agent whose exchanges are calibration's, and no traffic."""
 
-_CHECKS = ("reference", "schema", "test")
 _TOKENS = (
     "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",
     "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
 )  # fmt: skip
+
+
+_Answer = tuple[int, Sequence[str], str, str, GradedPrompt]
+"""Rank of the grades, their parties, key of the prompt, model, and the prompt with this answer."""
 
 
 def graded_prompts(
@@ -283,13 +245,15 @@ def graded_prompts(
 ) -> list[GradedPrompt]:  # fmt: skip
     """Return prompts with a graded answer, oldest first; equal prompts are one item.
 
-    Grades of an exchange count as in samples: the mean of all parties, with the latest grade of
-    each. A grade of a decision counts for the exchange that answered. A judge's grade counts only
-    if there is no other. Erased and failed exchanges, and fallbacks, are left out.
+    Grades of an exchange count as in samples: the mean of all parties of the highest rank, with the
+    latest grade of each. A grade of a decision counts for the exchange that answered. Erased and
+    failed exchanges, and fallbacks, are left out.
 
-    If a model answered a prompt several times, its reward and cost are means. A prompt counts as
-    often as it was graded outside calibration, else once. The share of one party's opinions is
-    limited (:func:`rater_weights`); grades by references, schemas and tests are no opinions.
+    If a model answered a prompt several times, its reward and cost are means over the answers whose
+    grades have the highest rank. If checks (references, schemas and tests) graded a prompt for
+    every model, and there are two or more, only answers that checks graded count. A prompt counts
+    as often as it was graded outside calibration, else once. The share of one party's opinions is
+    limited (:func:`rater_weights`).
 
     Args:
         candidates: the route's models; their answers are keyed by candidate, others by the
@@ -303,48 +267,69 @@ def graded_prompts(
     """
     weights = rules or Weights.shipped()
     known_as = {one.provider_model: one for one in candidates}
-    grades = _grades(ledger)
-    raters = (party for scores in grades.values() for party in {party for _, party in scores})
-    weight_of = rater_weights(Counter(raters))
-    found: dict[str, GradedPrompt] = {}
-    sums: dict[tuple[str, str], list[float]] = {}
-    for exchange_id in sorted(grades, key=lambda name: (len(name), name)):
+    known: dict[str, GradedPrompt] = {}
+    answers: list[_Answer] = []
+    for exchange_id, scores in sorted(_grades(ledger).items(), key=lambda one: (len(one[0]), one)):
         entry = ledger.read(exchange_id)
         prompt = _prompt(entry)
         meta = entry.metadata
         if prompt is None or meta.get("outcome") != "success" or meta.get("fallback_from"):
             continue
-        if is_erased(entry):  # Such as an answer that an erased exchange of its session gave too.
-            continue
-        reward, parties = reward_of(grades[exchange_id])
-        if reward is None:
-            reward, parties = reward_of(grades[exchange_id], judges=True)
-        if reward is None:
+        rank, reward, parties = reward_of(scores)
+        # Erased is also an answer that an erased exchange of its session gave too.
+        if reward is None or is_erased(entry):
             continue
         model = str(meta.get("model_id", ""))
         candidate = known_as.get(model)
         name = candidate.model_id if candidate else model
         key = prompt_key(prompt)
-        checks = {party for source, party in grades[exchange_id] if source in _CHECKS}
-        weight = fmean(1.0 if one in checks else weight_of[one] for one in parties)
-        one = found.get(key)
-        if one is None:
-            asked = text_asked(prompt)[0]
-            one = GradedPrompt(
-                exchange_id, prompt, part_read(asked, weights.intent),
-                read_intent(prompt, weights).task, {}, {}, [], traffic=0.0,
-            )  # fmt: skip
-        assert isinstance(one.evidence, list)
-        one.evidence.append(exchange_id)
+        if key not in known:
+            text = part_read(text_asked(prompt)[0], weights.intent)
+            task = read_intent(prompt, weights).task
+            known[key] = GradedPrompt("", prompt, text, task, {}, {}, traffic=0.0)
+        chances: Mapping[str, float] = {}
+        if {"propensity", "explored"} & meta.keys():
+            chances = chances_of(find_decision(ledger, str(meta["decision_id"])).metadata)
+        answer = replace(
+            known[key], exchange_id=exchange_id, evidence=[exchange_id], rewards={name: reward},
+            costs={name: _usd(meta, candidate, prices)}, chances=chances,
+            traffic=float(meta.get("agent_id") != CALIBRATOR),
+        )  # fmt: skip
+        answers.append((rank, parties, key, name, answer))
+    highest: dict[tuple[str, str], int] = {}  # Of the answers of a model to a prompt.
+    for rank, _, key, name, _ in answers:
+        highest[key, name] = min(rank, highest.get((key, name), rank))
+    models = {one.model_id for one in candidates} or {name for _, name in highest}
+    checked = Counter(key for (key, name), rank in highest.items() if not rank and name in models)
+    if len(models) > 1 and len(models) in checked.values():
+        highest = dict.fromkeys(highest, 0)
+    return _joined([one for one in answers if one[0] == highest[one[2], one[3]]])
+
+
+def _joined(answers: Sequence[_Answer]) -> list[GradedPrompt]:
+    """Return the prompts with means over their answers, and with limited shares of opinions."""
+    weight_of = rater_weights(Counter(party for rank, of, *_ in answers if rank for party in of))
+    found: dict[str, GradedPrompt] = {}
+    sums: dict[tuple[str, str], list[float]] = {}
+    for rank, parties, key, name, answer in answers:
+        weight = fmean(map(weight_of.__getitem__, parties)) if rank else 1.0
+        one = found.get(key) or replace(
+            answer, rewards={}, costs={}, evidence=[], traffic=0.0, chances={}
+        )
         mean = sums.setdefault((key, name), [0.0, 0.0, 0.0])
-        for place, term in enumerate((1.0, reward, _usd(meta, candidate, prices))):
+        for place, term in enumerate((1.0, answer.rewards[name], answer.costs[name])):
             mean[place] += weight * term
+        chances = {
+            model: 1 - (1 - chance) * (1 - one.chances.get(model, 0.0))
+            for model, chance in answer.chances.items()
+        }
         found[key] = replace(
             one,
             rewards={**one.rewards, name: mean[1] / mean[0]},
             costs={**one.costs, name: mean[2] / mean[0]},
-            traffic=one.traffic + (0.0 if meta.get("agent_id") == CALIBRATOR else weight),
-            chances=_chances(ledger, meta, one.chances),
+            evidence=[*one.evidence, answer.exchange_id],
+            traffic=one.traffic + weight * answer.traffic,
+            chances={**one.chances, **chances},
         )
     return [replace(one, traffic=one.traffic or 1.0) for one in found.values()]
 
@@ -370,17 +355,6 @@ def _grades(ledger: LedgerReader) -> dict[str, dict[tuple[str, str], float | Non
     return found
 
 
-def _chances(
-    ledger: LedgerReader, meta: Mapping[str, Any], before: Mapping[str, float]
-) -> Mapping[str, float]:
-    """Return the probability with which an exchange or an earlier one asked each model."""
-    if not {"propensity", "explored"} & meta.keys():
-        return before
-    drawn = chances_of(find_decision(ledger, str(meta["decision_id"])).metadata)
-    return {**before, **{one: 1 - (1 - chance) * (1 - before.get(one, 0.0))
-                         for one, chance in drawn.items()}}  # fmt: skip
-
-
 def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTable | None) -> float:
     """Return the cost of an exchange at present prices; the recorded cost if it is not known."""
     recorded = float(meta.get("cost_usd") or 0.0)
@@ -396,6 +370,18 @@ def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTabl
     except InvalidInputError:  # The parts exceed their total, so the bound was billed.
         return recorded
     return (nano + price.tools_nano(meta.get("server_tool_uses") or {})) / _NANO
+
+
+def prices_at(table: PriceTable, models: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the price of each model, ``provider/model``.
+
+    Day and source of a price do not count. The text is empty for a model without a price.
+    """
+    found = {name: table.find(*name.split("/", 1)) for name in models}
+    return {
+        name: sha256_hex(repr(replace(one, date="", source="")).encode()) if one else ""
+        for name, one in found.items()
+    }
 
 
 def _prompt(entry: LedgerEntry) -> Any:

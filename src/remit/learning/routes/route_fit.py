@@ -184,6 +184,7 @@ def fit_route(
     prompts: Sequence[GradedPrompt], usd_per_call: float, *, rules: Weights | None = None,
     quality_floor: float = 0.0, guard: GuardSettings | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    look: Callable[[Sequence[GradedPrompt]], str] = lambda prompts: "",
 ) -> RouteFit | str:  # fmt: skip
     """Fit a head, and choose the smallest price weight that keeps to ``usd_per_call``.
 
@@ -206,6 +207,8 @@ def fit_route(
         guard: largest accepted loss, and number of looks; the defaults if ``None``.
         progress: called with the number of fitted heads and the number in all; at the end with
             both equal.
+        look: called with the prompts of a fit, to count it as a look (:func:`record_look`); returns
+            a sentence if the fit may not decide. Its errors are raised.
 
     Returns:
         The fit, whose ``missing`` states why it may not be proposed; or a sentence about what is
@@ -262,8 +265,9 @@ def fit_route(
         named["cap_nano"] = round(usd_per_call * _NANO)
     document = {**(rules or Weights.shipped()).document, "learned": named}
     progress(FOLDS + 1, FOLDS + 1)
+    missing = _missing(guard, usd, usd_per_call, saved_gate, against, reward, differences, taken)
     return RouteFit(
-        missing=_missing(guard, usd, usd_per_call, saved_gate, against, reward, differences, taken),
+        missing=[*missing, *filter(None, [look(prompts)])],
         held_out=len(taken), best_single=best, saves_against=against, saved=saved, gate=saved_gate,
         reward=reward, usd_per_call=usd, price_weight=price_weight / MILLION,
         shares={
@@ -275,32 +279,6 @@ def fit_route(
         evidence=sorted({entry for one in (*learned, *taken) for entry in one.evidence}),
         files=route_files(document, head),
     )  # fmt: skip
-
-
-def fit_recorded(
-    ledger: LedgerClient, route: str, prompts: Sequence[GradedPrompt], usd_per_call: float, *,
-    rules: Weights, quality_floor: float, guard: GuardSettings,
-    progress: Callable[[int, int], None],
-) -> RouteFit | str:  # fmt: skip
-    """Fit a route as :func:`fit_route`, and record the fit as a look (:func:`record_look`).
-
-    If no look remains, ``missing`` of the fit says that the fit may not decide.
-
-    Args:
-        ledger: the record of the looks.
-        route: name of the route.
-
-    Raises:
-        LedgerError: the ledger cannot be read or written.
-    """
-    found = fit_route(
-        prompts, usd_per_call, rules=rules, quality_floor=quality_floor, guard=guard,
-        progress=progress,
-    )  # fmt: skip
-    if isinstance(found, str):
-        return found
-    said = record_look(ledger, route, prompts, rules=rules, most=guard.looks)
-    return replace(found, missing=[*found.missing, said]) if said else found
 
 
 def record_look(
@@ -442,16 +420,12 @@ def _best_single(whole: Sequence[GradedPrompt], models: Sequence[str]) -> str:
     Two models are level if their means differ by less than two standard errors. The dearest of them
     is the model that a route can save on.
     """
-    top = max(models, key=lambda name: (_mean(whole, lambda one: one.rewards[name]), name))
+    rewards = {name: sum(one.traffic * one.rewards[name] for one in whole) for name in models}
+    costs = {name: sum(one.traffic * one.costs[name] for one in whole) for name in models}
+    top = max(models, key=lambda name: (rewards[name], name))
 
     def is_level(name: str) -> bool:
         differences = [one.traffic * (one.rewards[top] - one.rewards[name]) for one in whole]
         return sum(differences) <= 2 * sqrt(sum(map(mul, differences, differences)))
 
-    return max(
-        filter(is_level, models), key=lambda name: (_mean(whole, lambda one: one.costs[name]), name)
-    )
-
-
-def _mean(prompts: Sequence[GradedPrompt], value: Callable[[GradedPrompt], float]) -> float:
-    return sum(one.traffic * value(one) for one in prompts) / sum(one.traffic for one in prompts)
+    return max(filter(is_level, models), key=lambda name: (costs[name], name))

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from remit.learning import Signal
-from remit.learning.meta import Attribution, Calibration, Effect, Question
+from remit.learning import Estimate, Signal
+from remit.learning.meta import Attribution, Effect, Question
 from remit.learning.proposals import Proposal
 from remit.operations.results.page import Paged, form
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Calibration:
+    """The number of predictions that held so far.
+
+    Attributes:
+        held: predictions that agree with the realised effect.
+        missed: predictions that do not.
+        open: predictions with too few samples, whatever these show, so that the share is unbiased.
+        share: share of held among held and missed, 95 % if predictions are right; None without any.
+    """
+
+    held: int
+    missed: int
+    open: int
+    share: Estimate | None
+
 
 _PROPOSAL: dict[str, Any] = {
     "evidence_sha256": str,
@@ -63,7 +82,7 @@ LearningReport = form(
     effects=([form("EffectShape", "The predicted and the realised effect of an adopted proposal.",
                    of=Effect, evidence=None)], "Effects of all adopted proposals, oldest first."),
     calibration=form("CalibrationShape", "Number of predictions that held and missed.",
-                     of=Calibration),
+                     of=_Calibration),
     questions=[QuestionShape],
     attributions=([AttributionShape], "Latest attribution of each contract."),
     uncalibrated=([dict[str, Any]], "Judges that are not calibrated yet."),

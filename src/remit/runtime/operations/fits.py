@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations import (
@@ -16,6 +19,10 @@ from remit.operations import (
     verb,
 )
 from remit.operations.files import read_lines, require_exchanges
+
+if TYPE_CHECKING:
+    from remit.learning.routes import GradedPrompt
+    from remit.routing import Candidate, Weights
 
 _NANO = 1_000_000_000
 
@@ -122,10 +129,11 @@ def fit_route(
 
     require_reason(propose, reason)
     with Runtime.open(root.path, by=caller.name) as runtime:
-        fitted = routes.fit_recorded(
-            runtime.ledger, name, prompts_of(runtime, name), usd_per_call,
-            rules=runtime.router.rules.weights, quality_floor=quality_floor,
-            guard=runtime.loaded.settings.routing.guard, progress=root.progress("fitting"),
+        rules, guard = runtime.router.rules.weights, runtime.loaded.settings.routing.guard
+        fitted = routes.fit_route(
+            prompts_of(runtime, name), usd_per_call, rules=rules, quality_floor=quality_floor,
+            guard=guard, progress=root.progress("fitting"),
+            look=partial(routes.record_look, runtime.ledger, name, rules=rules, most=guard.looks),
         )  # fmt: skip
         fit = None if isinstance(fitted, str) else fitted
         missing = [fitted] if isinstance(fitted, str) else list(fitted.missing)
@@ -134,7 +142,10 @@ def fit_route(
         if fit is not None:
             figures = {**figures_of(fit), "price_version": runtime.prices.version}
             if propose and not missing:
-                made = propose_route(runtime, fit, reason=reason, by=caller.name).proposal_id
+                models = runtime.router.candidates(name)
+                made = propose_route(
+                    runtime, fit, models, reason=reason, by=caller.name
+                ).proposal_id
     found = {**figures, "missing": missing, "proposal_id": made}
     return Answer(found, has_failed=propose and not made)
 
@@ -167,7 +178,7 @@ def propose_abilities(
         RemitError: no such route exists.
     """
     from remit.learning.proposals import Change, Learner, ProposalError
-    from remit.learning.routes import abilities_case, record_look
+    from remit.learning.routes import record_look
     from remit.runtime.route_learner import prompts_of
     from remit.runtime.runtime import Runtime
 
@@ -182,6 +193,54 @@ def propose_abilities(
             raise ProposalError("not_enough", f"No proposal was created. {said}", missing=[said])
         learner = Learner(runtime.root, runtime.ledger, runtime.loaded, caller.identity)
         return learner.propose(Change("route", settings=settings), reason=reason, **case).to_dict()
+
+
+def abilities_case(
+    prompts: Sequence[GradedPrompt], candidates: Sequence[Candidate], rules: Weights, looks: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return abilities by the grades as learned settings, and their case for a proposal.
+
+    The abilities are those of the prompts that are not held out. The predicted effect is the mean
+    reward of the models that the router takes with them for held-out prompts, less that of the
+    models that it takes now.
+
+    Args:
+        prompts: the graded prompts.
+        candidates: the models of the route.
+        rules: the rules in force.
+        looks: number of looks that may decide.
+
+    Raises:
+        InvalidInputError: no held-out prompt has graded answers of all candidates.
+    """
+    from remit.learning import is_held_out, paired_effect
+    from remit.learning.routes import abilities_of
+    from remit.routing import ScoringInputs, score_candidates
+
+    learned = [one for one in prompts if not is_held_out(one.prompt)]
+    names = {one.model_id for one in candidates}
+    held = [one for one in prompts if is_held_out(one.prompt) and one.rewards.keys() >= names]
+    if not (held and learned):
+        raise InvalidInputError(
+            "No held-out prompt has graded answers of all models.",
+            next_step="`remit route calibrate` makes them.",
+        )
+    found = abilities_of(learned)
+    better = [replace(one, abilities=found.get(one.model_id, one.abilities)) for one in candidates]
+
+    def reward(one: GradedPrompt, of: Sequence[Candidate]) -> float:
+        return one.rewards[
+            score_candidates(ScoringInputs(one.prompt, one.task, "", of, rules)).winner
+        ]
+
+    predicted, gate = paired_effect(
+        [reward(one, better) - reward(one, candidates) for one in held],
+        [one.traffic for one in held], looks=looks,
+    )  # fmt: skip
+    settings = {"routing": {"models": {name: {"abilities": found[name]} for name in found}}}
+    evidence = sorted({entry for one in (*learned, *held) for entry in one.evidence})
+    replay = {"held_out": len(held), "learned": len(learned)}
+    return settings, {"evidence": evidence, "predicted": predicted, "gate": gate, "replay": replay}
 
 
 def require_reason(propose: bool, reason: str) -> None:
