@@ -101,7 +101,7 @@ class RouteChoice(_Routed):
         stages: the record of stages or of an ensemble, for the decision.
         answer: the candidate that answered, and the response; None without an answer.
         draw: the draw of the candidates' order, or of the route; None if nothing was drawn.
-        release: called with the decision when the choice is closed.
+        release: called with the decision when the choice is closed; None for no call.
         rules: the rules of the ranking.
         emitted: the result of the decision's emitter; None without an emitter or if it failed.
     """
@@ -128,7 +128,7 @@ class RouteChoice(_Routed):
         self.stages: Sequence[Mapping[str, Any]] = ()
         self.answer: Answer | None = None
         self.draw: Drawn | Trial | None = None
-        self.release: Callable[[str], None] = lambda decision_id: None
+        self.release: Callable[[str], None] | None = None
         self.rules = options.rules or Rules.shipped()
         self.emitted: Any = None
         self.make_parts: Callable[[RouteChoice], Parts] | None = None
@@ -155,10 +155,6 @@ class RouteChoice(_Routed):
     def entry_id(self) -> str:
         """The ledger entry of the decision; empty if it was not recorded."""
         return self.emitted.entry_id if isinstance(self.emitted, ThoughtRecord) else ""
-
-    def candidate(self, model: Model) -> Candidate:
-        """Return the candidate of a model of this choice."""
-        return next(one for one in self.ranking.chain if one.model_id == model.name)
 
     def parts(self) -> Parts | None:
         """Return the calls to make for an ensemble or a pipeline; None for one call."""
@@ -223,19 +219,15 @@ class RouteChoice(_Routed):
         self.answer = candidate, response
         return response
 
-    def note_recorded(self, model: Model, response: PromptResponse) -> None:
-        """Note a recorded attempt."""
-        self.note_call(model, "", response)
-
-    def note_call(self, model: Model, part: str, response: PromptResponse) -> None:
+    def note_recorded(self, model: Model, response: PromptResponse, part: str = "") -> None:
         """Add a recorded call to :attr:`made` and :attr:`responses`, also if no longer awaited.
 
         A successful call without a part becomes :attr:`answer`. Nothing is written.
 
         Args:
             model: the model.
-            part: the part of the request that the call made; empty if there is only one.
             response: the response, with any outcome.
+            part: the part of the request that the call made; empty if there is only one.
         """
         noted: dict[str, Any] = _named(model)
         if part:
@@ -251,7 +243,9 @@ class RouteChoice(_Routed):
         self.made.append(noted)
         self.responses.append(response)
         if not part and response.outcome is RouteOutcome.SUCCESS:
-            self.answer = self.candidate(model), response
+            for candidate in self.ranking.chain:
+                if candidate.model_id == model.name:
+                    self.answer = candidate, response
 
     def refusal(self, refusals: Sequence[Refusal]) -> Refusal:
         """Return the refusal to record if nothing was sent: the one that says most."""
@@ -297,7 +291,8 @@ class RouteChoice(_Routed):
 
     def close(self) -> None:
         """Release the upper bound that the draw holds."""
-        self.release(self.id)
+        if self.release is not None:
+            self.release(self.id)
 
     def _is_decided(self, response: PromptResponse) -> bool:
         """Return False for replayed calls, and for a request refused by ``PROMPT_REJECTED``."""
@@ -435,7 +430,7 @@ class PartChoice(_Routed):
 
     def note_recorded(self, model: Model, response: PromptResponse) -> None:
         """Note a recorded call of this part in the choice of the whole request."""
-        self.whole.note_call(model, self.name, response)
+        self.whole.note_recorded(model, response, self.name)
         if response.outcome is RouteOutcome.SUCCESS:
             chosen = next(one for one in self.candidates if one.model_id == model.name)
             self.answer = chosen, response

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -31,8 +32,9 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def new_decision_id() -> str:
-    """Return a new random id: ``DEC-`` and 32 hex digits."""
-    return f"DEC-{secrets.token_hex(16)}"
+    """Return a new id: ``DEC-``, 12 hex digits of the time in milliseconds, and 20 random ones."""
+    # The time first: ids of one commit stand together in an index, whose pages it writes.
+    return f"DEC-{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
 def normalise_rule_version_hash(raw: str) -> str:

@@ -186,7 +186,7 @@ def _replayable(decision: RoutingDecision, attempts: Sequence[Mapping[str, Any]]
         "prompt": Content.exact_list(decision.exact) if decision.exact else decision.prompt,
         "context": Content(decision.context, decision.encoded.get("context")),
         "profiles": Content(decision.profiles, decision.encoded.get("profiles")),
-        "skipped": _listed(decision.skipped),
+        "skipped": _listed(decision.skipped) if decision.skipped else [],
         "attempts": _listed(attempts),
         "scoring": decision.scoring,
         **decision.drawn,

@@ -139,7 +139,8 @@ class Router:
         request, identity = call.request, call.identity
         name = request.model_id or _AUTO
         asked: Asked | None = None
-        if request.body is not None and self._route(name).mode == "single":
+        mode = self._route(name).mode
+        if request.body is not None and mode == "single":
             asked = asked_plainly(request)
         if request.body is not None and asked is None:
             keeper, whole = request.keeper, request
@@ -147,7 +148,7 @@ class Router:
                 body = await keeper.body_for("", speaks=False, window=None)
                 whole = replace(request, body=body)
             neutral = in_neutral_form(whole)
-            if self._route(name).mode == "single":  # the body is sent as it is; this is for scoring
+            if mode == "single":  # the body is sent as it is; this is for scoring
                 neutral = replace(request, messages=neutral.messages, tools=neutral.tools)
             elif keeper is not None:  # the answer is no single exchange's: no id can lead to it
                 if keeper.polled:
@@ -155,7 +156,7 @@ class Router:
                     raise RefusedError(Refusal("INVALID_INPUT", message))
                 neutral = replace(neutral, keeper=None)
             request = neutral
-        if request.idempotency_key and self._route(name).mode == "ensemble":
+        if request.idempotency_key and mode == "ensemble":
             message = "answers of an ensemble cannot be stored under an idempotency key; send none"
             raise RefusedError(Refusal("INVALID_INPUT", message))
         allowed = self._allowed(name, identity)

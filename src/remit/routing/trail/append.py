@@ -131,7 +131,7 @@ def thought_to_note(
     Args:
         ledger: the ledger.
         record: the thought without hashes. Neither the thought nor its id is checked. The id must
-            have at least 128 random bits.
+            be the thought's alone.
         metadata: returns further metadata for the id of the answer's ``EXCHANGE``.
         subject_id: the person that the thought is about; ``None`` for nobody.
     """
