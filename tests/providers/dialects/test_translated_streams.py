@@ -58,7 +58,6 @@ def provider_stream(endpoint: str, whole: dict[str, Any], width: int) -> list[di
 
 
 def parsed(wire: bytes) -> list[tuple[str, bytes]]:
-    """Name and data of each server-sent event."""
     events = []
     for event in wire.split(b"\n\n")[:-1]:
         lines = dict(line.split(b": ", 1) for line in event.split(b"\n"))

@@ -81,7 +81,6 @@ ANSWERS = {
 
 
 def names(value: Any) -> set[str]:
-    """Every member's name, at any depth."""
     if isinstance(value, dict):
         return set(value).union(*map(names, value.values()))
     return set().union(*map(names, value)) if isinstance(value, list) else set()
