@@ -108,9 +108,8 @@ def test_wrong_use_says_what_is_wrong(remit: Run, spent: str) -> None:
 
 
 def test_a_wrong_row_fails_the_check_and_is_mended(remit: Run, spent: str, work: Path) -> None:
-    ledger = str(work / ".remit/ledger.db")
     assert remit("budget", "check").returncode == 0
-    outside(ledger, "UPDATE usage SET nano = 5 WHERE model_id = 'big'")
+    outside(str(work / ".remit/ledger.db"), "UPDATE usage SET nano = 5 WHERE model_id = 'big'")
     result = remit("budget", "check", "--json")
     assert result.returncode == 1
     [one] = json.loads(result.stdout)["usage"]
@@ -121,8 +120,11 @@ def test_a_wrong_row_fails_the_check_and_is_mended(remit: Run, spent: str, work:
     assert "model_id=big" in verified.stdout + verified.stderr
     assert remit("budget", "check", "--repair").returncode == 0
     assert remit("budget", "check").returncode == 0
+
+
+def test_a_repair_with_problems_left_fails(remit: Run, spent: str, work: Path) -> None:
     outside(
-        ledger,
+        str(work / ".remit/ledger.db"),
         "UPDATE usage SET nano = 5 WHERE model_id = 'big'",
         "UPDATE entries SET record = '[' WHERE event_type = 'EXCHANGE'",
     )

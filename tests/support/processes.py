@@ -134,7 +134,9 @@ class Program:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failure: object, *_: object) -> None:
+        if failure is not None:  # else a test that fails would wait for a program that follows
+            self.kill()
         self.stdout.close()
         self.stdin.close()
         self.wait()
