@@ -447,7 +447,6 @@ class Terminal:
         self._seen = self._seen.split(text, 1)[1]
 
     def type(self, text: str) -> None:
-        """What somebody types."""
         os.write(self._near, text.encode())
 
     def end(self, text: str) -> int:

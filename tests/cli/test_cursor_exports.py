@@ -406,21 +406,25 @@ def test_a_file_across_a_fork_is_refused_with_the_reason(exporting: Exporting) -
     assert exporting.proven()[0] == len(before) - 1
 
 
-def test_a_cursor_ahead_of_the_ledger_is_refused(exporting: Exporting) -> None:
-    exporting.write()
-    (exporting.place / "cursor").write_text('{"next":5000,"entry_hash":"aa"}')
+def test_what_is_no_cursor_of_this_ledger_is_refused(exporting: Exporting) -> None:
+    exporting.write(1)
+    cursor = exporting.place / "cursor"
+    missing = exporting.run(target=exporting.place / "missing" / "lines.jsonl")
+    require_said(missing, "cannot be written")
+    assert not cursor.exists()
+    cursor.write_text('{"next":5000,"entry_hash":"aa"}')
     require_said(exporting.run(), "entries were lost")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ['{"next":"5"}', '{"next":-1,"entry_hash":""}', '{"next":0,"entry_hash":"aa"}',
-     '{"next":5,"entry_hash":""}', '{"next":5,"entry_hash":"aa","next":6}', "", "[]"],
-)  # fmt: skip
-def test_a_file_that_is_no_cursor_is_refused(exporting: Exporting, text: str) -> None:
-    exporting.write()
-    (exporting.place / "cursor").write_text(text)
-    assert "is not a cursor" in exporting.run().stderr
+    for text in (
+        '{"next":"5"}', '{"next":-1,"entry_hash":""}', '{"next":0,"entry_hash":"aa"}',
+        '{"next":5,"entry_hash":""}', '{"next":5,"entry_hash":"aa","next":6}', "", "[]",
+    ):  # fmt: skip
+        cursor.write_text(text)
+        assert "is not a cursor" in exporting.run().stderr, text
+    os.mkfifo(exporting.place / "pipe")
+    for place in ("/dev/full", exporting.place / "pipe"):
+        done = exporting.run(cursor=str(place))
+        assert f"{place} is not a cursor of an export" in done.stderr
+    assert not Path("/dev/.full.lock").exists()
 
 
 def test_a_cursor_of_another_ledger_is_refused_if_nothing_is_new(exporting: Exporting) -> None:
@@ -433,14 +437,6 @@ def test_a_cursor_of_another_ledger_is_refused_if_nothing_is_new(exporting: Expo
     )
     cursor.write_text(own)
     assert exporting.run().returncode == 0
-
-
-def test_the_cursor_stays_if_the_file_cannot_be_written(exporting: Exporting) -> None:
-    exporting.write()
-    require_said(
-        exporting.run(target=exporting.place / "missing" / "lines.jsonl"), "cannot be written"
-    )
-    assert not (exporting.place / "cursor").exists()
 
 
 def test_a_file_that_was_cut_in_a_line_is_continued(exporting: Exporting) -> None:
@@ -514,15 +510,6 @@ def test_one_export_at_a_time_uses_a_cursor(exporting: Exporting) -> None:
         process.kill()
     assert exporting.run().returncode == 0
     exporting.proven()
-
-
-def test_a_cursor_that_is_no_regular_file_is_refused(exporting: Exporting) -> None:
-    exporting.write(1)
-    os.mkfifo(exporting.place / "pipe")
-    for place in ("/dev/full", exporting.place / "pipe"):
-        done = exporting.run(cursor=str(place))
-        assert f"{place} is not a cursor of an export" in done.stderr
-    assert not Path("/dev/.full.lock").exists()
 
 
 @pytest.mark.soak
@@ -611,9 +598,8 @@ def test_the_cursor_stays_until_the_receiver_accepts(
     assert read_batches(lines, VerifierKey.parse(exporting.key)).first == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_options_that_do_not_fit_are_refused(exporting: Exporting) -> None:
+    for arguments, said in (
         (("--follow",), "require --cursor"),
         (("--content",), "require --cursor"),
         (("--cursor", "c", "--tiles"), "one format"),
@@ -623,13 +609,9 @@ def test_the_cursor_stays_until_the_receiver_accepts(
         (("--cursor", "c", "--out", "http://[::1"), "is not an http or https URL"),
         (("--cursor", "c", "--out", "http://host:x"), "is not an http or https URL"),
         (("--cursor", "c", "--out", "otlp://host:4317"), "is not an http or https URL"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(
-    exporting: Exporting, arguments: tuple[str, ...], said: str
-) -> None:
-    done = run_remit("ledger", "export", "--root", exporting.root, "--out", "x", *arguments)
-    assert done.returncode in (1, 2)
-    assert said in done.stderr
-    assert "internal error" not in done.stderr
-    assert not Path("x").exists()
+    ):
+        done = run_remit("ledger", "export", "--root", exporting.root, "--out", "x", *arguments)
+        assert done.returncode in (1, 2)
+        assert said in done.stderr
+        assert "internal error" not in done.stderr
+        assert not Path("x").exists()

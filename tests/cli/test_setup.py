@@ -202,13 +202,6 @@ def test_a_slip_of_the_pen_gets_the_nearest_name(remit: Run) -> None:
     assert "--event-type" in remit("ledger", "query", "--event-tpe", "X").stderr
 
 
-@pytest.mark.parametrize("group", [[], ["key"]])
-def test_a_group_without_a_subcommand_prints_its_help(remit: Run, group: list[str]) -> None:
-    bare = remit(*group)
-    assert (bare.returncode, bare.stdout) == (2, "")
-    assert bare.stderr == remit(*group, "--help").stdout
-
-
 def test_chat_and_ask_say_that_they_make_a_root(
     remit: Run, work: Path, nothing: dict[str, str]
 ) -> None:

@@ -19,10 +19,8 @@ from remit import Runtime, Tool
 from remit.agents import ApprovalQueue
 from remit.agents.workorders import TextDelta
 from remit.cli.shared import table
-from remit.cli.shell_prompt import ShellCompleter
 from remit.cli.turn_display import TurnPrinter
-from remit.ledger import Erased, LedgerClient
-from remit.views.wording import call_text
+from remit.ledger import LedgerClient
 from tests.cli.conftest import Run, at_terminal
 from tests.cli.test_agents import PROMPT, Terminal
 from tests.support.agents import by_kind
@@ -142,21 +140,6 @@ def test_an_approval_cannot_be_disguised(root: Path, remit: Run, at: AtTerminal)
     assert "mallory" in remit("trace", turn.session_id, "--html", "-", *place).stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"order": 12, "note": "a"}, 'refund(order=12, note="a")'),
-        ({"$erased": "LED-00000001"}, 'refund("$erased"="LED-00000001")'),
-        ({"order=1, note": 2}, 'refund("order=1, note"=2)'),
-        ({"$content": "x", "bytes": 1}, 'refund("$content"="x", bytes=1)'),
-        (Erased("LED-00000001"), "refund([content erased under LED-00000001])"),
-        ({}, "refund()"),
-    ],
-)
-def test_a_call_in_words(arguments: Any, text: str) -> None:
-    assert call_text("refund", arguments) == text
-
-
 PAY = Tool("pay", "Pay.", {"type": "object"}, print)
 
 
@@ -269,24 +252,6 @@ def test_tab_completes_commands_and_requests_which_beginnings_decide(
         states = {one: queue.get(one) for one in (first, second, third)}
     assert [states[one].state for one in (first, second, third)] == ["pending", "granted", "denied"]
     assert states[third].decision_reason == "it is too dear"
-
-
-def test_completions_by_what_was_typed() -> None:
-    from prompt_toolkit.completion import CompleteEvent
-    from prompt_toolkit.document import Document
-
-    completer = ShellCompleter(["/approve", "/approvals", "/deny"], ["/approve", "/deny"])
-    completer.requests = [("LED-00000010", "pay(bill=1)"), ("LED-00000020", "pay(bill=2)")]
-
-    def offered(text: str) -> list[str]:
-        found = completer.get_completions(Document(text), CompleteEvent(completion_requested=True))
-        return [one.text for one in found]
-
-    assert offered("/app") == ["/approvals", "/approve"]
-    assert offered("/approve ") == ["LED-00000010", "LED-00000020", "last"]
-    assert offered("/deny led-0000002") == ["LED-00000020"]
-    for nothing in ("", "hello", "/trace ", "/deny last because"):
-        assert offered(nothing) == []
 
 
 def test_tables_fit_a_terminal_and_are_whole_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,10 @@ def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:
     assert remit("trail", "verify", *other).returncode == 0
     assert remit("init", "third").returncode == 0
     piped = remit("trail", "export", "--out", "-").stdout
+    assert list(json.loads(piped.splitlines()[0])) == [
+        "id", "type", "task_id", "agent_id", "content", "timestamp", "prev_hash", "hash",
+        "session_id",
+    ]  # fmt: skip
     from_pipe = remit("trail", "import", "-", "--root", "third", stdin=piped)
     assert (from_pipe.returncode, from_pipe.stdout) == (0, "3 thoughts\n"), from_pipe.stderr
     ours, theirs = (

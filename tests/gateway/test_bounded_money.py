@@ -350,6 +350,16 @@ def _body(endpoint: str, model: str, more: Any) -> Body:
     return Body.read(ENDPOINTS[endpoint], orjson.dumps(value))
 
 
+def _gateway(
+    ledger: LedgerClient, budgeter: TokenBudgeter, url: str, *, retries: int = 2, **more: Any
+) -> LLMGateway:
+    config = RouterConfig(max_retries=retries)
+    gateway = LLMGateway(ledger, budgeter, config, dev_mode=True, **more)
+    gateway.register_provider("openai", openai_provider(url))
+    gateway.register_provider("anthropic", anthropic_provider(url))
+    return gateway
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_nobody_spends_more_than_a_hard_limit(ledger: LedgerClient, row: str) -> None:
     endpoint, model, more, dollars, tokens_in, seconds = ROWS[row]
@@ -360,9 +370,7 @@ def test_nobody_spends_more_than_a_hard_limit(ledger: LedgerClient, row: str) ->
     provider.served, provider.percent = SERVED.get(row, ("", 100))
     sent = 0
     with serve(provider) as server:
-        gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True, prices=TABLE)
-        gateway.register_provider("openai", openai_provider(server.url))
-        gateway.register_provider("anthropic", anthropic_provider(server.url))
+        gateway = _gateway(ledger, budgeter, server.url, prices=TABLE)
         request: Callable[[], Any] = lambda: prompt_request(  # noqa: E731
             prompt="",
             model_id=model,
@@ -409,9 +417,7 @@ def test_a_limit_that_the_reservation_relies_on_is_sent_and_recorded(
     budgeter.allocate(SESSION, limits=BudgetLimits(nano=60 * USD if enough else little))
     member = member if enough else member.replace("10", "1")
     with serve(Provider(endpoint, model, 9_000, 0)) as server:
-        gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
-        gateway.register_provider("openai", openai_provider(server.url))
-        gateway.register_provider("anthropic", anthropic_provider(server.url))
+        gateway = _gateway(ledger, budgeter, server.url)
         body = _body(endpoint, model, {"tools": tools})
         response = gateway.route(
             prompt_request(prompt="", model_id=model, max_tokens=None, body=body)
@@ -502,9 +508,7 @@ def test_tools_that_ran_unreported_or_beyond_their_bound_cost_the_whole_reservat
         return answer
 
     with serve(reply) as server:
-        gateway = LLMGateway(ledger, budgeter, RouterConfig(max_retries=0), dev_mode=True)
-        gateway.register_provider("openai", openai_provider(server.url))
-        gateway.register_provider("anthropic", anthropic_provider(server.url))
+        gateway = _gateway(ledger, budgeter, server.url, retries=0)
         more = {"tools": tools or None, "stream": isinstance(answer, Raw) or None}
         endpoint = "openai.responses"
         if model == GPT:
@@ -528,8 +532,7 @@ def test_a_raised_bound_concerns_its_cause_and_its_account_alone(ledger: LedgerC
     provider = Provider("anthropic.messages", CLAUDE, 9_000, 0)
 
     with serve(provider) as server:
-        gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
-        gateway.register_provider("anthropic", anthropic_provider(server.url))
+        gateway = _gateway(ledger, budgeter, server.url)
         body = _body("anthropic.messages", CLAUDE, {"tools": [SEARCH]})
         gateway.route(prompt_request(prompt="", model_id=CLAUDE, max_tokens=None, body=body))
     raised = ledger.read_by_event_type("EXCHANGE")[0].metadata["raised_bound"]
@@ -537,8 +540,7 @@ def test_a_raised_bound_concerns_its_cause_and_its_account_alone(ledger: LedgerC
 
     def held(scope: BudgetScope, **more: Any) -> int:
         with serve(Provider("anthropic.messages", CLAUDE, 9, 0)) as server:
-            gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
-            gateway.register_provider("anthropic", anthropic_provider(server.url))
+            gateway = _gateway(ledger, budgeter, server.url)
             body = _body("anthropic.messages", CLAUDE, more)
             request = prompt_request(
                 prompt="", model_id=CLAUDE, max_tokens=None, body=body, session_id=scope.session_id
@@ -550,28 +552,26 @@ def test_a_raised_bound_concerns_its_cause_and_its_account_alone(ledger: LedgerC
     assert held(OTHER) == held(SESSION) == held(OTHER, tools=[SEARCH]) == 1
 
 
-@pytest.mark.parametrize("name", ["model", "max_tokens", "n", "tools", "service_tier"])
-def test_a_member_that_is_there_twice_is_refused(name: str) -> None:
-    for spelled in (name, name.replace(name[0], f"\\u{ord(name[0]):04x}", 1)):
-        raw = b'{"model":"m","max_tokens":5,"n":1,"tools":[],"service_tier":"default",'
-        raw += f'"messages":[{{"role":"user","content":"hi"}}],"{spelled}":1}}'.encode()
-        with pytest.raises(BodyError) as refused:
-            Body.read(CHAT, raw)
-        assert refused.value.param == name
-    tools = b'[{"type":"web_search","max_uses":500, "max_uses":1}]'
-    with pytest.raises(BodyError) as refused:
-        Body.read(CHAT, b'{"model":"m","messages":[{"role":"user"}],"tools":' + tools + b"}")
-    assert refused.value.param == "tools"
+_TWICE = [
+    (RESPONSES, b'{"model":"m","input":[{"type":"%b","tools":[{"type":"web_search"}],"tools":[]}]}'
+     % kind, "input")
+    for kind in (b"additional_tools", b"tool_search_output", b"\\u0061dditional_tools")
+] + [
+    (CHAT, b'{"model":"m","messages":[{"role":"user"}],"tools":'
+     b'[{"type":"web_search","max_uses":500, "max_uses":1}]}', "tools"),
+]  # fmt: skip
+for _name in ("model", "max_tokens", "n", "tools", "service_tier"):
+    for _spelled in (_name, _name.replace(_name[0], f"\\u{ord(_name[0]):04x}", 1)):
+        _raw = b'{"model":"m","max_tokens":5,"n":1,"tools":[],"service_tier":"default",'
+        _raw += f'"messages":[{{"role":"user","content":"hi"}}],"{_spelled}":1}}'.encode()
+        _TWICE.append((CHAT, _raw, _name))
 
 
-@pytest.mark.parametrize(
-    "kind", ["additional_tools", "tool_search_output", "\\u0061dditional_tools"]
-)
-def test_an_item_that_brings_tools_twice_is_refused(kind: str) -> None:
-    item = f'{{"type":"{kind}","tools":[{{"type":"web_search"}}],"tools":[]}}'.encode()
+@pytest.mark.parametrize(("endpoint", "raw", "param"), _TWICE)
+def test_a_member_that_is_there_twice_is_refused(endpoint: Any, raw: bytes, param: str) -> None:
     with pytest.raises(BodyError) as refused:
-        Body.read(RESPONSES, b'{"model":"m","input":[%b]}' % item)
-    assert refused.value.param == "input"
+        Body.read(endpoint, raw)
+    assert refused.value.param == param
 
 
 @pytest.mark.parametrize("endpoint", [TRANSCRIPTIONS, TRANSLATIONS])

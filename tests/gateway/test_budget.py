@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -70,13 +71,16 @@ def test_the_narrowest_and_the_widest_limit_both_hold(
     assert [e.event_type for e in ledger.query(contract_id="PRC-TEST-001")] == ["PROMPT_REJECTED"]
 
 
-def test_warn_records_and_goes_on(ledger: LedgerClient, budgeter: TokenBudgeter) -> None:
+async def test_warn_records_and_goes_on_however_many_come_at_once(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
     budgeter.allocate(SESSION, 10)
     gateway = _gateway(ledger, budgeter, MockProvider(), "warn")
-    assert gateway.route(prompt_request()).outcome is RouteOutcome.SUCCESS
-    assert len(ledger.read_by_event_type("BUDGET_WARNING")) == 1
+    responses = await asyncio.gather(*(gateway.aroute(prompt_request()) for _ in range(10)))
+    assert {response.outcome for response in responses} == {RouteOutcome.SUCCESS}
+    assert len(ledger.read_by_event_type("BUDGET_WARNING")) == 10
     (state,) = budgeter.status(SESSION)
-    assert (state.spent_tokens, state.reserved_tokens, state.remaining) == (150, 0, -140)
+    assert (state.spent_tokens, state.reserved_tokens, state.remaining) == (1500, 0, -1490)
 
 
 def test_unknown_usage_settles_at_the_bound_and_known_failure_at_nothing(

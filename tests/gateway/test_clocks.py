@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from remit.gateway import LLMGateway
 from remit.gateway.budget import (
-    Amount,
     BudgetLimits,
     BudgetScope,
     TokenBudgeter,
@@ -239,19 +238,6 @@ def test_a_window_neither_stops_for_years_nor_begins_twice(
             begun = resets
         audit = audit_budgets(ledger)
         assert audit.equal, audit
-
-
-def test_an_hour_forth_and_back_begins_a_day_once(target: str) -> None:
-    clock = SimpleNamespace(now=datetime(2026, 11, 23, 23, 30, tzinfo=UTC).timestamp())
-    scope = BudgetScope("SES-WINDOWS1")
-    with LedgerClient(target) as ledger, shared_clock(lambda: clock.now):
-        keeper = TokenBudgeter(ledger)
-        keeper.allocate(scope, limits=BudgetLimits(tokens=100, window="day"))
-        for number, step in enumerate([HOUR_S, -HOUR_S, HOUR_S, -HOUR_S, 2 * HOUR_S]):
-            clock.now += step
-            keeper.reserve(scope, str(number), amount=Amount(1))
-        decisions = [one.decision for one in ledger.read_by_event_type("BUDGET_ALLOCATED")]
-        assert decisions == ["ALLOCATED", "RESET"]
 
 
 def test_a_step_of_the_clock_is_told(

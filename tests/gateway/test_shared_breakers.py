@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from remit.gateway import (
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
-from remit.ledger.sqlite import SqliteStore
 from remit.providers import ProviderError
 from tests.support import wire
 from tests.support.processes import Program
@@ -244,34 +242,6 @@ def test_a_restart_finds_the_circuit_open(target: str) -> None:
         assert len(server.calls) == 3
 
 
-def test_flapping_is_followed_by_all(target: str) -> None:
-    well = threading.Event()
-
-    def flap(_: dict[str, Any]) -> dict[str, Any] | Raw:
-        return message("hi") if well.is_set() else _DOWN
-
-    settings = {"failure_threshold": 2, "recovery_timeout_ms": 100}
-    with serve(flap) as server, _processes(3, target, server.url, **settings) as those:
-        for turn in range(4):
-            well.clear()
-            for one in those:
-                one.calls(2)
-            assert those[turn % 3].state() in ("open", "half_open")
-            well.set()
-            for one in those:
-                _until(lambda one=one: one.calls() == ["SUCCESS"])  # type: ignore[misc]
-            time.sleep(0.1)
-            assert {one.state() for one in those} == {"closed"}
-        down = [code for one in those for code in one.calls(2)]
-        assert down == ["SUCCESS"] * 6
-    with LedgerClient(target) as ledger:
-        ((generation, *left),) = ledger.select(
-            "SELECT generation, open, failures, trials FROM breakers"
-        )
-        assert generation >= 8
-        assert left == [0, 0, 0]
-
-
 # -- one process -----------------------------------------------------------------------
 
 
@@ -420,25 +390,6 @@ def test_names_of_models_do_not_fill_memory(ledger: LedgerClient) -> None:
             answer = gateway.route(prompt_request(model_id=f"m{number}", provider_id="mock"))
             assert answer.outcome is RouteOutcome.SUCCESS
         assert 0 < len(gateway.breakers) <= 8
-
-
-def test_circuits_are_read_by_the_transaction_that_begins_the_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process whose knowledge is old begins its call in one transaction, not in two."""
-    commits: list[int] = []
-    run = SqliteStore.run
-
-    def counted(store: SqliteStore, units: Any) -> Any:
-        commits.append(len(units))
-        return run(store, units)
-
-    with LedgerClient(str(tmp_path / "ledger.db")) as ledger, serve(message("Hi")) as server:
-        gateway = _gateway(ledger, server.url, poll_s=0.0)
-        _ask(gateway)
-        monkeypatch.setattr(SqliteStore, "run", counted)
-        _ask(gateway)
-        assert commits == [1, 1]  # DISPATCH; EXCHANGE
 
 
 def test_a_request_that_cannot_be_made_again_ends_with_the_failure_that_was_sent(

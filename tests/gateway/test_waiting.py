@@ -26,7 +26,7 @@ from remit.gateway.budget import (
 )
 from remit.gateway.budget.wait_queue import WaitingRoom
 from remit.ledger import LedgerClient
-from remit.providers import ProviderError, ProviderRequest, ProviderResponse
+from remit.providers import MockProvider, ProviderError, ProviderRequest, ProviderResponse
 from tests.support.requests import prompt_request
 
 SESSION = BudgetScope("SES-TESTTEST")
@@ -109,13 +109,6 @@ async def test_while_a_call_waits_nothing_is_on_record_and_then_it_is_told_to_co
 async def test_a_call_that_waited_is_not_sent_to_a_circuit_that_opened_meanwhile(
     ledger: LedgerClient,
 ) -> None:
-    class Fails(_Talks):
-        async def asend(
-            self, request: ProviderRequest, *, on_text: object = None
-        ) -> ProviderResponse:
-            self.calls += 1
-            raise ProviderError("SERVER_ERROR", "down")
-
     keeper = TokenBudgeter(ledger)
     keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000))
     keeper.allocate(other := BudgetScope("SES-OTHER001"), limits=BudgetLimits(tokens=10_000))
@@ -123,7 +116,8 @@ async def test_a_call_that_waited_is_not_sent_to_a_circuit_that_opened_meanwhile
     breaker = CircuitBreakerConfig(failure_threshold=1, poll_s=60)  # every permit is fresh
     config = RouterConfig("mock", "m", max_retries=0, circuit_breaker=breaker)
     gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True)
-    gateway.register_provider("mock", provider := Fails())
+    provider = MockProvider(responses=[ProviderError("SERVER_ERROR", "down")])
+    gateway.register_provider("mock", provider)
     asked = asyncio.ensure_future(gateway.aroute(prompt_request(max_tokens=500)))
     while not gateway.in_flight.waiting_room.waiting:
         await asyncio.sleep(0.01)
@@ -132,7 +126,7 @@ async def test_a_call_that_waited_is_not_sent_to_a_circuit_that_opened_meanwhile
     await asyncio.to_thread(keeper.release, "held")
     refused = await asked
     assert (refused.outcome, refused.error_code) == (RouteOutcome.REJECTED, "CIRCUIT_OPEN")
-    assert provider.calls == 1
+    assert provider.call_count == 1
 
 
 async def test_money_that_is_spent_is_not_waited_for(ledger: LedgerClient) -> None:

@@ -27,7 +27,7 @@ from remit.kernel.budget_windows import window_at
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.ledger import LedgerClient
-from remit.providers import Body, ProviderRequest, ProviderResponse
+from remit.providers import Body, MockProvider, ProviderRequest, ProviderResponse
 from remit.providers.wire import CHAT
 from tests.support.clocks import shared_clock
 from tests.support.requests import openai_provider, prompt_request
@@ -147,15 +147,9 @@ async def test_a_call_across_midnight_is_told_the_same_by_the_ledger(
     keeper = TokenBudgeter(ledger)
     keeper.allocate(SESSION, limits=BudgetLimits(tokens=10_000, window="day", time_zone=BERLIN))
 
-    class Slow:
-        async def asend(
-            self, request: ProviderRequest, *, on_text: object = None
-        ) -> ProviderResponse:
-            await asyncio.sleep(0.2)
-            return ProviderResponse("x", "m", 10, 5)
-
     gateway = LLMGateway(ledger, keeper, RouterConfig(), dev_mode=True)
-    gateway.register_provider("mock", Slow())
+    slow = MockProvider(delay_s=0.2, input_tokens=10, output_tokens=5)
+    gateway.register_provider("mock", slow)
     first = asyncio.ensure_future(gateway.aroute(prompt_request()))
     await asyncio.sleep(0.1)
     clock.now += 600

@@ -21,6 +21,12 @@ CALLED = {"role": "assistant", "content": None, "tool_calls": [
     {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]}  # fmt: skip
 PNG = "data:image/png;base64,iVBORw0KGgo="
 MEDIA = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+SOUND = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+PAPER = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}
+
+
+def _said(part: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [part]}]}
 
 
 def _asks(endpoint: str, body: dict[str, Any], *, tools: bool = False) -> Any:
@@ -47,47 +53,21 @@ def _asks(endpoint: str, body: dict[str, Any], *, tools: bool = False) -> Any:
         ("openai.chat", {"web_search_options": {}}, "web_search_options"),
         ("openai.chat", {"tools": [TOOL]}, "tools"),
         ("openai.chat", {"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
-        (
-            "openai.chat",
-            {
-                "tools": [TOOL],
-                "tool_choice": {"type": "function", "function": {"name": "look"}},
-            },
-            "tool_choice",
-        ),
+        ("openai.chat",
+         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look"}}},
+         "tool_choice"),
         ("openai.chat", {"messages": [*HI, CALLED, *HI]}, "messages[1]"),
-        (
-            "openai.chat",
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [{"type": "image_url", "image_url": {"url": PNG}}],
-                    }
-                ]
-            },
-            "messages[0].content[0]",
-        ),
-        (
-            "openai.chat",
-            {"messages": [{"role": "user", "content": [{"type": "input_audio",
-             "input_audio": {"data": "AAAA", "format": "wav"}}]}]},
-            "messages[0].content[0]",
-        ),
-        (
-            "openai.chat",
-            {"messages": [{"role": "user", "content": [{"type": "file",
-             "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}}]}]},
-            "messages[0].content[0].file",
-        ),
+        ("openai.chat", _said({"type": "image_url", "image_url": {"url": PNG}}),
+         "messages[0].content[0]"),
+        ("openai.chat", _said(SOUND), "messages[0].content[0]"),
+        ("openai.chat", _said({"type": "file", "file": PAPER}), "messages[0].content[0].file"),
         ("openai.chat", {"response_format": {"type": "zzz"}}, "response_format.type"),
         ("openai.chat", {"temperature": "hot"}, "temperature"),
         ("anthropic.messages", {"tools": [{"name": "look", "input_schema": {"type": "object"}}]},
          "tools"),
         ("anthropic.messages", {"thinking": {"type": "enabled", "budget_tokens": 2048}},
          "thinking"),
-        ("anthropic.messages", {"messages": [{"role": "user", "content": [
-            {"type": "image", "source": MEDIA}]}]}, "messages[0].content[0]"),
+        ("anthropic.messages", _said({"type": "image", "source": MEDIA}), "messages[0].content[0]"),
         ("openai.responses", {"reasoning": {"effort": "low"}}, "reasoning"),
         ("openai.responses", {"tools": [{"type": "function", **FUNCTION, "strict": False}]},
          "tools"),

@@ -38,7 +38,6 @@ from tests.support.raw_http import (
     posted,
     raw_server,
 )
-from tests.support.wire_corpus import CORPUS
 
 BODY = b'{ "a" : 1.0,\t"a":"\\ud800", "n": 12345678901234567890123 }\n'
 HASTY = Timeouts(20, 0.2, 0.2)
@@ -131,21 +130,6 @@ async def test_connections_are_kept_where_the_body_was_read_and_closed_where_not
         assert await asyncio.wait_for(server.closed.get(), 20) == 0
         async with await posted(upstream, BODY) as reply:
             assert await reply.read() == BODY
-        assert server.connections == 2
-
-
-async def test_each_event_loop_has_its_own_connections() -> None:
-    async with raw_server(keeping) as server:
-        upstream = client(server)
-
-        async def call() -> bytes:
-            try:
-                return await (await posted(upstream, BODY)).read()
-            finally:
-                await upstream.aclose()
-
-        assert await asyncio.to_thread(asyncio.run, call()) == BODY
-        assert await call() == BODY
         assert server.connections == 2
 
 
@@ -453,14 +437,6 @@ async def test_a_body_above_the_bound() -> None:
         await upstream.aclose()
 
 
-async def test_nothing_listens() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        error = await failure(f"http://127.0.0.1:{unused.getsockname()[1]}")
-    assert (error.code, error.retryable, error.maybe_billed) == ("SERVER_ERROR", True, False)
-    assert "cannot be reached" in error.message
-
-
 @pytest.mark.parametrize(
     ("url", "code", "retryable"),
     [
@@ -638,17 +614,17 @@ async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -
         await upstream.aclose()
 
 
-async def test_credentials_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_listens_and_credentials_are_shown_nowhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-        upstream = client(f"http://user:{quote(KEY, safe='')}@127.0.0.1:{port}/v1")
-        with pytest.raises(ProviderError) as caught:
-            await posted(upstream, BODY)
-    assert KEY not in f"{caught.value}{upstream!r}{caplog.text}"
-    assert f"http://127.0.0.1:{port}/v1 cannot be reached" in caught.value.message
-    await upstream.aclose()
+        error = await failure(f"http://user:{quote(KEY, safe='')}@127.0.0.1:{port}/v1")
+    assert (error.code, error.retryable, error.maybe_billed) == ("SERVER_ERROR", True, False)
+    assert f"http://127.0.0.1:{port}/v1 cannot be reached" in error.message
+    assert KEY not in caplog.text
 
 
 @pytest.mark.parametrize("framed", [True, False])
@@ -711,25 +687,6 @@ async def test_a_word_for_a_key_changes_no_answer() -> None:
         said = await (await posted(upstream, BODY)).read()
         assert said == b"I am ollama, at Bearer ollama"
         await upstream.aclose()
-
-
-async def test_a_corpus_of_answers_comes_through_byte_for_byte() -> None:
-    answers = {exchange.request: exchange for exchange in CORPUS}
-
-    async def script(connection: Connection) -> None:
-        while True:
-            _, body = await connection.request()
-            await connection.send(plain(answers[body].answer, kind=answers[body].content_type))
-
-    async with connected(script) as (server, upstream):
-        for exchange in CORPUS:
-            reply = await posted(upstream, exchange.request)
-            if exchange.streamed:
-                raw, error = await events_of(reply)
-                assert (b"".join(raw), error) == (exchange.answer, None)
-            else:
-                assert await reply.read() == exchange.answer
-        assert server.connections == 1
 
 
 async def test_a_stream_left_behind_its_last_event_keeps_the_connection() -> None:

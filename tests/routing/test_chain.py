@@ -11,7 +11,6 @@ import pytest
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import RouteOutcome
 from remit.ledger import LedgerClient
 from remit.routing import (
     Candidate,
@@ -34,27 +33,6 @@ from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
 pytestmark = pytest.mark.any_store
-
-
-def test_the_best_answers_and_nobody_else_is_asked(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    upstream.reset()
-    models = nine({})
-    with gateway_to(ledger, upstream, models) as gateway:
-        result = route_request("Hello", emitting(ledger, gateway, models))
-    assert result.model_id == "a"
-    assert result.response.outcome is RouteOutcome.SUCCESS
-    assert result.fallback_attempts == 0
-    assert result.decision_id.startswith("DEC-")
-    assert len(result.decision_id) == len("DEC-") + 32
-    assert set(result.scores) == set("abcdefghi")
-    assert upstream.count() == 1
-    events = [entry.event_type for entry in ledger.read_all()]
-    assert events == ["DISPATCH", "EXCHANGE", "THOUGHT_RECORD"]
-    exchange = ledger.read(result.response.exchange_entry_id)
-    assert exchange.metadata["decision_id"] == result.decision_id
-    assert replay(find_decision(ledger, exchange.id))["agrees"]
 
 
 def test_a_fault_schedule_is_told_in_order_with_reasons(
@@ -158,24 +136,6 @@ def test_who_takes_no_tools_is_passed_over(ledger: LedgerClient, upstream: Upstr
         assert route_request("Hello", options).model_id == "b"
 
 
-def test_a_stream_that_has_begun_is_nobody_elses(ledger: LedgerClient, upstream: Upstream) -> None:
-    upstream.reset()
-    models = (candidate("a", 90, "cut=2,tokens=9"), candidate("b", 10))
-    heard: list[str] = []
-    with gateway_to(ledger, upstream, models) as gateway:
-        with pytest.raises(FallbackChainExhaustedError) as raised:
-            route_request("Hello", RouteOptions(gateway, models, on_text=heard.append))
-        assert [one.model_id for one in raised.value.attempts] == ["a"]
-        assert "".join(heard)
-        assert upstream.count() == 1
-        # Before its first piece another takes over, and the listener hears one answer.
-        heard.clear()
-        failing = (candidate("a", 90, "status=500"), candidate("b", 10))
-        result = route_request("Hello", RouteOptions(gateway, failing, on_text=heard.append))
-        assert result.model_id == "b"
-        assert "".join(heard) == result.response.content
-
-
 def test_a_small_budget_leads_to_a_cheaper_model(ledger: LedgerClient, upstream: Upstream) -> None:
     from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 
@@ -229,13 +189,12 @@ def test_a_caller_that_goes_away_leaves_whole_pairs_and_their_decision(
     assert {one["error_code"] for one in attempts} == {"CANCELLED"}
 
 
-@pytest.mark.parametrize("prompt", ["", "  \n", "\ud800 half", [], [{"role": "user"}], [7]])
-def test_prompts_that_are_none_change_nothing(
-    ledger: LedgerClient, upstream: Upstream, prompt: Any
-) -> None:
+def test_prompts_that_are_none_change_nothing(ledger: LedgerClient, upstream: Upstream) -> None:
     models = nine({})
-    with gateway_to(ledger, upstream, models) as gateway, pytest.raises(InvalidInputError):
-        route_request(prompt, emitting(ledger, gateway, models))
+    with gateway_to(ledger, upstream, models) as gateway:
+        for prompt in ("", "  \n", "\ud800 half", [], [{"role": "user"}], [7]):
+            with pytest.raises(InvalidInputError):
+                route_request(prompt, emitting(ledger, gateway, models))  # type: ignore[arg-type]
     assert ledger.count() == 0
 
 

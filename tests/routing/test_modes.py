@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -117,29 +116,6 @@ def test_an_ensemble_is_judged(
     assert "Answer 1:" in asked
     assert "2 + 3?" in asked
     assert replay(find_decision(ledger, result.decision_id))["agrees"]
-
-
-def test_who_is_late_does_not_count_and_is_on_record(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    models = (candidate("a", 90, "delay=60"), candidate("b", 80), candidate("c", 70, "status=500"))
-    with gateway_to(ledger, upstream, models) as gateway:
-        options = emitting(
-            ledger, gateway, models, mode="ensemble", ensemble=EnsembleOptions(timeout_s=1.0)
-        )
-        began = time.monotonic()
-        result = route_request("Hello", options)
-        assert time.monotonic() - began < 50
-    assert result.model_id == "b"
-    assert ledger.orphans() == []
-    exchanges = ledger.read_by_event_type("EXCHANGE")
-    assert len(exchanges) == 3
-    (late,) = [one for one in exchanges if one.metadata.get("error_code") == "CANCELLED"]
-    assert "time limit" in late.metadata["error_message"]
-    statuses = {one["model_id"]: one for one in explain(ledger, result.decision_id)["candidates"]}
-    assert {name: one["status"] for name, one in statuses.items()} == {
-        "a": "failed", "b": "answered", "c": "failed"
-    }  # fmt: skip
 
 
 def test_an_ensemble_asks_no_more_than_its_money_allows(

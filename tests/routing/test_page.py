@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from remit.gateway import CircuitBreakerConfig
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
@@ -82,11 +80,3 @@ def test_the_configuration_on_the_page_is_read(tmp_path: Path) -> None:
     routes = load_settings(file, environment={}).settings.routing.routes
     assert set(routes) == {"auto", "code", "careful", "essay"}
     assert [stage.name for stage in routes["essay"].stages] == ["draft", "critique", "revise"]
-
-
-def test_the_python_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(programs) == 2
-    for program in programs:
-        exec(program, {"__name__": "__main__"})

@@ -57,7 +57,6 @@ class ObjectStore:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer any request."""
         if self.answer_early and request.method == "POST":
             return web.json_response({"error": {"message": "too large"}}, status=413)
         digest, size, body = hashlib.sha256(), 0, b""

@@ -45,7 +45,6 @@ class Odd:
 
 
 def chat(odd: Odd) -> dict[str, Any]:
-    """Return the answer of Chat Completions."""
     calls = [
         {"id": call.call_id, "type": "function",
          "function": {"name": call.name, "arguments": call.arguments}}
@@ -117,7 +116,6 @@ def messages_stream(odd: Odd, *, whole_input: bool = False) -> Raw:
 
 
 def responses(odd: Odd) -> dict[str, Any]:
-    """Return the answer of the Responses API."""
     parts: list[dict[str, Any]] = []
     if odd.text:
         parts.append({"type": "output_text", "text": odd.text, "annotations": []})
@@ -144,7 +142,6 @@ def responses(odd: Odd) -> dict[str, Any]:
 
 
 def responses_events(odd: Odd) -> Iterator[dict[str, Any]]:
-    """Yield the events of the Responses API."""
     whole = responses(odd)
     start = {**whole, "status": "in_progress", "output": [], "usage": None}
     yield {"type": "response.created", "response": start}

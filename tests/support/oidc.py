@@ -63,7 +63,6 @@ class SigningKey:
 
 
 def signing_key(algorithm: str = "RS256", kid: str = "one") -> SigningKey:
-    """A new key."""
     return SigningKey(algorithm, kid)
 
 
@@ -90,7 +89,6 @@ class OidcProvider:
         self.reset()
 
     def reset(self) -> None:
-        """Behave."""
         self.person = dict(ANN)
         self.key = getattr(self, "key", None) or signing_key()
         self.published: list[dict[str, Any]] | None = None

@@ -63,7 +63,6 @@ class PgBouncer:
         shutil.rmtree(self._place)
 
     def start(self) -> None:
-        """Start it, and wait until it lets somebody in."""
         assert PROGRAM is not None
         user = self._owner.st_uid if os.geteuid() == 0 else None
         self._process = subprocess.Popen([PROGRAM, "-q", str(self._ini)], user=user)

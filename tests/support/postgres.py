@@ -107,7 +107,6 @@ class PostgresServer:
         return made
 
     def stop(self) -> None:
-        """Stop it for good."""
         self._server.cleanup()
 
     @contextlib.contextmanager

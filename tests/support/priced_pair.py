@@ -77,8 +77,6 @@ class Pair:
 
 @contextmanager
 def priced_pair() -> Iterator[Pair]:
-    """Both providers until the block ends."""
-
     def asked(body: dict[str, Any]) -> str:
         return str(body["messages"][-1]["content"])
 

@@ -128,7 +128,6 @@ async def keeping(connection: Connection) -> None:
 def plain(
     body: bytes, status: str = "200 OK", kind: str = "application/json", more: str = ""
 ) -> bytes:
-    """A whole answer."""
     head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{more}\r\n"
     return head.encode() + body
 
@@ -141,7 +140,6 @@ async def posted(
     reconnect: bool = False,
     whole: bool = False,
 ) -> UpstreamReply:
-    """The answer to a request."""
     headers = {"content-type": "application/json"}
     return await upstream.send(
         "POST", "/chat/completions", body, headers, timeouts, reconnect=reconnect, whole=whole

@@ -25,7 +25,6 @@ Answer = Callable[[socket.socket, str, bytes], bool]
 def whole(
     body: bytes, kind: str = "application/json", status: str = "200 OK", more: str = ""
 ) -> bytes:
-    """An answer in bytes."""
     length = f"content-length: {len(body)}\r\n"
     return f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\n{length}{more}\r\n".encode() + body
 
@@ -85,7 +84,6 @@ class RawProvider:
         return [one for one in self.got.get("", ()) if one[1]]
 
     def run(self) -> None:
-        """Accept connections until closed."""
         while True:
             try:
                 connection, _ = self._listening.accept()
@@ -95,7 +93,6 @@ class RawProvider:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def close(self) -> None:
-        """Accept no more."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
 
@@ -122,7 +119,6 @@ class RawProvider:
 
 @contextmanager
 def raw_provider() -> Iterator[RawProvider]:
-    """A provider until the block ends."""
     provider = RawProvider()
     thread = threading.Thread(target=provider.run, daemon=True)
     thread.start()

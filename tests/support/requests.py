@@ -10,7 +10,6 @@ from remit.providers import ProviderRequest, UpstreamProvider
 
 
 def prompt_request(**changes: Any) -> PromptRequest:
-    """A whole request."""
     fields: dict[str, Any] = {
         "prompt": "What is a remit?",
         "prompt_pack_id": "PRM-TEST-001",
@@ -33,7 +32,6 @@ def provider_settings(kind: str, **changes: Any) -> ProviderSettings:
 
 
 def anthropic_provider(url: str, key: str = "sk-secret") -> UpstreamProvider:
-    """An adapter that talks to a test server."""
     return UpstreamProvider(url, key, provider_settings("anthropic"))
 
 
@@ -44,7 +42,6 @@ def openai_provider(url: str, key: str = "sk-secret", **changes: Any) -> Upstrea
 
 
 def provider_request(**changes: Any) -> ProviderRequest:
-    """One call in neutral form."""
     fields: dict[str, Any] = {
         "model_id": "model-1",
         "messages": ({"role": "user", "content": "hi"},),

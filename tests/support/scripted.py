@@ -57,6 +57,5 @@ class Scripted:
 
 @contextmanager
 def scripted() -> Iterator[Scripted]:
-    """A provider until the block ends."""
     with raw_provider() as provider:
         yield Scripted(provider)

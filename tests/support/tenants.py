@@ -52,7 +52,6 @@ def environment(database: str = "") -> dict[str, str]:
 
 
 def opened(root: Path, database: str = "", *, signing: bool = True) -> LedgerClient:
-    """The ledger of a host or a tenant."""
     loaded = load_settings(root / "remit.toml", environment=environment(database))
     return open_root_ledger(Root(root), loaded.settings.ledger, signing=signing)
 

@@ -164,7 +164,6 @@ class Upstream:
         return [json.loads(line) for line in self.log.read_bytes().splitlines()]
 
     def count(self) -> int:
-        """How many they are."""
         return len(self.calls())
 
     def reset(self) -> None:
@@ -175,7 +174,6 @@ class Upstream:
             assert connection.getresponse().status == 200
 
     def stop(self) -> None:
-        """End the process; again is fine."""
         self._process.terminate()
         self._process.wait(10)
 

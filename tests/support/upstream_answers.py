@@ -144,7 +144,6 @@ def _dump(value: Any, orders: _Json) -> bytes:
 
 
 def refuse(dialect: Dialect, status: int, message: str, orders: _Json) -> Reply:
-    """An error in the dialect's own shape."""
     usual = {401: "authentication_error", 403: "permission_error"} | _ERRORS[dialect]
     kind = usual.get(status, "invalid_request_error" if status < 500 else usual[500])
     error = {"type": kind, "message": message}
@@ -225,7 +224,6 @@ def _usage(openai: bool, body: _Json, blocks: list[_Json], orders: _Json) -> _Js
 
 
 def _chat(body: _Json, blocks: list[_Json], usage: _Json, reason: str, n: int) -> list[_Json]:
-    """A chat.completion, or the chunks of its stream."""
     base = {"id": f"chatcmpl-{n}", "created": 1_700_000_000 + n, "model": body["model"]}
     turn: _Json = {"role": "assistant", "content": None}
     deltas: list[_Json] = [{**turn, "content": ""}]
@@ -255,7 +253,6 @@ def _chat(body: _Json, blocks: list[_Json], usage: _Json, reason: str, n: int) -
 
 
 def _message(body: _Json, blocks: list[_Json], usage: _Json, reason: str, n: int) -> list[_Json]:
-    """A message, or the events of its stream."""
     base = {"id": f"msg_{n}", "type": "message", "role": "assistant", "model": body["model"]}
     ended = {"stop_reason": reason, "stop_sequence": None}
     if body.get("stream") is not True:

@@ -58,27 +58,19 @@ def leaf(number: int) -> bytes:
     return f'{{"n":{number}}}'.encode()
 
 
+def committed(number: int, encoded: bytes, **shown: Any) -> dict[str, Any]:
+    mac = hmac.new(nonce(number), encoded, "sha256").hexdigest()
+    hexed = {"nonce_hex": nonce(number).hex()}
+    return {**hexed, **shown, "bytes": len(encoded), "commitment": mac}
+
+
 def value(number: int, item: Any) -> dict[str, Any]:
     encoded = rfc8785.dumps(item)
-    mac = hmac.new(nonce(number), encoded, "sha256").hexdigest()
-    return {
-        "nonce_hex": nonce(number).hex(),
-        "value": item,
-        "jcs": encoded.decode(),
-        "bytes": len(encoded),
-        "commitment": mac,
-    }
+    return committed(number, encoded, value=item, jcs=encoded.decode())
 
 
 def exact(number: int, text: str) -> dict[str, Any]:
-    encoded = text.encode()
-    mac = hmac.new(nonce(number), encoded, "sha256").hexdigest()
-    return {
-        "nonce_hex": nonce(number).hex(),
-        "json": text,
-        "bytes": len(encoded),
-        "commitment": mac,
-    }
+    return committed(number, text.encode(), json=text)
 
 
 def single(told: dict[str, Any]) -> dict[str, Any]:
@@ -118,6 +110,18 @@ def chained(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def entry(
+    event: str, metadata: dict[str, Any], decision: str = "SUCCESS", reason: Any = "ok", **more: Any
+) -> dict[str, Any]:
+    """What the writer of a record gives."""
+    given = {"event_type": event, "decision": decision, "reason": reason, **more}
+    return {**given, "metadata": metadata}
+
+
+def note(reason: Any, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+    return entry("NOTE", metadata or {}, "KEPT", reason)
 
 
 MESSAGES = [
@@ -183,32 +187,18 @@ def records() -> list[dict[str, Any]]:
     numbers = [0, -1, 2**53 - 1, 0.5, 1e-7, 1e21, 333333333.3333333]
     return chained(
         [
-            {"event_type": "NOTE", "decision": "KEPT", "reason": "plain", "metadata": {}},
-            {
-                "event_type": "NOTE",
-                "decision": "",
-                "reason": "line\n\u20ac \u0001",
-                "prompts_used": ["PRM-1", "PRM-2"],
-                "metadata": {"\ufb33": 1, "\U0001f600": 2, "\u00f6": 3, "numbers": numbers},
-            },
-            {
-                "event_type": "EXCHANGE",
-                "decision": "SUCCESS",
-                "reason": single(told[2]),
-                "metadata": {
-                    "session_id": "SES-1",
-                    "prompt": {"$messages": conversation[-1]["step"], "count": 2},
-                    "response": single(told[1]),
-                },
-            },
-            {
-                "event_type": "EXCHANGE",
-                "decision": "SUCCESS",
-                "reason": single(wire[2]),
-                "metadata": {"answer": single(wire[0]), "prompt": exact_list(wire[:2])},
-            },
+            note("plain"),
+            entry("NOTE", {"\ufb33": 1, "\U0001f600": 2, "\u00f6": 3, "numbers": numbers}, "",
+                  "line\n\u20ac \u0001", prompts_used=["PRM-1", "PRM-2"]),
+            entry("EXCHANGE", {
+                "session_id": "SES-1",
+                "prompt": {"$messages": conversation[-1]["step"], "count": 2},
+                "response": single(told[1]),
+            }, reason=single(told[2])),
+            entry("EXCHANGE", {"answer": single(wire[0]), "prompt": exact_list(wire[:2])},
+                  reason=single(wire[2])),
         ]
-    )
+    )  # fmt: skip
 
 
 def trees() -> dict[str, Any]:
@@ -283,31 +273,18 @@ def export() -> list[dict[str, Any]]:
     def exchange(count: int, **more: Any) -> dict[str, Any]:
         prompt = {"$messages": chain[count - 1]["step"], "count": count}
         metadata = {"session_id": "SES-1", "prompt": prompt, **more}
-        return {
-            "event_type": "EXCHANGE", "decision": "SUCCESS", "reason": "ok", "metadata": metadata
-        }  # fmt: skip
+        return entry("EXCHANGE", metadata)
 
     made = chained(
         [
             exchange(1, response=single(answer)),
             exchange(2),
-            {
-                "event_type": "NOTE",
-                "decision": "KEPT",
-                "reason": single(alone),
-                "metadata": {"subject_id": single(ann)},
-            },
+            note(single(alone), {"subject_id": single(ann)}),
             erasure(gone, "LED-00000000"),
-            {
-                "event_type": "EXCHANGE",
-                "decision": "SUCCESS",
-                "reason": "ok",
-                "metadata": {
-                    "session_id": "SES-2",
-                    "prompt": exact_list(wire[:2]),
-                    "answer": single(wire[2]),
-                },
-            },
+            entry(
+                "EXCHANGE",
+                {"session_id": "SES-2", "prompt": exact_list(wire[:2]), "answer": single(wire[2])},
+            ),
         ]
     )
     erased = {"erased": "LED-00000003"}
@@ -323,20 +300,15 @@ def export() -> list[dict[str, Any]]:
     return [head(made, [[more["commitment"], "bob"]], subjects_before=2), *lines]
 
 
-def erasure(commitments: list[str], entry: str) -> dict[str, Any]:
-    return {
-        "event_type": "ERASURE",
-        "decision": "ERASED",
-        "reason": "request 17",
-        "submission_id": "operator",
-        "metadata": {
-            "target": "entry",
-            "erased_entry_id": entry,
-            "requested_by": "operator",
-            "erased_count": len(commitments),
-            "erased_hash": hashlib.sha256("".join(commitments).encode()).hexdigest(),
-        },
+def erasure(commitments: list[str], erased_id: str) -> dict[str, Any]:
+    metadata = {
+        "target": "entry",
+        "erased_entry_id": erased_id,
+        "requested_by": "operator",
+        "erased_count": len(commitments),
+        "erased_hash": hashlib.sha256("".join(commitments).encode()).hexdigest(),
     }
+    return entry("ERASURE", metadata, "ERASED", "request 17", submission_id="operator")
 
 
 def told(item: dict[str, Any]) -> dict[str, Any]:
@@ -382,15 +354,9 @@ def archived() -> list[dict[str, Any]]:
     """An export of 259 entries, of which 254 were archived. One of these showed a value that was
     erased afterwards."""
     gone = value(30, "an answer that was erased in the archive")
-    notes = [
-        {"event_type": "NOTE", "decision": "KEPT", "reason": f"note {seq}", "metadata": {}}
-        for seq in range(256)
-    ]
+    notes = [note(f"note {seq}") for seq in range(256)]
     for seq in (7, 8):
-        metadata = {"session_id": "SES-1", "outcome": "success"}
-        notes[seq] = {
-            "event_type": "EXCHANGE", "decision": "SUCCESS", "reason": "ok", "metadata": metadata
-        }  # fmt: skip
+        notes[seq] = entry("EXCHANGE", {"session_id": "SES-1", "outcome": "success"})
     notes[7]["metadata"]["response"] = single(gone)
     away = [seq for seq in range(256) if seq not in (0, 9)]
     bits = sum(1 << seq for seq in away).to_bytes(32, "little")
@@ -401,17 +367,12 @@ def archived() -> list[dict[str, Any]]:
     digest = hashlib.sha256(rows.encode()).hexdigest()
     carried = value(32, {"accounts": {}, "usage": {"2026-01-01T00": digest}})
     root = tree_root([bytes.fromhex(item["leaf_hash"]) for item in chained(notes)])
-    archive = {
-        "event_type": "ARCHIVED",
-        "decision": "ARCHIVED",
-        "reason": "Entries 0 to 255 archived",
-        "metadata": {
-            "first": 0, "end": 256, "root": root.hex(), "entries": len(away),
-            "left": single(left), "carried": single(carried), "by": "ann",
-        },
+    stated = {
+        "first": 0, "end": 256, "root": root.hex(), "entries": len(away),
+        "left": single(left), "carried": single(carried), "by": "ann",
     }  # fmt: skip
-    last = {"event_type": "NOTE", "decision": "KEPT", "reason": "last", "metadata": {}}
-    made = chained([*notes, archive, erasure([gone["commitment"]], "LED-00000007"), last])
+    archive = entry("ARCHIVED", stated, "ARCHIVED", "Entries 0 to 255 archived")
+    made = chained([*notes, archive, erasure([gone["commitment"]], "LED-00000007"), note("last")])
     lines = [
         {"seq": seq, "leaf": base64.b64encode(bytes.fromhex(item["leaf_hash"])).decode()}
         if seq in away
@@ -446,24 +407,19 @@ def tenant_proof() -> dict[str, Any]:
     records = [line["record"].encode() for line in export()[1:]]
     proof = log_proof(records, 2, signer())
     checkpoint = proof.signed.checkpoint
-    taken = {
-        "event_type": "TENANT_CHECKPOINT",
-        "submission_id": "acme",
-        "decision": "TAKEN",
-        "reason": "The head of the log of acme",
-        "metadata": {
-            "tenant": "acme",
-            "origin": checkpoint.origin,
-            "size": checkpoint.size,
-            "root": base64.b64encode(checkpoint.root).decode(),
-            "checkpoint": str(proof.signed),
-            "verifier_key": str(signer().verifier_key),
-            "extends": 0,
-            "consistency": [],
-        },
+    metadata = {
+        "tenant": "acme",
+        "origin": checkpoint.origin,
+        "size": checkpoint.size,
+        "root": base64.b64encode(checkpoint.root).decode(),
+        "checkpoint": str(proof.signed),
+        "verifier_key": str(signer().verifier_key),
+        "extends": 0,
+        "consistency": [],
     }
-    note = {"event_type": "NOTE", "decision": "KEPT", "reason": "host", "metadata": {}}
-    host = [item["record"].encode() for item in chained([note, taken, note])]
+    reason = "The head of the log of acme"
+    taken = entry("TENANT_CHECKPOINT", metadata, "TAKEN", reason, submission_id="acme")
+    host = [item["record"].encode() for item in chained([note("host"), taken, note("host")])]
     return {
         "format": "remit-tenant-proof/1",
         "record": records[2].decode(),
@@ -501,10 +457,7 @@ def extract(without: int = -1, more: int = -1) -> dict[str, Any]:
         ("INDEXED", {"of": run, "entries": [1, 2, 4, 5], "actions": [[4, 1, 2]], "part": 1,
                      "parts": 1}), ("NOTE", run),
     ]  # fmt: skip
-    made = chained(
-        [{"event_type": event, "decision": "KEPT", "reason": event, "metadata": metadata}
-         for event, metadata in told]
-    )  # fmt: skip
+    made = chained([entry(event, metadata, "KEPT", event) for event, metadata in told])
     hashes = [bytes.fromhex(item["leaf_hash"]) for item in made]
     seqs = sorted({1, 2, 4, 5, 7, more} - {without, -1})
     between = unlisted_subtrees(seqs, 0, len(made))
@@ -596,58 +549,34 @@ def negative() -> list[dict[str, Any]]:
     def other_nonce(lines: list[dict[str, Any]]) -> None:
         lines[3]["contents"][0]["nonce"] = base64.b64encode(bytes(32)).decode()
 
-    def cut(lines: list[dict[str, Any]]) -> None:
-        lines.pop()
-
-    changed(
-        "record-changed",
-        "the record's SHA-256 is not entry_hash",
-        lambda lines: lines[1].update(record=lines[1]["record"].replace("SUCCESS", "FAILURE")),
-    )
-    changed(
-        "record-and-hash-changed",
-        "previous_hash of the next entry does not fit",
-        lambda lines: record(lines, "SUCCESS", "FAILURE"),
-    )
-    changed(
-        "key-twice",
-        "the record has the member decision twice",
-        lambda lines: record(lines, '"decision"', '"decision":"FAILURE","decision"'),
-    )
-    changed(
-        "value-changed",
-        "the value's HMAC is not its commitment",
-        lambda lines: lines[3]["contents"][0].update(jcs='"another value"'),
-    )
-    changed(
-        "exact-text-changed",
-        "the text's HMAC is not its commitment, though it means the same",
-        lambda lines: next(
-            item for item in lines[5]["contents"] if item["json"] == EXACT[0]
-        ).update(json=EXACT[0].strip()),
-    )
-    changed("nonce-changed", "the value's HMAC is not its commitment", other_nonce)
-    changed(
-        "value-missing",
-        "a commitment has neither value nor erasure",
-        lambda lines: lines[3]["contents"].clear(),
-    )
-    changed(
-        "erasure-forged",
-        "LED-00000003 does not account for it: erased_count and erased_hash",
-        forge,
-    )
-    changed(
-        "step-changed",
-        "the step is not SHA-256(parent || commitment)",
-        lambda lines: lines[2]["steps"][0].update(step="ab" * 32),
-    )
-    changed("swapped", "seq does not count up", swap)
-    changed("cut-off", "fewer entries than the first line says", cut)  # fmt: skip
+    for name, why, change in (
+        ("record-changed", "the record's SHA-256 is not entry_hash",
+         lambda lines: lines[1].update(record=lines[1]["record"].replace("SUCCESS", "FAILURE"))),
+        ("record-and-hash-changed", "previous_hash of the next entry does not fit",
+         lambda lines: record(lines, "SUCCESS", "FAILURE")),
+        ("key-twice", "the record has the member decision twice",
+         lambda lines: record(lines, '"decision"', '"decision":"FAILURE","decision"')),
+        ("value-changed", "the value's HMAC is not its commitment",
+         lambda lines: lines[3]["contents"][0].update(jcs='"another value"')),
+        ("exact-text-changed", "the text's HMAC is not its commitment, though it means the same",
+         lambda lines: next(
+             item for item in lines[5]["contents"] if item["json"] == EXACT[0]
+         ).update(json=EXACT[0].strip())),
+        ("nonce-changed", "the value's HMAC is not its commitment", other_nonce),
+        ("value-missing", "a commitment has neither value nor erasure",
+         lambda lines: lines[3]["contents"].clear()),
+        ("erasure-forged", "LED-00000003 does not account for it: erased_count and erased_hash",
+         forge),
+        ("step-changed", "the step is not SHA-256(parent || commitment)",
+         lambda lines: lines[2]["steps"][0].update(step="ab" * 32)),
+        ("swapped", "seq does not count up", swap),
+        ("cut-off", "fewer entries than the first line says", lambda lines: lines.pop()),
+    ):  # fmt: skip
+        changed(name, why, change)
 
     made = notes()
-    note, key = made["checkpoint"], made["log"]["vkey"]
-    start, _, encoded = note.rstrip("\n").rpartition(" ")
+    head_note, key = made["checkpoint"], made["log"]["vkey"]
+    start, _, encoded = head_note.rstrip("\n").rpartition(" ")
     data = base64.b64decode(encoded)
     flipped = bytearray(data)
     flipped[40] ^= 1
@@ -659,16 +588,17 @@ def negative() -> list[dict[str, Any]]:
     # 68 bytes end in one "=": the digit before it has two bits that no byte takes up.
     stray = resigned(data).replace(encoded, f"{encoded[:-2]}{chr(ord(encoded[-2]) + 1)}=")
     foreign = Checkpoint(ORIGIN, 300, bytes(32)).sign(signer(WITNESS_SEED))
-    text = note.partition("\n\n")[0]
+    text = head_note.partition("\n\n")[0]
     for name, why, bad in [
         ("signature-bit", "one bit of the signature is another", resigned(bytes(flipped))),
         ("signature-s", "S is not below L (RFC 8032, 5.1.7)",
          resigned(data[:36] + s.to_bytes(32, "little"))),
-        ("size-changed", "the text is not the one signed", note.replace("\n300\n", "\n301\n")),
-        ("size-leading-zero", "the size has a leading zero", note.replace("\n300\n", "\n0300\n")),
+        ("size-changed", "the text is not the one signed", head_note.replace("\n300\n", "\n301\n")),
+        ("size-leading-zero", "the size has a leading zero",
+         head_note.replace("\n300\n", "\n0300\n")),
         ("other-key", "another key of the same name signed it", str(foreign)),
         ("other-origin", "the first line is not the key's name",
-         note.replace(f"{ORIGIN}\n", "example.com/other\n", 1)),
+         head_note.replace(f"{ORIGIN}\n", "example.com/other\n", 1)),
         ("unsigned", "there is no signature line", f"{text}\n\n"),
         ("stray-bits", "the base64 ends in bits that are not zero", stray),
     ]:  # fmt: skip
@@ -690,15 +620,9 @@ def negative() -> list[dict[str, Any]]:
         found.append(
             {"name": name, "kind": "proof", "why": why, "vkey": key, "record": of, "text": bad}
         )
-    found.append(
-        {
-            "name": "vkey-hash",
-            "kind": "vkey",
-            "why": "the key's hash is another",
-            "text": key.replace(key.split("+")[1], "00000000"),
-        }
-    )
-    return found
+    forged = key.replace(key.split("+")[1], "00000000")
+    why = "the key's hash is another"
+    return [*found, {"name": "vkey-hash", "kind": "vkey", "why": why, "text": forged}]
 
 
 Lines = list[Any]

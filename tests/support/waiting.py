@@ -19,7 +19,6 @@ def at_once(work: Callable[[Any], object], items: Iterable[Any]) -> None:
 
 
 def until(true: Callable[[], bool], within_s: float = 120) -> None:
-    """Wait for something to become true."""
     end = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < end, "it did not become true in time"

@@ -81,7 +81,6 @@ class WireServer:
 
 @contextmanager
 def serve(*script: Step) -> Iterator[WireServer]:
-    """Run a server in a thread until the block ends."""
     server = WireServer(list(script))
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/{path:.*}", server.answer)
@@ -108,12 +107,10 @@ def message(*blocks: dict[str, Any] | str, stop: str | None = None, **usage: int
 
 
 def tool_use(name: str, arguments: dict[str, Any], call_id: str = "toolu_1") -> dict[str, Any]:
-    """A tool_use block."""
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 
 def message_events(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of the same answer as a stream."""
     usage = {**answer["usage"], "output_tokens": 1}
     begun = {**answer, "content": [], "stop_reason": None, "usage": usage}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
@@ -197,7 +194,6 @@ def completion(
 
 
 def function_call(name: str, arguments: str, call_id: str = "call_1") -> dict[str, Any]:
-    """A tool call of Chat Completions."""
     return {
         "id": call_id,
         "type": "function",

@@ -38,7 +38,6 @@ class WireExchange:
 
     @property
     def content_type(self) -> str:
-        """Return the content type of the answer."""
         return "text/event-stream; charset=utf-8" if self.streamed else "application/json"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import http.server
 import json
-import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from remit.ledger import (
     LedgerClient,
     LedgerEntry,
     NoSignerError,
-    entry_id,
     proof_bundle,
 )
 from remit.ledger.tlog import (
@@ -27,10 +25,6 @@ from remit.ledger.tlog import (
     Signer,
     VerifierKey,
     leaf_hash,
-    node_hash,
-    split_point,
-    tree_root,
-    unlisted_subtrees,
     verify_inclusion,
 )
 from remit.views.page import script
@@ -92,40 +86,6 @@ def test_a_bundle_needs_a_signature(tmp_path: Path) -> None:
         (entry_id,) = _write(client, 1)
         with pytest.raises(NoSignerError):
             proof_bundle(client, entry_id)
-
-
-def test_many_proofs_under_one_head_are_those_of_each(client: LedgerClient) -> None:
-    _write(client, 1100)
-    size = SignedCheckpoint.parse(client.checkpoint()).checkpoint.size
-    prove = client.checkpoints.inclusions(size)
-    for seq in (0, 1, 255, 256, 700, 3, 1099, 1023, 1024):
-        path = list(client.checkpoints.prove(seq, client.checkpoints.latest()).path)
-        assert prove(seq) == path, seq
-
-
-def test_the_root_follows_from_some_records_and_the_other_subtrees(client: LedgerClient) -> None:
-    _write(client, 1100)
-    choose = random.Random(1)
-    for size in (1, 2, 7, 255, 256, 257, 700, 1099, 1100):
-        root = tree_root([leaf_hash(client.read_record(entry_id(seq))) for seq in range(size)])
-        for count in {0, 1, 2, size // 3, size - 1, size}:
-            seqs = sorted(choose.sample(range(size), min(count, size)))
-            hashes = list(client.checkpoints.multiproof(seqs, size))
-            spans = list(unlisted_subtrees(seqs, 0, size))
-            assert len(spans) == len(hashes)
-            covered = {seq for span in spans for seq in range(*span)}
-            assert covered == set(range(size)) - set(seqs)
-            given = dict(zip(spans, hashes, strict=True))
-
-            def climb(start: int, end: int, given: dict[tuple[int, int], bytes] = given) -> bytes:
-                if (start, end) in given:
-                    return given[start, end]
-                if end - start == 1:
-                    return leaf_hash(client.read_record(entry_id(start)))
-                middle = start + split_point(end - start)
-                return node_hash(climb(start, middle), climb(middle, end))
-
-            assert climb(0, size) == root, (size, seqs)
 
 
 @needs_browser

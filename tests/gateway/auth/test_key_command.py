@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -55,11 +56,13 @@ def shell(tmp_path: Path) -> Shell:
 
 def test_the_life_of_a_key(shell: Shell) -> None:
     made = shell.json(
-        "create", "--name", "team-a", "--role", "operator", "--models", "gpt-4o*, o3",
+        "create", "--name", "team-a", "--role", "operator", "--models", "gpt-4o*, gpt-4o*, o3",
         "--agents", "writer", "--tiers", "ho1,ho2", "--expires", "30d", "--user", "u",
         "--team", "t", "--organisation", "o",
     )  # fmt: skip
     assert list(made) == ["id", "name", "key"]
+    assert re.fullmatch(r"sk-remit-[A-Za-z0-9_-]{43}", made["key"])
+    assert re.fullmatch(r"KEY-[A-Z0-9]{16}", made["id"])
     with shell.ledger() as ledger, KeyStore(ledger, LIMITS) as keys:
         someone = keys.authenticate(made["key"])
         assert (someone.key_id, someone.name, someone.role) == (made["id"], "team-a", "operator")
@@ -72,6 +75,7 @@ def test_the_life_of_a_key(shell: Shell) -> None:
         assert entry.metadata["requested_by"] == "ann"
 
         (shown,) = shell.json("list")["keys"]
+        assert shown["prefix"] == made["key"][:13]
         assert (shown["id"], shown["name"], shown["state"]) == (made["id"], "team-a", "live")
         assert shown["models"] == ["gpt-4o*", "o3"]
         table = shell.key("list").stdout.splitlines()

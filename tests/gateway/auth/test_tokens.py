@@ -95,7 +95,7 @@ def test_every_bit_of_the_last_character_counts() -> None:
     assert good == [TOKEN[-1]]
 
 
-def _holds(token: str) -> bool:
+def _holds(token: Any) -> bool:
     try:
         TOKENS.verify(token)
     except AuthenticationError:
@@ -108,17 +108,13 @@ def test_garbage_is_refused(text: str) -> None:
     assert not _holds(text)
 
 
-@pytest.mark.parametrize("cut", [0, 1, 4, 5, 40, len(TOKEN) - 1])
-def test_a_cut_off_or_longer_token_is_refused(cut: int) -> None:
-    assert not _holds(TOKEN[:cut])
-    assert not _holds(TOKEN + "A" * (cut + 1))
-    assert not _holds(TOKEN + "=")
-
-
-def test_what_is_no_token_is_refused() -> None:
-    for odd in (None, "", b"rat1.a.b", 5, "rat1.", "rat1..", "rat1.." + TOKEN.rpartition(".")[2]):
-        with pytest.raises(AuthenticationError):
-            TOKENS.verify(odd)  # type: ignore[arg-type]
+def test_a_cut_off_or_longer_token_and_what_is_none_are_refused() -> None:
+    for cut in (0, 1, 4, 5, 40, len(TOKEN) - 1):
+        assert not _holds(TOKEN[:cut])
+        assert not _holds(TOKEN + "A" * (cut + 1))
+    for odd in (None, b"rat1.a.b", 5, "rat1.", "rat1..", "rat1.." + TOKEN.rpartition(".")[2],
+                TOKEN + "="):  # fmt: skip
+        assert not _holds(odd)
 
 
 def test_another_secret_signs_for_somebody_else() -> None:

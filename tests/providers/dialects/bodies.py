@@ -9,6 +9,7 @@ from typing import Any
 from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects import stream_reader
 from remit.providers.wire import stream_sum
+from tests.support.wire import function_call
 
 ENDPOINTS = ("openai.chat", "openai.responses", "anthropic.messages")
 ALL_ENDPOINTS = (*ENDPOINTS, "gemini.generate", "bedrock.converse")
@@ -20,6 +21,31 @@ SCHEMA = {
     "required": ["city"],
     "additionalProperties": False,
 }
+
+_BERN = '{"city":"Bern"}'
+_PLACE = {"name": "place", "schema": SCHEMA, "strict": True}
+_CHAT_CALLS = [
+    function_call("answer", _BERN),
+    {"id": "call_2", "type": "custom", "custom": {"name": "patch", "input": "+a"}},
+]
+_REASONED = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [{"type": "summary_text", "text": "Hm."}],
+    "encrypted_content": "sealed",
+}
+_CALLED = {"type": "function_call", "call_id": "call_1", "name": "answer", "arguments": _BERN}
+_PATCHED = {"type": "custom_tool_call", "call_id": "call_2", "name": "patch", "input": "+a"}
+_THOUGHTS = [
+    {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+    {"type": "redacted_thinking", "data": "sealed"},
+]
+_CITED = {"url": "https://example.org", "title": "T", "start_index": 0, "end_index": 3}
+
+
+def _document(title: str, kind: str, **source: str) -> dict[str, Any]:
+    return {"type": "document", "title": title, "source": {"type": kind, **source}}
+
 
 CHAT: dict[str, Any] = {
     "model": "m",
@@ -41,21 +67,10 @@ CHAT: dict[str, Any] = {
             "content": "I look.",
             "reasoning_content": "Hm.",
             "refusal": None,
-            "tool_calls": [
-                {
-                    "id": "call_1",
-                    "type": "function",
-                    "function": {"name": "answer", "arguments": '{"city":"Bern"}'},
-                },
-                {"id": "call_2", "type": "custom", "custom": {"name": "patch", "input": "+a"}},
-            ],
+            "tool_calls": _CHAT_CALLS,
         },
         {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
-        {
-            "role": "tool",
-            "tool_call_id": "call_2",
-            "content": [{"type": "text", "text": "done"}],
-        },
+        {"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "done"}]},
         {"role": "user", "content": "And?"},
     ],
     "max_completion_tokens": 4000,
@@ -96,10 +111,7 @@ CHAT: dict[str, Any] = {
             },
         },
     ],
-    "response_format": {
-        "type": "json_schema",
-        "json_schema": {"name": "place", "schema": SCHEMA, "strict": True},
-    },
+    "response_format": {"type": "json_schema", "json_schema": _PLACE},
 }
 
 RESPONSES: dict[str, Any] = {
@@ -116,12 +128,7 @@ RESPONSES: dict[str, Any] = {
                 {"type": "input_file", "file_data": PDF, "filename": "a.pdf"},
             ],
         },
-        {
-            "type": "reasoning",
-            "id": "rs_1",
-            "summary": [{"type": "summary_text", "text": "Hm."}],
-            "encrypted_content": "sealed",
-        },
+        _REASONED,
         {
             "type": "message",
             "id": "msg_1",
@@ -135,13 +142,8 @@ RESPONSES: dict[str, Any] = {
             "status": "completed",
             "action": {"type": "search", "query": "q", "queries": ["q"], "sources": []},
         },
-        {
-            "type": "function_call",
-            "call_id": "call_1",
-            "name": "answer",
-            "arguments": '{"city":"Bern"}',
-        },
-        {"type": "custom_tool_call", "call_id": "call_2", "name": "patch", "input": "+a"},
+        _CALLED,
+        _PATCHED,
         {
             "type": "function_call_output",
             "call_id": "call_1",
@@ -182,10 +184,7 @@ RESPONSES: dict[str, Any] = {
             "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"},
         },
     ],
-    "text": {
-        "format": {"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": True},
-        "verbosity": "low",
-    },
+    "text": {"format": {"type": "json_schema", **_PLACE}, "verbosity": "low"},
 }
 
 MESSAGES: dict[str, Any] = {
@@ -204,27 +203,14 @@ MESSAGES: dict[str, Any] = {
                     "type": "image",
                     "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0="},
                 },
-                {
-                    "type": "document",
-                    "title": "a.pdf",
-                    "source": {
-                        "type": "base64",
-                        "media_type": "application/pdf",
-                        "data": "JVBERi0=",
-                    },
-                },
-                {
-                    "type": "document",
-                    "title": "t",
-                    "source": {"type": "text", "media_type": "text/plain", "data": "words"},
-                },
+                _document("a.pdf", "base64", media_type="application/pdf", data="JVBERi0="),
+                _document("t", "text", media_type="text/plain", data="words"),
             ],
         },
         {
             "role": "assistant",
             "content": [
-                {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
-                {"type": "redacted_thinking", "data": "sealed"},
+                *_THOUGHTS,
                 {"type": "text", "text": "I look."},
                 {"type": "tool_use", "id": "toolu_1", "name": "answer", "input": {"city": "Bern"}},
             ],
@@ -368,25 +354,8 @@ CHAT_ANSWER: dict[str, Any] = {
                 "reasoning_content": "Hm.",
                 "content": "See here.",
                 "refusal": None,
-                "annotations": [
-                    {
-                        "type": "url_citation",
-                        "url_citation": {
-                            "url": "https://example.org",
-                            "title": "T",
-                            "start_index": 0,
-                            "end_index": 3,
-                        },
-                    }
-                ],
-                "tool_calls": [
-                    {
-                        "id": "call_1",
-                        "type": "function",
-                        "function": {"name": "answer", "arguments": '{"city":"Bern"}'},
-                    },
-                    {"id": "call_2", "type": "custom", "custom": {"name": "patch", "input": "+a"}},
-                ],
+                "annotations": [{"type": "url_citation", "url_citation": _CITED}],
+                "tool_calls": _CHAT_CALLS,
             },
         }
     ],
@@ -408,12 +377,7 @@ RESPONSES_ANSWER: dict[str, Any] = {
     "incomplete_details": None,
     "model": "m-1",
     "output": [
-        {
-            "type": "reasoning",
-            "id": "rs_1",
-            "summary": [{"type": "summary_text", "text": "Hm."}],
-            "encrypted_content": "sealed",
-        },
+        _REASONED,
         {
             "type": "web_search_call",
             "id": "ws_1",
@@ -433,33 +397,12 @@ RESPONSES_ANSWER: dict[str, Any] = {
                 {
                     "type": "output_text",
                     "text": "See here.",
-                    "annotations": [
-                        {
-                            "type": "url_citation",
-                            "url": "https://example.org",
-                            "title": "T",
-                            "start_index": 0,
-                            "end_index": 3,
-                        }
-                    ],
+                    "annotations": [{"type": "url_citation", **_CITED}],
                 }
             ],
         },
-        {
-            "type": "function_call",
-            "id": "fc_1",
-            "call_id": "call_1",
-            "name": "answer",
-            "arguments": '{"city":"Bern"}',
-            "status": "completed",
-        },
-        {
-            "type": "custom_tool_call",
-            "id": "ctc_1",
-            "call_id": "call_2",
-            "name": "patch",
-            "input": "+a",
-        },
+        {**_CALLED, "id": "fc_1", "status": "completed"},
+        {**_PATCHED, "id": "ctc_1"},
     ],
     "parallel_tool_calls": True,
     "tool_choice": "auto",
@@ -479,8 +422,7 @@ MESSAGES_ANSWER: dict[str, Any] = {
     "role": "assistant",
     "model": "m-1",
     "content": [
-        {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
-        {"type": "redacted_thinking", "data": "sealed"},
+        *_THOUGHTS,
         {
             "type": "server_tool_use",
             "id": "srvtoolu_1",
@@ -552,7 +494,6 @@ ODD: tuple[Any, ...] = (
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place within a JSON value."""
     if path:
         yield path
     if isinstance(value, dict):

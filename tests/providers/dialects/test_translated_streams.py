@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,6 @@ from remit.kernel.exchange import BlockEnd, TextDelta, ThinkingDelta, ToolInputD
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
-    ModelCall,
     read_answer,
     read_request,
     stream_events,
@@ -58,7 +58,6 @@ def provider_stream(endpoint: str, whole: dict[str, Any], width: int) -> list[di
 
 
 def parsed(wire: bytes) -> list[tuple[str, bytes]]:
-    """Name and data of each server-sent event."""
     events = []
     for event in wire.split(b"\n\n")[:-1]:
         lines = dict(line.split(b": ", 1) for line in event.split(b"\n"))
@@ -75,14 +74,30 @@ def added(endpoint: str, wire: bytes) -> dict[str, Any]:
     return total.answer()
 
 
-def translated(provider: str, client: str, whole: dict[str, Any], width: int) -> bytes:
+def passed_on(
+    client: str, events: Iterable[dict[str, Any]], end: ProviderResponse, provider: str
+) -> bytes:
+    """What a client gets for the events of a provider."""
     reader, writer = Reading(provider), stream_writer(client, CALLS[client], **IDS)
     wire = writer.start()
-    for data in provider_stream(provider, whole, width):
-        for event in reader.feed(data):
-            wire += writer.event(event)
+    for data in events:
+        wire += b"".join(map(writer.event, reader.feed(data)))
     wire += b"".join(map(writer.event, reader.finish()))
-    return wire + writer.end(read_answer(provider, whole))
+    return wire + writer.end(end)
+
+
+def translated(provider: str, client: str, whole: dict[str, Any], width: int) -> bytes:
+    events = provider_stream(provider, whole, width)
+    return passed_on(client, events, read_answer(provider, whole), provider)
+
+
+def chunks(*deltas: dict[str, Any], finish: str | None = None) -> list[dict[str, Any]]:
+    """Chunks of Chat Completions; with a reason, one more that ends the answer."""
+    told = [(delta, None) for delta in deltas] + ([({}, finish)] if finish else [])
+    return [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+        for delta, reason in told
+    ]
 
 
 def as_sent(endpoint: str, answer: dict[str, Any]) -> dict[str, Any]:
@@ -228,18 +243,16 @@ def test_a_whole_answer_can_be_streamed(client: str) -> None:
 
 
 def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
-    pieces = [(0, "a", '{"x":'), (1, "b", '{"y":'), (0, None, "1}"), (1, None, "2}")]
-    reader = Reading("openai.chat")
-    writer = stream_writer("anthropic.messages", ModelCall("m", []), **IDS)
-    wire = writer.start()
-    for index, name, arguments in pieces:
+    deltas = []
+    for index, name, arguments in (
+        (0, "a", '{"x":'), (1, "b", '{"y":'), (0, None, "1}"), (1, None, "2}"),
+    ):  # fmt: skip
         call: dict[str, Any] = {"index": index, "function": {"arguments": arguments}}
         if name is not None:
             call |= {"id": f"call_{name}", "function": {"name": name, "arguments": arguments}}
-        for event in reader.feed({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}):
-            wire += writer.event(event)
-    wire += b"".join(map(writer.event, reader.finish()))
-    wire += writer.end(ProviderResponse("", "m", 1, 1, "tool_use"))
+        deltas.append({"tool_calls": [call]})
+    end = ProviderResponse("", "m", 1, 1, "tool_use")
+    wire = passed_on("anthropic.messages", chunks(*deltas), end, "openai.chat")
     content = added("anthropic.messages", wire)["content"]
     assert [(block["name"], block["input"]) for block in content] == [
         ("a", {"x": 1}),
@@ -248,10 +261,9 @@ def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
 
 
 def test_the_first_call_is_passed_on_while_it_comes() -> None:
-    reader = Reading("openai.chat")
     call = {"index": 0, "id": "c", "function": {"name": "a", "arguments": '{"x"'}}
-    delta = {"content": "Hm", "tool_calls": [call]}
-    assert reader.feed({"choices": [{"index": 0, "delta": delta}]}) == [
+    (event,) = chunks({"content": "Hm", "tool_calls": [call]})
+    assert Reading("openai.chat").feed(event) == [
         TextDelta("Hm"),
         BlockEnd({"type": "text", "text": "Hm"}),
         ToolUseStart(0, "c", "a"),
@@ -354,22 +366,17 @@ def test_parallel_calls_whose_indices_do_not_tell_them_apart(
         call = {"type": "function", "function": {"name": "add", "arguments": text}}
         return {"tool_calls": [{**index, "id": identity, **call}]}
 
-    deltas = [
+    events = chunks(
         called("call_a", '{"day":'),
         {"tool_calls": [{**index, "function": {"arguments": '"Mon"}'}}]},
         called("call_b", '{"day":"Tue"}'),
-    ]
-    events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+        finish="tool_calls",
+    )
     total = stream_sum("openai.chat")
-    reader, writer = Reading("openai.chat"), stream_writer(client, CALLS[client], **IDS)
-    wire = writer.start()
     for event in events:
         total.add("", orjson.dumps(event))
-        for piece in reader.feed(event):
-            wire += writer.event(piece)
-    wire += b"".join(map(writer.event, reader.finish()))
-    wire += writer.end(read_answer("openai.chat", total.answer()))
+    end = read_answer("openai.chat", total.answer())
+    wire = passed_on(client, events, end, "openai.chat")
     for endpoint, whole in (("openai.chat", total.answer()), (client, added(client, wire))):
         calls = [
             (block["name"], block["input"])
@@ -384,14 +391,9 @@ def test_the_signature_of_a_streamed_call_comes_back_to_gemini(client: str) -> N
     extra = {"google": {"thought_signature": "SIG"}}
     function = {"name": "look", "arguments": "{}"}
     call = {"index": 0, "id": "c", "type": "function", "function": function, "extra_content": extra}
-    reader, writer = Reading("openai.chat"), stream_writer(client, CALLS[client], **IDS)
-    wire = writer.start()
-    for delta, finish in (({"tool_calls": [call]}, None), ({}, "tool_calls")):
-        event = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-        for piece in reader.feed(event):
-            wire += writer.event(piece)
-    wire += b"".join(map(writer.event, reader.finish()))
-    answered = added(client, wire + writer.end(ProviderResponse("", "m", 1, 1, "tool_use")))
+    events = chunks({"tool_calls": [call]}, finish="tool_calls")
+    end = ProviderResponse("", "m", 1, 1, "tool_use")
+    answered = added(client, passed_on(client, events, end, "openai.chat"))
     said = {"role": "assistant", "content": answered["content"]} if client[0] == "a" else None
     key = "messages" if said else "input"
     body = {"model": "g", key: [said] if said else answered["output"], "max_tokens": 5}
@@ -456,14 +458,9 @@ def test_thoughts_that_only_openrouters_details_have_are_told_once(stream: bool)
 def test_the_older_form_of_a_call_is_a_call(client: str) -> None:
     deltas = [{"function_call": {"name": "add", "arguments": '{"day":'}},
               {"function_call": {"arguments": '"Mon"}'}}]  # fmt: skip
-    events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "function_call"}]})
-    reader, writer = Reading("openai.chat"), stream_writer(client, CALLS[client], **IDS)
-    wire = writer.start()
-    for event in events:
-        wire += b"".join(map(writer.event, reader.feed(event)))
-    wire += b"".join(map(writer.event, reader.finish()))
-    answer = read_answer(client, added(client, wire + writer.end(ProviderResponse("", "m", 1, 1))))
+    events = chunks(*deltas, finish="function_call")
+    wire = passed_on(client, events, ProviderResponse("", "m", 1, 1), "openai.chat")
+    answer = read_answer(client, added(client, wire))
     (call,) = (block for block in answer.content_blocks if block["type"] == "tool_use")
     assert (call["name"], call["input"]) == ("add", {"day": "Mon"})
 

@@ -11,8 +11,6 @@ from pydantic import TypeAdapter
 from remit.providers import ProviderResponse
 from remit.providers.dialects import (
     DialectError,
-    ModelCall,
-    ResponseFormat,
     read_request,
     write_answer,
     write_request,
@@ -225,10 +223,8 @@ def test_a_schema_is_told_in_the_words_that_the_messages_api_knows() -> None:
         "type": "object",
         "properties": {"n": {"type": "integer", "minimum": 1}, "s": {"oneOf": [{"type": "null"}]}},
     }
-    call = ModelCall(
-        "m", [{"role": "user", "content": "Hi"}], response_format=ResponseFormat(schema)
-    )
-    written = write_request("anthropic.messages", call, model="m", max_output_tokens=9)
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    written = _to("anthropic.messages", "openai.chat", _chat(response_format=form))
     assert written["output_config"]["format"]["schema"] == {
         "type": "object",
         "additionalProperties": False,
@@ -356,106 +352,52 @@ AUDIO = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}
 FILE = {"type": "file", "file": {"file_id": "file-1"}}
 
 
+def _said(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": list(parts)}]}
+
+
+def _given(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"input": [{"role": "user", "content": list(parts)}]}
+
+
 @pytest.mark.parametrize(
-    ("source", "target", "fields", "param"),
+    ("target", "source", "fields", "param"),
     [
-        ("openai.chat", "anthropic.messages", {"stop": " "}, "stop"),
-        (
-            "openai.chat",
-            "anthropic.messages",
-            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, AUDIO]}]},
-            "messages[0].content[1]",
-        ),
-        (
-            "openai.chat",
-            "anthropic.messages",
-            {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [FILE]}]},
-            "messages[1].content[0].file",
-        ),
-        (
-            "openai.responses",
-            "openai.chat",
-            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]},
-            "input[0].content[0]",
-        ),
-        (
-            "openai.responses",
-            "openai.chat",
-            {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "u"}]}]},
-            "input[0].content[0]",
-        ),
-        (
-            "openai.responses",
-            "anthropic.messages",
-            {"input": [{"type": "item_reference", "id": "msg_1"}]},
-            "input[0]",
-        ),
-        ("openai.responses", "openai.chat", {"tools": [{"type": "web_search"}]}, "tools[0]"),
-        (
-            "openai.responses",
-            "anthropic.messages",
-            {"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]},
-            "tools[0]",
-        ),
-        (
-            "openai.responses",
-            "openai.chat",
-            {"include": ["message.output_text.logprobs"]},
-            "include",
-        ),
-        (
-            "openai.responses",
-            "openai.chat",
-            {"input": [{"type": "compaction", "encrypted_content": "e"}]},
-            "input[0]",
-        ),
-        (
-            "anthropic.messages",
-            "openai.chat",
-            {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
-            "tools[0]",
-        ),
-        (
-            "anthropic.messages",
-            "openai.responses",
-            {"tools": [{"type": "web_search_20250305", "blocked_domains": ["x"]}]},
-            "tools[0].blocked_domains",
-        ),
-        (
-            "anthropic.messages",
-            "openai.chat",
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [
-                            {
-                                "type": "document",
-                                "source": {"type": "text", "data": "w"},
-                                "citations": {"enabled": True},
-                            }
-                        ],
-                    }
-                ]
-            },
-            "messages[0].content[0].citations",
-        ),
-        (
-            "openai.chat",
-            "anthropic.messages",
-            {"messages": [{"role": "function", "name": "f", "content": "r"}]},
-            "messages[0].role",
-        ),
+        ("messages", "chat", {"stop": " "}, "stop"),
+        ("messages", "chat", _said({"type": "text", "text": "a"}, AUDIO), "messages[0].content[1]"),
+        ("messages", "chat", _said(FILE), "messages[0].content[0].file"),
+        ("messages", "chat", {"messages": [{"role": "function", "name": "f", "content": "r"}]},
+         "messages[0].role"),
+        ("chat", "responses", _given({"type": "input_file", "file_id": "f"}),
+         "input[0].content[0]"),
+        ("chat", "responses", _given({"type": "input_file", "file_url": "u"}),
+         "input[0].content[0]"),
+        ("chat", "responses", {"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ("chat", "responses", {"include": ["message.output_text.logprobs"]}, "include"),
+        ("chat", "responses", {"input": [{"type": "compaction", "encrypted_content": "e"}]},
+         "input[0]"),
+        ("messages", "responses", {"input": [{"type": "item_reference", "id": "msg_1"}]},
+         "input[0]"),
+        ("messages", "responses",
+         {"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]}, "tools[0]"),
+        ("chat", "messages",
+         {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}, "tools[0]"),
+        ("chat", "messages", _said({"type": "document", "citations": {"enabled": True},
+                                    "source": {"type": "text", "data": "w"}}),
+         "messages[0].content[0].citations"),
+        ("responses", "messages",
+         {"tools": [{"type": "web_search_20250305", "blocked_domains": ["x"]}]},
+         "tools[0].blocked_domains"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_said_is_refused_by_field(
-    source: str, target: str, fields: dict[str, Any], param: str
+    target: str, source: str, fields: dict[str, Any], param: str
 ) -> None:
-    body = {**MINIMAL[source](), **fields}
-    call = read_request(source, MINIMAL[source]())
-    assert write_request(target, call, model="m", max_output_tokens=1)
+    by_name = {endpoint.partition(".")[2]: endpoint for endpoint in ENDPOINTS}
+    source, target = by_name[source], by_name[target]
+    assert _to(target, source, MINIMAL[source]())
     with pytest.raises(DialectError) as refused:
-        _to(target, source, body)
+        _to(target, source, {**MINIMAL[source](), **fields})
     assert refused.value.param == param
     assert refused.value.message
 
@@ -476,15 +418,6 @@ def test_stop_texts_and_sampling() -> None:
     assert _to("openai.chat", "anthropic.messages", body)["stop"] == ["a", "b"]
 
 
-@pytest.mark.parametrize("source", ENDPOINTS)
-def test_style_alone_is_left_out(source: str) -> None:
-    body = MINIMAL[source](seed=1, presence_penalty=1, store=True, speed="fast")
-    for target in ENDPOINTS:
-        if target != source:
-            written = _to(target, source, body)
-            assert not {"seed", "presence_penalty", "speed"} & set(written)
-
-
 def test_a_tool_has_no_alternatives_at_its_top_for_the_messages_api() -> None:
     parameters = {
         "type": "object",
@@ -493,13 +426,8 @@ def test_a_tool_has_no_alternatives_at_its_top_for_the_messages_api() -> None:
         "anyOf": [{"required": ["route"]}, {"properties": {"file": {"type": "string"}}}],
     }
     function = {"name": "impact", "parameters": parameters}
-    body = {
-        "model": "m", "messages": [{"role": "user", "content": "x"}],
-        "tools": [{"type": "function", "function": function}],
-    }  # fmt: skip
-    call = read_request("openai.chat", body)
-    (tool,) = write_request("anthropic.messages", call, model="m", max_output_tokens=5)["tools"]
-    schema = tool["input_schema"]
+    body = _chat(tools=[{"type": "function", "function": function}])
+    schema = _to("anthropic.messages", "openai.chat", body)["tools"][0]["input_schema"]
     assert schema["properties"] == {"route": {"type": "string"}, "file": {"type": "string"}}
     assert set(schema) == {"type", "description", "properties"}
     assert schema["description"].startswith("What to look at.\n\n{anyOf: [")
@@ -508,26 +436,23 @@ def test_a_tool_has_no_alternatives_at_its_top_for_the_messages_api() -> None:
 @pytest.mark.parametrize("target", ["openai.chat", "openai.responses", "gemini.generate"])
 def test_a_reference_to_a_tool_becomes_words(target: str) -> None:
     found = {"type": "tool_reference", "tool_name": "ExitPlanMode"}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
-    use = {"type": "tool_use", "id": "t", "name": "ToolSearch", "input": {}}
-    body = {
-        "model": "m", "max_tokens": 5,
-        "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [use]},
-                     {"role": "user", "content": [result]}],
-    }  # fmt: skip
-    call = read_request("anthropic.messages", body)
-    written = write_request(target, call, model="m", max_output_tokens=5)
+    written = _to(target, "anthropic.messages", _messages(messages=_result([found])))
     assert "The tool ExitPlanMode is available." in str(written)
+
+
+def _result(content: list[Any]) -> list[dict[str, Any]]:
+    """Turns in which a tool was called and gave its result."""
+    use = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": content}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
 
 
 def test_gemini_gets_the_parts_of_a_result_in_words_or_after_it() -> None:
     image = {"type": "base64", "media_type": "image/png", "data": "aQ=="}
     found = {"type": "search_result", "title": "T", "source": "s", "content": [{"text": "body"}]}
     content = [{"type": "text", "text": "see "}, found, {"type": "image", "source": image}]
-    result = {"type": "tool_result", "tool_use_id": "t", "content": content}
-    use = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
-    turns = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-    written = _to("gemini.generate", "anthropic.messages", _messages(messages=turns))
+    body = _messages(messages=_result(content))
+    written = _to("gemini.generate", "anthropic.messages", body)
     response, picture = written["contents"][-1]["parts"]
     assert response["functionResponse"]["response"] == {"result": "see T\ns\nbody"}
     assert picture == {"inlineData": {"mimeType": "image/png", "data": "aQ=="}}
@@ -559,29 +484,25 @@ def test_functions_of_a_namespace_are_offered_flat_and_called_by_their_own_names
     assert answered["tools"] == [namespace]
 
 
-def _turn(part: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": [part], **more}]}
-
-
 _FUNCTION = {"name": "f", "arguments": "{}"}
 
 
 @pytest.mark.parametrize(
     ("source", "more", "where"),
     [
-        ("anthropic.messages", _turn({"type": "text", "text": "a", "source": {"type": "url"}}),
+        ("anthropic.messages", _said({"type": "text", "text": "a", "source": {"type": "url"}}),
          "messages[0].content[0]"),
         ("anthropic.messages",
          {"system": [{"type": "text", "text": "a", "thinking": "b"}]}, "system[0]"),
         ("anthropic.messages",
-         _turn({"type": "tool_result", "tool_use_id": "t",
+         _said({"type": "tool_result", "tool_use_id": "t",
                 "content": [{"type": "text", "text": "a", "data": "b"}]}),
          "messages[0].content[0].content[0]"),
         ("anthropic.messages",
-         _turn({"type": "image", "source": {"type": "base64", "media_type": "image/png",
+         _said({"type": "image", "source": {"type": "base64", "media_type": "image/png",
                                             "data": "QQ==", "url": "https://a.example/b"}}),
          "messages[0].content[0].source"),
-        ("openai.chat", _turn({"type": "text", "text": "a", "image_url": {"url": "https://b"}}),
+        ("openai.chat", _said({"type": "text", "text": "a", "image_url": {"url": "https://b"}}),
          "messages[0].content[0]"),
         ("openai.chat",
          {"messages": [{"role": "user", "content": "a"},
@@ -593,15 +514,13 @@ _FUNCTION = {"name": "f", "arguments": "{}"}
          {"tools": [{"type": "function", "function": {"name": "f"}, "custom": {"name": "g"}}]},
          "tools[0]"),
         ("openai.responses",
-         {"input": [{"role": "user", "content": [
-             {"type": "input_image", "image_url": "https://a.example/b", "file_id": "f"}]}]},
+         _given({"type": "input_image", "image_url": "https://a.example/b", "file_id": "f"}),
          "input[0].content[0]"),
         ("openai.responses",
-         {"input": [{"role": "user", "content": [
-             {"type": "input_file", "file_id": "f", "file_url": "https://a.example/b"}]}]},
+         _given({"type": "input_file", "file_id": "f", "file_url": "https://a.example/b"}),
          "input[0].content[0]"),
         ("anthropic.messages",
-         _turn({"type": "text", "text": "a", "content": [{"type": "text", "text": "b"}]}),
+         _said({"type": "text", "text": "a", "content": [{"type": "text", "text": "b"}]}),
          "messages[0].content[0]"),
         ("openai.responses",
          {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}",
@@ -620,7 +539,7 @@ def test_a_part_with_the_payloads_of_two_kinds_is_refused(
 
 @pytest.mark.parametrize("empty", [None, "", [], {}])
 def test_an_empty_member_is_no_second_kind(empty: Any) -> None:
-    body = {"model": "m", **_turn({"type": "text", "text": "a", "image_url": empty})}
+    body = {"model": "m", **_said({"type": "text", "text": "a", "image_url": empty})}
     assert _to("anthropic.messages", "openai.chat", body)["messages"][0]["content"]
 
 

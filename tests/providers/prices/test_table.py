@@ -70,14 +70,6 @@ def test_a_name_finds_its_model_or_none(provider: str, name: str, found: str | N
         assert model(shipped, provider, name) == found
 
 
-def test_remembered_names_do_not_pile_up(tmp_path: Path) -> None:
-    own = table(tmp_path, HEAD + MODEL)
-    for number in range(1000):
-        assert own.find("p", f"unknown-{number}") is None
-    assert len(own._found) <= len(own) + 1
-    assert model(own, "p", "m") == "m"
-
-
 def test_a_model_without_a_price_is_none_and_a_free_one_is_not(tmp_path: Path) -> None:
     free = table(tmp_path, HEAD + MODEL.replace('"1"', '"0"').replace('"2"', "0"))
     assert free.find("p", "other") is None

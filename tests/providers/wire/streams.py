@@ -11,7 +11,6 @@ from remit.providers.wire import StreamSum
 
 
 def added(total: StreamSum, events: Iterable[bytes | tuple[str, bytes]]) -> dict[str, Any]:
-    """The answer that events add up to."""
     for event in events:
         name, data = event if isinstance(event, tuple) else ("", event)
         total.add(name, data)
@@ -95,7 +94,6 @@ def _call(call: dict[str, Any], index: int, width: int) -> Iterator[dict[str, An
 
 
 def message_events(whole: dict[str, Any], width: int) -> list[tuple[str, bytes]]:
-    """Events of the Messages API."""
     usage = whole["usage"]
     ends = ("stop_reason", "stop_sequence", "container")
     start = {**whole, "content": [], "stop_reason": None, "stop_sequence": None}
@@ -140,7 +138,6 @@ def _block_events(block: dict[str, Any], width: int) -> Iterator[dict[str, Any]]
 
 
 def response_events(whole: dict[str, Any], width: int) -> list[tuple[str, bytes]]:
-    """Events of the Responses API."""
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": begun},
@@ -214,7 +211,6 @@ def gemini_events(whole: dict[str, Any]) -> list[tuple[str, bytes]]:
 
 
 def converse_events(whole: dict[str, Any], width: int) -> list[tuple[str, bytes]]:
-    """Events of ``ConverseStream``."""
     message = whole["output"]["message"]
     events: list[tuple[str, dict[str, Any]]] = [("messageStart", {"role": message["role"]})]
     for index, block in enumerate(message["content"]):

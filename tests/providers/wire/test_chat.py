@@ -81,7 +81,6 @@ ANSWERS = {
 
 
 def names(value: Any) -> set[str]:
-    """Every member's name, at any depth."""
     if isinstance(value, dict):
         return set(value).union(*map(names, value.values()))
     return set().union(*map(names, value)) if isinstance(value, list) else set()
@@ -170,23 +169,12 @@ def _calls(total: Any) -> Any:
 
 
 def test_names_that_a_server_repeats_are_not_doubled() -> None:
-    pieces = ('{"pa', 'th": "', 'a.txt"}')
-    total = _sum(
-        *(
-            _delta(
-                role="assistant",
-                tool_calls=[
-                    {
-                        "index": 0,
-                        "id": "call_1",
-                        "type": "function",
-                        "function": {"name": "read_file", "arguments": piece},
-                    }
-                ],
-            )
-            for piece in pieces
-        )
-    )
+    total = _sum(*(
+        _delta(role="assistant", tool_calls=[
+            {**CALL, "index": 0, "function": {"name": "read_file", "arguments": piece}}
+        ])
+        for piece in ('{"pa', 'th": "', 'a.txt"}')
+    ))  # fmt: skip
     assert _calls(total) == [CALL]
     assert total.answer()["choices"][0]["message"]["role"] == "assistant"
 
@@ -254,14 +242,6 @@ def test_what_is_empty_replaces_nothing() -> None:
     assert answer["prompt_filter_results"] == [{"prompt_index": 0}]
     assert answer["choices"][0]["content_filter_results"] == {"hate": {"filtered": False}}
     assert (total.text, total.ended) == ("a", True)
-
-
-def test_counts_that_fall_to_zero_are_not_believed() -> None:
-    zeros = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-    total = _sum(_delta("stop", content="a"), {"choices": [], "usage": USAGE},
-                 {"choices": [], "usage": zeros})  # fmt: skip
-    assert total.usage is not None
-    assert (total.usage.input_tokens, total.usage.output_tokens) == (11, 7)
 
 
 def test_thoughts_that_come_twice_in_one_piece_count_once() -> None:

@@ -179,20 +179,6 @@ def test_output_that_is_only_counted_at_the_start_is_not_counted() -> None:
     assert total.usage is None
 
 
-def test_input_that_is_only_counted_at_one_end() -> None:
-    zeros = {"input_tokens": 0, "output_tokens": 0}
-    late = {
-        "type": "message_delta",
-        "delta": {"stop_reason": "end_turn"},
-        "usage": {"input_tokens": 5, "output_tokens": 7},
-    }
-    early = {**late, "usage": {"input_tokens": 0, "output_tokens": 7}}
-    begun = {**START, "message": {**START["message"], "usage": zeros}}
-    assert _sum(begun, _start(0, TEXT), late, STOP).usage.input_tokens == 5
-    total = _sum(START, _start(0, TEXT), early, STOP)
-    assert (total.usage.input_tokens, total.usage.output_tokens) == (1112, 7)
-
-
 def test_blocks_that_never_began_and_indices_that_are_missing() -> None:
     total = _sum(
         START,

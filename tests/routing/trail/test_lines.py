@@ -39,36 +39,6 @@ def _stream(told: Told) -> io.BytesIO:
     return io.BytesIO("".join(json.dumps(item) + "\n" for item in told).encode())
 
 
-def test_out_and_in_again(ledger: LedgerClient, tmp_path: Path) -> None:
-    made = [
-        create_thought_record(
-            ledger,
-            ThoughtInput("plan", f"T{n % 2}", "agent", f"größer\n{n}\x00", "SES-1" * (n > 2)),
-        )
-        for n in range(6)
-    ]
-    with (tmp_path / "out.jsonl").open("wb") as file:
-        assert export_thought_records(ledger, file) == 6
-    data = (tmp_path / "out.jsonl").read_bytes()
-    assert list(json.loads(data.splitlines()[0])) == [
-        "id", "type", "task_id", "agent_id", "content", "timestamp", "prev_hash", "hash",
-        "session_id",
-    ]  # fmt: skip
-    report = verify_thought_lines(data.decode().split("\n"))
-    assert (report.verified, report.records, report.tasks) == (True, 6, 2)
-    with LedgerClient(tmp_path / "other.db") as other:
-        with (tmp_path / "out.jsonl").open("rb") as file:
-            assert import_thought_records(other, file) == 6
-        moved = list_thought_records(other)
-        assert [r.to_dict() for r in moved] == [r.to_dict() for r in made]
-        assert verify_trail(other).verified
-        assert other.verify().verified
-        assert create_thought_record(other, ThoughtInput("plan", "T0", "a", "b")).prev_hash == (
-            made[4].hash
-        )
-    assert import_thought_records(ledger, io.BytesIO(b"\n\n")) == 0
-
-
 def test_what_goes_on_behind_what_is_there(
     ledger: LedgerClient, chain: list[ThoughtRecord], tmp_path: Path
 ) -> None:

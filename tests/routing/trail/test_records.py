@@ -96,22 +96,13 @@ def test_each_thought_is_one_entry_of_the_ledger(ledger: LedgerClient) -> None:
     assert ledger.erase(subject_id="person-1", reason="asked").values == 4
 
 
-def test_chains_of_tasks_do_not_touch(ledger: LedgerClient) -> None:
-    made = [
-        create_thought_record(ledger, _thought(task_id=f"T{number % 3}", content=f"c{number}"))
-        for number in range(9)
-    ]
-    assert list_thought_records(ledger) == made
-    for number in range(3):
-        own = made[number::3]
-        assert list_thought_records(ledger, f"T{number}") == own
-        assert [r.prev_hash for r in own] == [ZEROS, own[0].hash, own[1].hash]
+def test_a_list_is_of_a_task_and_as_long_as_its_limit(ledger: LedgerClient) -> None:
+    made = [create_thought_record(ledger, _thought(task_id=f"T{n % 3}")) for n in range(9)]
     assert list_thought_records(ledger, "T1", 2) == [made[1], made[4]]
     assert list_thought_records(ledger, limit=4) == made[:4]
     assert list_thought_records(ledger, limit=100) == made
     assert list_thought_records(ledger, "T9") == []
     assert verify_trail(ledger, "T1").records == 3
-    assert verify_trail(ledger).tasks == 3
 
 
 def test_what_is_given_in_many_forms(ledger: LedgerClient) -> None:
@@ -132,29 +123,28 @@ def test_what_is_given_in_many_forms(ledger: LedgerClient) -> None:
     assert verify_trail(ledger).verified
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        None, "a text", 7, ["plan"], {}, {"type": "plan", "task_id": "T", "agent_id": "A"},
-        _thought(more=1), _thought(type="thought"), _thought(type=None), _thought(type=["plan"]),
-        _thought(task_id=""), _thought(task_id=7), _thought(task_id="a\x00b"),
-        _thought(task_id="\ud800"), _thought(task_id="t" * 513), _thought(agent_id=""),
-        _thought(agent_id=None), _thought(agent_id="a" * 513), _thought(session_id=None),
-        _thought(session_id="s\x00"), _thought(session_id="s" * 513), _thought(content=None),
-        _thought(content=b"bytes"), _thought(content={"a": 1}), _thought(content="\udfff alone"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_refused_and_changes_nothing(tmp_path: Any, bad: Any) -> None:
-    with LedgerClient(tmp_path / "ledger.db") as ledger:
+BAD_INPUT: list[Any] = [
+    None, "a text", 7, ["plan"], {}, {"type": "plan", "task_id": "T", "agent_id": "A"},
+    _thought(more=1), _thought(type="thought"), _thought(type=None), _thought(type=["plan"]),
+    _thought(task_id=""), _thought(task_id=7), _thought(task_id="a\x00b"),
+    _thought(task_id="\ud800"), _thought(task_id="t" * 513), _thought(agent_id=""),
+    _thought(agent_id=None), _thought(agent_id="a" * 513), _thought(session_id=None),
+    _thought(session_id="s\x00"), _thought(session_id="s" * 513), _thought(content=None),
+    _thought(content=b"bytes"), _thought(content={"a": 1}), _thought(content="\udfff alone"),
+]  # fmt: skip
+
+
+@pytest.mark.any_store
+def test_bad_input_is_refused_and_changes_nothing(ledger: LedgerClient) -> None:
+    for bad in BAD_INPUT:
         with pytest.raises(InvalidInputError) as raised:
             create_thought_record(ledger, bad)
         assert isinstance(raised.value, ValueError)
         assert isinstance(raised.value, RemitError)
-        assert ledger.count() == 0
         if isinstance(bad, dict) and {"type", "content"} <= bad.keys() - {"more"} == bad.keys():
             with pytest.raises(InvalidInputError):
                 create_thought_record(ledger, ThoughtInput(**bad))
-            assert ledger.count() == 0
+        assert ledger.count() == 0, bad
 
 
 BAD_ARGUMENTS: list[dict[str, Any]] = [

@@ -23,7 +23,6 @@ def tokens(value: Any) -> int:
 
 
 def pieces(text: str, size: int = 7) -> list[str]:
-    """A text in the pieces of a stream."""
     return [text[at : at + size] for at in range(0, len(text), size)] or [""]
 
 
@@ -171,7 +170,6 @@ def _read_messages(messages: list[dict[str, Any]], turn: Turn) -> None:
 
 
 def complete(body: dict[str, Any], turn: Turn, number: int) -> dict[str, Any]:
-    """The whole answer."""
     parts = answer(turn)
     message = _message(parts, number, body)
     calls, limit = "tool_calls" in message, body.get("max_completion_tokens",
@@ -202,7 +200,6 @@ def complete(body: dict[str, Any], turn: Turn, number: int) -> dict[str, Any]:
 
 
 def usage(given: int, made: int, thought: int = 0) -> dict[str, Any]:
-    """What a call used, as Chat Completions says it."""
     return {
         "prompt_tokens": given,
         "completion_tokens": made,

@@ -153,7 +153,6 @@ def _signature(thought: str) -> str:
 
 
 def complete(body: dict[str, Any], turn: Turn, number: int) -> dict[str, Any]:
-    """The whole answer."""
     content: list[dict[str, Any]] = []
     reason = "end_turn"
     for part in answer(turn):
@@ -210,8 +209,6 @@ def complete(body: dict[str, Any], turn: Turn, number: int) -> dict[str, Any]:
 
 
 def events(whole: dict[str, Any]) -> Iterator[bytes]:
-    """The same answer as a stream of events."""
-
     def event(kind: str, **fields: Any) -> bytes:
         data = json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":"))
         return f"event: {kind}\ndata: {data}\n\n".encode()

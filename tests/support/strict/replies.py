@@ -27,7 +27,6 @@ class Reply:
 
 
 def whole(dialect: str, value: Any) -> Reply:
-    """A JSON answer; OpenAI's are indented."""
     if dialect == "openai":
         text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
     else:
@@ -36,17 +35,14 @@ def whole(dialect: str, value: Any) -> Reply:
 
 
 def stream(events: Iterable[bytes]) -> Reply:
-    """Server-sent events."""
     return Reply(200, "text/event-stream; charset=utf-8", list(events))
 
 
 def data(value: bytes, kind: str = "application/octet-stream") -> Reply:
-    """Bytes of a file."""
     return Reply(200, kind, [value])
 
 
 def refusal(dialect: str, status: int, wrong: Wrong, number: int) -> Reply:
-    """An error in the provider's own shape."""
     if wrong.code == "model_not_found":
         status = 404
     if dialect == "anthropic":

@@ -164,7 +164,6 @@ def _read_items(items: list[dict[str, Any]], turn: Turn) -> None:
 
 
 def complete(body: dict[str, Any], turn: Turn, number: int) -> dict[str, Any]:
-    """The whole answer."""
     output = _output(answer(turn), body, number)
     items = body.get("input")
     if isinstance(items, list) and items[-1:] and items[-1].get("type") == "compaction_trigger":

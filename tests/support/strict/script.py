@@ -123,7 +123,6 @@ def _follow(orders: list[tuple[str, str]], turn: Turn) -> list[Part]:
 
 
 def _tool(turn: Turn) -> str | None:
-    """The tool that this turn calls, if any."""
     if not turn.tools or turn.choice == "none":
         return None
     if turn.choice not in ("auto", "any"):

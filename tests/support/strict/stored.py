@@ -32,7 +32,6 @@ class Stored:
     # -- files -----------------------------------------------------------------------------
 
     def add_file(self, dialect: str, name: str, kind: str, purpose: str, content: bytes) -> Any:
-        """Keep a file; its description."""
         if dialect == "openai":
             if not purpose:
                 raise Wrong("Missing required parameter: 'purpose'.", "purpose")
@@ -48,13 +47,11 @@ class Stored:
         return told
 
     def file(self, name: str) -> tuple[dict[str, Any], bytes]:
-        """One file."""
         if name not in self.files:
             raise _missing("File object", name)
         return self.files[name]
 
     def list_files(self, dialect: str) -> dict[str, Any]:
-        """All of a dialect, oldest first."""
         mark = "file-" if dialect == "openai" else "file_"
         listed = [told for name, (told, _) in self.files.items() if name.startswith(mark)]
         more = {"object": "list"} if dialect == "openai" else {}
@@ -63,7 +60,6 @@ class Stored:
                 "last_id": listed[-1]["id"] if listed else None}  # fmt: skip
 
     def delete_file(self, dialect: str, name: str) -> dict[str, Any]:
-        """Forget a file."""
         self.file(name)
         del self.files[name]
         if dialect == "openai":
@@ -121,13 +117,11 @@ class Stored:
         return batch
 
     def batch(self, name: str) -> dict[str, Any]:
-        """One batch."""
         if name not in self.batches:
             raise _missing("batch", name)
         return self.batches[name]
 
     def list_batches(self, dialect: str) -> dict[str, Any]:
-        """All of a dialect, newest first."""
         mark = "batch_" if dialect == "openai" else "msgbatch_"
         listed = [one for name, one in reversed(self.batches.items()) if name.startswith(mark)]
         more = {"object": "list"} if dialect == "openai" else {}
