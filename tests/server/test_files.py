@@ -20,9 +20,7 @@ BEFORE = "keeper"
 DATA = b'{"a": 1}\r\n--not-a-boundary\r\n\x00\xff\xfe'
 
 
-def test_a_file_goes_and_comes_as_it_is_and_is_on_record(
-    served: Served, keeper: Keeper, session: str
-) -> None:
+def test_a_file_is_unchanged_and_recorded(served: Served, keeper: Keeper, session: str) -> None:
     client = openai_at(served, session=session)
     made = client.files.create(file=("my data.jsonl", DATA), purpose="batch")
     assert keeper.files[made.id][1] == DATA
@@ -49,9 +47,7 @@ def test_a_file_goes_and_comes_as_it_is_and_is_on_record(
     assert len(served.entries("EXCHANGE", session)) == 2
 
 
-def test_files_of_anthropic_under_its_own_headers(
-    served: Served, keeper: Keeper, session: str
-) -> None:
+def test_files_of_anthropic(served: Served, keeper: Keeper, session: str) -> None:
     client = anthropic_at(served, session=session)
     made = client.beta.files.upload(
         file=("notes.txt", DATA, "text/plain"), betas=["files-api-2025-04-14"]
@@ -66,9 +62,7 @@ def test_files_of_anthropic_under_its_own_headers(
 
 
 @pytest.mark.parametrize("anthropic", [False, True])
-def test_a_file_of_the_other_dialect_is_not_found(
-    served: Served, keeper: Keeper, anthropic: bool
-) -> None:
+def test_a_file_of_the_other_dialect(served: Served, keeper: Keeper, anthropic: bool) -> None:
     file = ("notes.txt", DATA, "text/plain")
     if anthropic:
         file_id = anthropic_at(served).beta.files.upload(file=file).id
@@ -110,9 +104,7 @@ def test_a_list_is_ones_own_page_by_page(served: Served) -> None:
     assert [file.id for file in second.files.list(limit=1)] == others
 
 
-def test_a_refusal_of_the_provider_comes_through(
-    served: Served, keeper: Keeper, session: str
-) -> None:
+def test_a_refusal_of_the_provider(served: Served, keeper: Keeper, session: str) -> None:
     from aiohttp import web
 
     said = {"error": {"message": "no such purpose", "type": "invalid_request_error",

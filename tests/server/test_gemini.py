@@ -155,9 +155,7 @@ def _refused(
     return {"status": error["status"], **error["details"][0]}
 
 
-def test_the_bytes_pass_unchanged_to_gemini_and_back_at_the_price_of_their_usage(
-    served: Served, provider: RawProvider
-) -> None:
+def test_bytes_pass_unchanged_at_their_price(served: Served, provider: RawProvider) -> None:
     body = b'{ "contents" : [{"parts":[{"text":"plain"}]}],\n "generation_config":{"topP":1.0} }'
     status, raw, headers, session = _ask(served, "generateContent", body)
     assert (status, raw) == (200, json.dumps(_CASES["plain"], indent=2).encode())
@@ -169,9 +167,7 @@ def test_the_bytes_pass_unchanged_to_gemini_and_back_at_the_price_of_their_usage
     assert recorded["cached_input_tokens"] == 40
 
 
-def test_a_stream_passes_unchanged_and_is_recorded_as_its_sum(
-    served: Served, provider: RawProvider
-) -> None:
+def test_a_stream_passes_unchanged(served: Served, provider: RawProvider) -> None:
     body, told = {"contents": _CONTENTS}, [_answer({"text": "Hel"}, reason=None),
                                            _answer({"text": "lo"})]  # fmt: skip
     status, raw, _, session = _ask(served, "streamGenerateContent?alt=sse", body)
@@ -208,9 +204,7 @@ def test_a_stream_that_is_cut_ends_with_an_error_in_googles_form(served: Served)
 
 
 @pytest.mark.parametrize("place", ["x-goog-api-key", "query", "bearer"])
-def test_the_key_may_stand_in_three_places_and_is_recorded_nowhere(
-    served: Served, provider: RawProvider, place: str
-) -> None:
+def test_a_key_in_three_places(served: Served, provider: RawProvider, place: str) -> None:
     key = served.token
     verb = f"generateContent?key={key}" if place == "query" else "generateContent"
     headers = {"x-goog-api-key": key} if place == "x-goog-api-key" else {}
@@ -254,9 +248,7 @@ def test_models_tokens_and_embeddings(served: Served) -> None:
     assert (status, json.loads(raw)) == (200, {"embedding": {"values": [0.5]}})
 
 
-def test_a_client_of_gemini_talks_to_claude_and_seals_return(
-    served: Served, provider: RawProvider
-) -> None:
+def test_a_client_talks_to_claude_and_seals_return(served: Served, provider: RawProvider) -> None:
     claude = "claude-sonnet-4-5"
     body = {"contents": _CONTENTS, "tools": _TOOLS, "generationConfig": {"seed": 1}}
     status, raw, headers, _ = _ask(served, "generateContent", body, model=claude)
@@ -296,9 +288,7 @@ def test_a_stream_of_chat_completions_reaches_a_client_of_gemini(served: Served)
         assert events[-1]["usageMetadata"]["totalTokenCount"] == 18
 
 
-def test_a_candidate_that_begins_after_another_ended_reaches_the_client_and_the_record(
-    served: Served,
-) -> None:
+def test_a_candidate_that_begins_after_another_ended(served: Served) -> None:
     parts = [{"parts": [{"text": "two"}]}]
     body = {"contents": parts, "generationConfig": {"candidateCount": 2}}
     status, raw, _, session = _ask(served, "streamGenerateContent", body)
@@ -308,9 +298,7 @@ def test_a_candidate_that_begins_after_another_ended_reaches_the_client_and_the_
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_clients_of_other_dialects_talk_to_gemini(
-    served: Served, provider: RawProvider, stream: bool
-) -> None:
+def test_clients_of_other_dialects(served: Served, provider: RawProvider, stream: bool) -> None:
     tools = [{"name": "look", "input_schema": {"type": "object"}}]
     body = {"model": f"gemini/{_MODEL}", "max_tokens": 50, "tools": tools, "stream": stream,
             "messages": [{"role": "user", "content": "tools"}]}  # fmt: skip
@@ -481,9 +469,7 @@ def _cost(served: Served, body: dict[str, Any], case: str = "plain") -> tuple[st
     return headers["x-remit-cost-usd"], headers["x-remit-cost-certainty"]
 
 
-def test_sound_and_the_service_that_was_given_are_billed_at_their_own_price(
-    served: Served,
-) -> None:
+def test_sound_and_the_service_given_have_their_own_price(served: Served) -> None:
     nano = 10 * 300 + 990 * 1000 + 10 * 2500
     assert _cost(served, {}, "heard") == (f"{nano / 1e9:.9f}", "measured")
     assert _cost(served, {}, "odd details")[1] == "upper_bound"

@@ -43,7 +43,7 @@ def _responses(served: Served) -> str:
     return text
 
 
-def test_a_stray_404_turns_the_responses_api_off_for_one_call(
+def test_a_stray_404_turns_responses_off_for_one_call(
     served: Served, provider: RawProvider
 ) -> None:
     missing = whole(b"<html>404</html>", "text/html", "404 Not Found")
@@ -73,9 +73,7 @@ def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path
         assert paths == ["/v1/responses", "/v1/chat/completions"]
 
 
-def test_a_call_that_only_a_missing_endpoint_takes_is_refused_by_its_field(
-    provider: RawProvider, tmp_path: Path
-) -> None:
+def test_a_call_for_a_missing_endpoint_is_refused(provider: RawProvider, tmp_path: Path) -> None:
     paths = _replies(provider, whole(b"<html>404</html>", "text/html", "404 Not Found"))
     session = new_session()
     body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi", "top_logprobs": 2}
@@ -185,9 +183,7 @@ def test_an_answer_that_cannot_be_read_for_translation_is_no_success(
 
 
 @pytest.mark.parametrize("chunks", [0, 2])
-def test_an_error_in_a_stream_reaches_a_client_as_an_error(
-    served: Served, provider: RawProvider, chunks: int
-) -> None:
+def test_an_error_in_a_stream_is_one(served: Served, provider: RawProvider, chunks: int) -> None:
     choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
     chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
     error = {"object": "error", "message": "out of memory", "code": 500}
@@ -218,9 +214,7 @@ _OPENINGS = {
 
 
 @pytest.mark.parametrize("path", _OPENINGS)
-def test_a_stream_that_fails_after_its_opening_is_tried_again(
-    provider: RawProvider, tmp_path: Path, path: str
-) -> None:
+def test_a_failed_opening_is_tried_again(provider: RawProvider, tmp_path: Path, path: str) -> None:
     model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
     body = _asked(path, model, stream=True)
     bad, good = (
@@ -239,9 +233,7 @@ def test_a_stream_that_fails_after_its_opening_is_tried_again(
         assert b"busy" in raw or b"Overloaded" in raw
 
 
-def test_pings_reach_a_client_whose_answer_has_not_begun(
-    served: Served, provider: RawProvider
-) -> None:
+def test_pings_reach_a_client_before_its_answer(served: Served, provider: RawProvider) -> None:
     events = sse([_MESSAGE[0], *[{"type": "ping"}] * 3])
 
     def answer(connection: socket.socket, path: str, raw: bytes) -> bool:

@@ -43,9 +43,7 @@ abilities = { general = 50 }
         ("gpt-of-tomorrow", "openai", "gpt-of-tomorrow"),
     ],
 )
-def test_a_name_goes_where_the_page_says(
-    served: Served, name: str, provider: str, model: str
-) -> None:
+def test_a_name_goes_as_the_page_says(served: Served, name: str, provider: str, model: str) -> None:
     session = new_session()
     status, raw, headers = served.call("openai", "hi", model=name, session=session)
     assert status == 200, raw
