@@ -221,6 +221,12 @@ def clouds() -> Iterator[Clouds]:
         running.shutdown()
 
 
+@pytest.fixture(autouse=True)
+def _unspoilt(clouds: Clouds) -> Iterator[None]:
+    yield
+    clouds.spoil, clouds.exception = bytes, ""
+
+
 @pytest.fixture(scope="module")
 def served(clouds: Clouds, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("clouds")
@@ -307,10 +313,7 @@ def test_streams_of_frames_and_of_events(
     session = new_session()
     if model.startswith("invoked"):  # Bytes after the end of an answer change nothing.
         clouds.spoil = lambda wire: wire + b"\0" * 12
-    try:
-        status, raw, _ = served.call(dialect, "hi", model=model, session=session, stream=True)
-    finally:
-        clouds.spoil = bytes
+    status, raw, _ = served.call(dialect, "hi", model=model, session=session, stream=True)
     assert status == 200
     said = re.findall(r'"(?:content|text)":"([^"]+)"', raw.decode().replace('": "', '":"'))
     assert "".join(said) == "Good day."
@@ -388,11 +391,8 @@ def test_the_good_frames_before_a_bad_one_are_the_answer_so_far(
     served: Served, clouds: Clouds, spoil: Callable[[bytes], bytes]
 ) -> None:
     session, clouds.spoil = new_session(), spoil
-    try:
-        status, raw, _ = served.call("anthropic", "hi", model=f"invoked/{_CLAUDE}",
-                                     session=session, stream=True)  # fmt: skip
-    finally:
-        clouds.spoil = bytes
+    status, raw, _ = served.call("anthropic", "hi", model=f"invoked/{_CLAUDE}",
+                                 session=session, stream=True)  # fmt: skip
     assert status == 200
     assert b"event: error" in raw
     assert "".join(re.findall(r'"text": ?"([^"]+)"', raw.decode())) == "Good day."
@@ -410,10 +410,7 @@ def test_a_cut_stream_costs_the_usage_that_it_stated(
 ) -> None:
     events = message_events(message("Good day.", input_tokens=tokens_in, output_tokens=40))
     session, clouds.spoil = new_session(), lambda _: _ENCODERS[model](events[:-missing])
-    try:
-        served.call("anthropic", "hi", model=model, session=session, stream=True)
-    finally:
-        clouds.spoil = bytes
+    served.call("anthropic", "hi", model=model, session=session, stream=True)
     told = served.exchange(session).metadata
     assert (told["outcome"], told["cost_certainty"]) == ("error", certainty)
     assert told["input_tokens"] == tokens_in
@@ -484,12 +481,9 @@ def test_a_refusal_reaches_a_client_of_converse_as_it_came(served: Served) -> No
 @pytest.mark.parametrize("name", ["throttlingException", "modelStreamErrorException"])
 def test_an_exception_in_a_stream_is_a_failure(served: Served, clouds: Clouds, name: str) -> None:
     session, own, clouds.exception = new_session(), new_session(), name
-    try:
-        _, raw, _ = served.call("anthropic", "hi", model=f"conversed/{_NOVA}", session=session,
-                                stream=True)  # fmt: skip
-        _, frames, _ = _converse(served, _ASKED, "converse-stream", session=own)
-    finally:
-        clouds.exception = ""
+    _, raw, _ = served.call("anthropic", "hi", model=f"conversed/{_NOVA}", session=session,
+                            stream=True)  # fmt: skip
+    _, frames, _ = _converse(served, _ASKED, "converse-stream", session=own)
     assert b"event: error" in raw
     assert b"Not now." in raw
     assert frames == b"".join(_conversed(name))

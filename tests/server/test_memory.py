@@ -103,18 +103,16 @@ def test_the_largest_stream_is_ended(
     assert account.spent_tokens >= spent
 
 
-def test_an_event_that_does_not_fit_is_recorded(served: Served, provider: RawProvider) -> None:
+def test_an_event_or_a_whole_answer_that_does_not_fit(
+    served: Served, provider: RawProvider
+) -> None:
     provider.answer = _Streams(1, 40 * MIB, _event(40_000_000))
     session, came = _stream(served, served.token)
     assert _check_ended(served, session, came) <= 1
     assert served.grown() < _MOST
-
-
-def test_a_whole_answer_that_does_not_fit(served: Served, provider: RawProvider) -> None:
     provider.answer = says(whole(_USUAL.replace(b"hi", b"x" * 20 * MIB)))
     session = new_session()
-    status, _, _ = served.call("openai", "hi", session=session)
-    assert status == 502
+    assert served.call("openai", "hi", session=session)[0] == 502
     assert "the largest" in served.exchange(session).metadata["error_message"]
     assert served.grown() < _MOST
 

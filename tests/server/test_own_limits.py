@@ -24,7 +24,6 @@ from remit.providers.upstream_errors import own_cause
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import streaming
 from tests.server.running import Served, new_session, prompt, serving
-from tests.support.postgres import PostgresServer
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
@@ -96,14 +95,9 @@ def _processor_s(process: int) -> float:
     return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_sockets_that_take_every_descriptor_harm_no_kept_connection(
-    store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+    database: str, upstream: Upstream, tmp_path: Path
 ) -> None:
-    database = ""
-    if store == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = server.database()
     with (
         serving(tmp_path / "root", upstream.url, toml=QUICK, database=database) as served,
         ExitStack() as stack,

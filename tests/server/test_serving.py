@@ -357,44 +357,41 @@ def test_metrics_are_for_who_may_read_and_count_refused_keys(served: Served) -> 
     assert served.token not in body.decode()
 
 
-def test_a_ledger_that_cannot_be_written_lets_nothing_out(serve: Serve, upstream: Upstream) -> None:
+def test_a_ledger_that_cannot_be_written_or_is_newer_lets_nothing_out(
+    serve: Serve, upstream: Upstream
+) -> None:
     """Without a record there is no call."""
-    toml = QUICK + "\n[ledger]\nlock_timeout_s = 1.0\n"
-    with serve(toml=toml) as served:
-        before = upstream.count()
-        with closing(sqlite3.connect(served.store, isolation_level=None)) as locked:
-            locked.execute("BEGIN IMMEDIATE")
-            for dialect in PATHS:
-                status, body, headers = served.call(dialect, "hi")
-                assert status == 503, body
-                assert int(headers["retry-after"]) >= 1
-            assert upstream.count() == before
-            locked.execute("ROLLBACK")
-        time.sleep(int(headers["retry-after"]))
-        status, body, headers = served.call("openai", "hi")  # the first to ask is let through
-        assert status == 200, body
-
-
-def test_a_ledger_of_a_newer_version_lets_nothing_out(serve: Serve, upstream: Upstream) -> None:
-    session = new_session()
+    toml, session = QUICK + "\n[ledger]\nlock_timeout_s = 1.0\n", new_session()
     with (
-        serve(toml=QUICK) as served,
-        closing(sqlite3.connect(served.store, isolation_level=None)) as newer,
+        serve(toml=toml) as served,
+        closing(sqlite3.connect(served.store, isolation_level=None)) as other,
     ):
-        ((layout,),) = newer.execute("PRAGMA user_version")
+        ((layout,),) = other.execute("PRAGMA user_version")
         with streaming(served, "openai", "[[tokens=5 slow=0.1]]", session=session) as stream:
             data = iter(stream)
             next(data)
-            newer.execute(f"PRAGMA user_version = {layout + 1}")
+            other.execute(f"PRAGMA user_version = {layout + 1}")  # a newer version migrates it
             before = upstream.count()
             for dialect in PATHS:
                 assert served.call(dialect, "hi")[0] == 503
             status, body, _ = served.ask("GET", "/readyz")
             assert (status, b"another version of Remit has opened it" in body) == (503, True)
             assert upstream.count() == before
-            newer.execute(f"PRAGMA user_version = {layout}")  # it was put back as it was
+            other.execute(f"PRAGMA user_version = {layout}")  # it was put back as it was
             assert ended_well([v if v == "[DONE]" else json.loads(v) for v in data])
         assert served.exchange(session).metadata["outcome"] == "success"
+        until(lambda: served.call("openai", "hi")[0] == 200)
+        before = upstream.count()
+        other.execute("BEGIN IMMEDIATE")
+        for dialect in PATHS:
+            status, body, headers = served.call(dialect, "hi")
+            assert status == 503, body
+            assert int(headers["retry-after"]) >= 1
+        assert upstream.count() == before
+        other.execute("ROLLBACK")
+        time.sleep(int(headers["retry-after"]))
+        status, body, headers = served.call("openai", "hi")  # the first to ask is let through
+        assert status == 200, body
 
 
 @pytest.mark.parametrize("key", ["", "sk-test"])

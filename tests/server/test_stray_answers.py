@@ -62,30 +62,22 @@ def test_a_stray_404_turns_responses_off_for_one_call(
 
 def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path) -> None:
     missing = whole(b"<html>404</html>", "text/html", "404 Not Found", "retry-after: 90\r\n")
-    chat = whole(json.dumps(_CHAT).encode())
+    chat, session = whole(json.dumps(_CHAT).encode()), new_session()
+    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
     with serving(tmp_path / "root", provider.url, toml="[gateway]\nmax_retries = 0\n") as served:
+        # A call that only the missing endpoint takes is refused by its field.
+        paths = _replies(provider, missing)
+        status, raw, _ = served.ask("POST", "/v1/responses", {**body, "top_logprobs": 2},
+                                    headers={"x-remit-session": session})  # fmt: skip
+        assert (status, json.loads(raw)["error"]["param"]) == (400, "top_logprobs")
+        assert (paths.count("/v1/responses"), paths.count("/v1/chat/completions")) == (1, 0)
+        assert [entry.decision for entry in served.entries("EXCHANGE", session)] == ["ERROR"]
         paths = _replies(provider, missing, chat)
         assert _responses(served) == "translated"
         assert paths == ["/v1/responses", "/v1/chat/completions"]
         paths = _replies(provider, missing)
-        body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
         assert served.ask("POST", "/v1/responses", body)[0] == 400
         assert paths == ["/v1/responses", "/v1/chat/completions"]
-
-
-def test_a_call_for_a_missing_endpoint_is_refused(provider: RawProvider, tmp_path: Path) -> None:
-    paths = _replies(provider, whole(b"<html>404</html>", "text/html", "404 Not Found"))
-    session = new_session()
-    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi", "top_logprobs": 2}
-    with serving(tmp_path / "root", provider.url) as served:
-        status, raw, _ = served.ask(
-            "POST", "/v1/responses", body, headers={"x-remit-session": session}
-        )
-        decisions = [entry.decision for entry in served.entries("EXCHANGE", session)]
-    assert (status, json.loads(raw)["error"]["param"]) == (400, "top_logprobs")
-    assert paths.count("/v1/responses") == 1
-    assert "/v1/chat/completions" not in paths
-    assert decisions == ["ERROR"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])

@@ -18,7 +18,6 @@ from tests.server.events import PATHS, ended_well, failed, said, streaming
 from tests.server.running import Served, new_session, prompt, serving
 from tests.server.sdks import MODELS, is_whole, snapshot
 from tests.support import wire
-from tests.support.postgres import PostgresServer
 from tests.support.soak import is_soak, sample
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -266,11 +265,9 @@ def test_the_gateway_keeps_the_time(serve: Serve) -> None:
             assert served.exchange(session).metadata["latency_ms"] > 1400
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_a_revoked_key_ends_in_every_worker(
-    store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+    database: str, upstream: Upstream, tmp_path: Path
 ) -> None:
-    database = request.getfixturevalue("postgres").database() if store == "postgresql" else ""
     root = tmp_path / "root"
     with serving(root, upstream.url, "--workers", "2", toml=QUICK, database=database) as served:
         key, session = served.key(), new_session()
@@ -290,7 +287,7 @@ def test_a_revoked_key_ends_in_every_worker(
         assert codes == ["CANCELLED"] * len(texts)
 
 
-def test_a_client_that_stops_reading(tmp_path: Path) -> None:
+def test_a_client_that_stops_reading_and_half_a_tool_call(tmp_path: Path) -> None:
     toml = f"{QUICK}\n[server]\nbody_timeout_s = 1.0\n"
     with wire.serve({}) as behind, serving(tmp_path / "root", behind.url, toml=toml) as served:
         said = wire.completion_stream(wire.completion("hello " + "x" * 65_536)).chunks
@@ -303,22 +300,20 @@ def test_a_client_that_stops_reading(tmp_path: Path) -> None:
         _arrived(entry, "CANCELLED")
         assert entry.metadata["error_message"] == "the caller stopped reading the answer"
         assert entry.metadata["response"].startswith("hello x")
-
-
-@pytest.mark.parametrize("reason", [None, "length"])
-def test_half_a_tool_call_before_the_end_is_no_success(reason: str | None, tmp_path: Path) -> None:
-    call = {"index": 0, "id": "c", "type": "function"}
-    call["function"] = {"name": "rm", "arguments": '{"path": "/tm'}
-    choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": reason}
-    chunk = {"id": "x", "object": "chat.completion.chunk", "model": "gpt-4o", "choices": [choice]}
-    events = [b"data: %s\n\n" % json.dumps(chunk).encode(), b"data: [DONE]\n\n"]
-    with wire.serve({}) as behind, serving(tmp_path / "root", behind.url, toml=QUICK) as served:
-        behind.script = [wire.Raw(content_type="text/event-stream", chunks=events)] * 9
-        session = new_session()
-        _, raw, _ = served.call("openai", "rm", model="gpt-4o", session=session, stream=True)
-        entry = served.entries("EXCHANGE", session)[0]
-        assert entry.metadata["outcome"] == ("error" if reason is None else "success")
-        assert (b'"error"' in raw) is (reason is None)
+        half: dict[str, Any] = {"index": 0, "id": "c", "type": "function"}
+        half["function"] = {"name": "rm", "arguments": '{"path": "/tm'}
+        chunk = {"id": "x", "object": "chat.completion.chunk", "model": "gpt-4o"}
+        for reason in (None, "length"):  # Half a call before the end is no success.
+            choice = {"index": 0, "delta": {"tool_calls": [half]}, "finish_reason": reason}
+            events = wire.sse([{**chunk, "choices": [choice]}])
+            behind.script = [
+                wire.Raw(content_type="text/event-stream", chunks=[*events, b"data: [DONE]\n\n"])
+            ] * 9
+            session = new_session()
+            _, raw, _ = served.call("openai", "rm", model="gpt-4o", session=session, stream=True)
+            outcome = served.entries("EXCHANGE", session)[0].metadata["outcome"]
+            assert outcome == ("error" if reason is None else "success")
+            assert (b'"error"' in raw) is (reason is None)
 
 
 _TEXT = "[[tokens=900 slow=0.02]]"
@@ -337,15 +332,10 @@ _ROUNDS = 10 if is_soak() else 1
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("path", sample(_TRANSLATED, 2))
 def test_a_kill_within_a_translated_stream_loses_nothing(
-    path: str, store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+    path: str, database: str, upstream: Upstream, tmp_path: Path
 ) -> None:
-    database = ""
-    if store == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = server.database()
     root = tmp_path / "root"
     sessions = [new_session() for _ in range(_ROUNDS)]
     for number, session in enumerate(sessions):
@@ -376,4 +366,4 @@ def test_a_kill_within_a_translated_stream_loses_nothing(
             (dispatch,) = again.entries("DISPATCH", session)
             assert orphan.metadata["dispatch_entry_id"] == dispatch.id
             assert again.entries("EXCHANGE", session) == []
-    print(f"{path} on {store}: {_ROUNDS} kills, entries missing 0")
+    print(f"{path} on {database or 'SQLite'}: {_ROUNDS} kills, entries missing 0")

@@ -30,6 +30,11 @@ def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, w
         yield running, upstream
 
 
+@pytest.fixture(autouse=True)
+def _answers(behind: tuple[Served, wire.WireServer]) -> None:
+    behind[1].script[:] = [_COMPACTED]
+
+
 def test_a_compaction_is_recorded_and_charged(behind: tuple[Served, wire.WireServer]) -> None:
     served, upstream = behind
     session = new_session()
@@ -47,10 +52,8 @@ def test_a_compaction_is_recorded_and_charged(behind: tuple[Served, wire.WireSer
     # Without an output it is charged at its bound.
     upstream.script[:] = [{"object": "response.compaction", "output": []}]
     path, session, body = "/v1/responses/compact", new_session(), {"model": GPT, "input": "hi"}
-    try:
-        served.ask("POST", path, body, headers={"x-remit-session": session})
-    finally:
-        upstream.script[:] = [_COMPACTED]
+    served.ask("POST", path, body, headers={"x-remit-session": session})
+    upstream.script[:] = [_COMPACTED]
     assert served.exchange(session).metadata["cost_certainty"] == "upper_bound"
     # A budget holds, and another provider does not compact.
     before = len(upstream.calls)
@@ -65,11 +68,8 @@ def test_a_count_is_free_or_estimated(behind: tuple[Served, wire.WireServer]) ->
     session = new_session()
     with client_of(served, served.key(tokens=100).key) as client:
         count = client.responses.input_tokens
-        try:
-            named = {"x-remit-session": session}
-            answer = count.count(model=GPT, input="hi", extra_headers=named)
-        finally:
-            upstream.script[:] = [_COMPACTED]
+        named = {"x-remit-session": session}
+        answer = count.count(model=GPT, input="hi", extra_headers=named)
         before = len(upstream.calls)
         other = count.with_raw_response.count(model=CLAUDE, input="a few words")
     assert answer.input_tokens == 17
