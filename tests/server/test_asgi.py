@@ -51,7 +51,7 @@ def _app(root: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]
 
 async def test_answers_and_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        serve([completion("Hello."), completion_stream(completion("Hello there."))]) as upstream,
+        serve(completion("Hello."), completion_stream(completion("Hello there."))) as upstream,
         _app(tmp_path / "root", upstream.url, monkeypatch) as app,
     ):
         caller = await _call(app, stream=False)

@@ -25,7 +25,12 @@ from tests.support.waiting import until
 four = pytest.mark.parametrize(
     ("dialect", "model"), [(d, m) for d in ("openai", "anthropic") for m in MODELS]
 )
-FALLBACK = QUICK + 'fallbacks = { "gpt-4o-mini" = ["claude-sonnet-4-5"] }\n'
+_FALLING = {"openai": "gpt-4o-mini", "anthropic": "gpt-4.1-mini", "cut": "gpt-4o"}
+FALLBACK = (
+    QUICK
+    + "[gateway.fallbacks]\n"
+    + "".join(f'"{model}" = ["claude-sonnet-4-5"]\n' for model in _FALLING.values())
+)
 
 
 def _arrived(entry: LedgerEntry, code: str) -> None:
@@ -216,29 +221,33 @@ def test_a_model_without_a_price_costs_no_zero(anywhere: Served, session: str) -
 def test_another_model_answers_until_the_first_byte(serve: Serve, upstream: Upstream) -> None:
     with serve(toml=FALLBACK) as served:
         for dialect in PATHS:
-            session, before = new_session(), upstream.count()
-            with streaming(served, dialect, "[[tokens=5 cut=1]]", session=session) as it:
+            session, before, text = new_session(), upstream.count(), "[[tokens=5 cut=1]]"
+            model = _FALLING["cut"]
+            with streaming(served, dialect, text, session=session, model=model) as it:
                 values = it.values()
             assert failed(values)
             assert said(values).split() == ["word"]
             assert upstream.count() == before + 1
             _arrived(served.exchange(session), "SERVER_ERROR")
-        for dialect in PATHS:
-            session, before = new_session(), upstream.count()
+            session, before, model = new_session(), upstream.count(), _FALLING[dialect]
             text = f"hello [[fail_first=3 key={session}]]"
-            with streaming(served, dialect, text, session=session) as it:
+            with streaming(served, dialect, text, session=session, model=model) as it:
                 values = it.values()
             assert ended_well(values), values
             assert said(values).startswith("You said: hello")
+            assert upstream.count() == before + 4
             *refused, last = served.entries("EXCHANGE", session)
             told = last.metadata
+            assert [e.metadata["model_id"] for e in refused] == [model] * 3
             assert (told["model_id"], told["provider_id"], told["requested_model_id"]) == (
-                "claude-sonnet-4-5", "anthropic", "gpt-4o-mini",
+                "claude-sonnet-4-5", "anthropic", model,
             )  # fmt: skip
-            if dialect == "openai":  # After it, the circuit of the first model is open.
-                assert upstream.count() == before + 4
-                assert [e.metadata["model_id"] for e in refused] == ["gpt-4o-mini"] * 3
-                assert (told["attempt"], told["retry_of"]) == (4, refused[-1].id)
+            assert (told["attempt"], told["retry_of"]) == (4, refused[-1].id)
+            # The circuit of the first is open by now: the other is asked at once.
+            later = new_session()
+            with streaming(served, dialect, "hi", session=later, model=model) as it:
+                assert said(it.values()) == "You said: hi"
+            assert served.exchange(later).metadata["model_id"] == "claude-sonnet-4-5"
 
 
 def test_the_gateway_keeps_the_time(serve: Serve) -> None:
