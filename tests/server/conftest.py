@@ -107,18 +107,28 @@ def served(backend: Any, toml: str, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
+def database_of(request: pytest.FixtureRequest) -> str:
+    """A new database on PostgreSQL, if the fixture's parameter names it; nothing for SQLite."""
+    if request.param == "sqlite":
+        return ""
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.database()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The address of a test's own database, on either store."""
+    return database_of(request)
+
+
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def anywhere(
     request: pytest.FixtureRequest, backend: Any, toml: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Served]:  # fmt: skip
     """One server for a module's tests, on either store."""
-    database = ""
-    if request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = server.database()
     root = tmp_path_factory.mktemp("anywhere") / "root"
-    with serving(root, backend.url, toml=toml, database=database) as running:
+    with serving(root, backend.url, toml=toml, database=database_of(request)) as running:
         yield running
 
 

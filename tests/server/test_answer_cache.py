@@ -102,9 +102,7 @@ def test_a_cached_stream_streams(
     )  # fmt: skip
 
 
-def test_nothing_is_shared_across_keys_subjects_contracts_and_requests(
-    anywhere: Served, upstream: Upstream, keys: list[Any]
-) -> None:
+def test_nothing_is_shared(anywhere: Served, upstream: Upstream, keys: list[Any]) -> None:
     text, subject = "mine", {"x-remit-subject": "ada"}
     variants: list[Callable[[], Any]] = [
         lambda: ask(anywhere, keys[0], text),
@@ -175,16 +173,21 @@ def test_a_changed_row_leads_to_no_other_answer(anywhere: Served, keys: list[Any
         _change(anywhere, "DELETE FROM idempotency WHERE token = ?", ("cached",))
 
 
-def test_an_answer_ages(anywhere: Served, keys: list[Any]) -> None:
+def test_an_answer_ages_and_a_revoked_key_gets_nothing(anywhere: Served, keys: list[Any]) -> None:
     ask(anywhere, keys[0], "aging")
     assert is_cached(ask(anywhere, keys[0], "aging"))
     _change(anywhere, "UPDATE idempotency SET until_ms = 1 WHERE token = ?", ("cached",))
     assert not is_cached(ask(anywhere, keys[0], "aging"))
+    with KeyStore(anywhere.ledger) as store:
+        made = store.create(KEYS[2], role="agent", models=())
+    TokenBudgeter(anywhere.ledger).allocate(BudgetScope(key_id=made.key_id), token_limit=10**9)
+    until(lambda: ask(anywhere, made, "revoked")[0] == 200)
+    assert is_cached(ask(anywhere, made, "revoked"))
+    anywhere.revoke(made)
+    until(lambda: ask(anywhere, made, "revoked")[0] == 401)
 
 
-def test_equal_calls_at_once_all_get_the_answer(
-    anywhere: Served, upstream: Upstream, keys: list[Any]
-) -> None:
+def test_equal_calls_at_once(anywhere: Served, upstream: Upstream, keys: list[Any]) -> None:
     with ThreadPoolExecutor(8) as pool:
         texts = [
             json.loads(body)["choices"][0]["message"]["content"]
@@ -194,16 +197,6 @@ def test_equal_calls_at_once_all_get_the_answer(
     calls = upstream.count()
     assert is_cached(ask(anywhere, keys[0], "crowd"))
     assert upstream.count() == calls
-
-
-def test_a_revoked_key_gets_nothing(anywhere: Served) -> None:
-    with KeyStore(anywhere.ledger) as store:
-        made = store.create(KEYS[2], role="agent", models=())
-    TokenBudgeter(anywhere.ledger).allocate(BudgetScope(key_id=made.key_id), token_limit=10**9)
-    until(lambda: ask(anywhere, made, "revoked")[0] == 200)
-    assert is_cached(ask(anywhere, made, "revoked"))
-    anywhere.revoke(made)
-    until(lambda: ask(anywhere, made, "revoked")[0] == 401)
 
 
 def _cached_root(place: Path) -> Path:
@@ -241,8 +234,3 @@ def test_an_erasure_during_a_hit_wins(tmp_path: Path) -> None:
             session_id="SES-RACE0001", after=first.exchange_entry_id)])  # fmt: skip
         assert len(model.requests) == 2
         assert runtime.ledger.verify().verified
-
-
-def test_off_by_default(tmp_path: Path) -> None:
-    with Runtime.open(new_root(tmp_path / "root"), providers={"s": ScriptedModel("x")}) as runtime:
-        assert runtime.gateway._path._attempts.cache is None

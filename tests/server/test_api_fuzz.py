@@ -22,8 +22,6 @@ from tests.support.stores import conversation
 if TYPE_CHECKING:  # Its import takes over a second, which each process of a run would spend.
     from schemathesis import Case
 
-MODES = pytest.mark.parametrize("mode", ["positive", "negative"])
-
 
 @dataclass
 class Served:
@@ -31,8 +29,8 @@ class Served:
     key: str
     runtime: Runtime
 
-    def each(self, mode: str, examples: int, check: Callable[[Case], None]) -> None:
-        """Check generated requests to a sample of the operations that the API documents."""
+    def each(self, examples: int, check: Callable[[Case], None]) -> None:
+        """Check right and wrong requests to a sample of the operations that the API documents."""
         import schemathesis
 
         document = schemathesis.openapi.from_asgi("/api/openapi.json", self.app)
@@ -40,18 +38,17 @@ class Served:
         operations = [found.ok() for found in document.get_all_operations()]
         assert len(operations) > 15
         for operation in sample(operations, 12):
+            for mode in map(schemathesis.GenerationMode, ("positive", "negative")):
 
-            @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
-            @settings(
-                max_examples=examples,
-                deadline=None,
-                database=None,
-                suppress_health_check=list(HealthCheck),
-            )
-            def run(case: Case) -> None:
-                check(case)
+                @given(case=operation.as_strategy(generation_mode=mode))
+                @settings(
+                    max_examples=examples, deadline=None, database=None,
+                    suppress_health_check=list(HealthCheck),
+                )  # fmt: skip
+                def run(case: Case) -> None:
+                    check(case)
 
-            run()
+                run()
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +66,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.mark.soak
-@MODES
-def test_an_operator_never_breaks_it(served: Served, mode: str) -> None:
+def test_an_operator_never_breaks_it(served: Served) -> None:
     from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
     def check(case: Case) -> None:
@@ -83,4 +79,4 @@ def test_an_operator_never_breaks_it(served: Served, mode: str) -> None:
         assert response.status_code != 401
         assert response.status_code < 500
 
-    served.each(mode, 12 if is_soak() else 3, check)
+    served.each(12 if is_soak() else 3, check)

@@ -49,32 +49,22 @@ def _app(root: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]
         app._keys.close()
 
 
-async def test_a_whole_answer_and_a_refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_answers_and_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        serve(completion("Hello.")) as upstream,
+        serve(completion("Hello."), completion_stream(completion("Hello there."))) as upstream,
         _app(tmp_path / "root", upstream.url, monkeypatch) as app,
     ):
         caller = await _call(app, stream=False)
         assert caller.status == 200
         assert caller.json["choices"][0]["message"]["content"] == "Hello."
         assert "x-remit-exchange" in caller.headers
-        stranger = await _call(app, stream=False, host=b"attacker.example")
-        assert stranger.status == 403
-        assert len(upstream.calls) == 1
-        await app.runtime.aclose()
-
-
-async def test_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        serve(completion_stream(completion("Hello there."))) as upstream,
-        _app(tmp_path / "root", upstream.url, monkeypatch) as app,
-    ):
         caller = await _call(app, stream=True)
         assert caller.status == 200
         assert caller.body.endswith(b"data: [DONE]\n\n")
         assert len(caller.told) > 2
+        stranger = await _call(app, stream=False, host=b"attacker.example")
+        assert stranger.status == 403
+        assert len(upstream.calls) == 2
         await app.runtime.aclose()
 
 

@@ -167,20 +167,7 @@ def test_an_anthropic_batch_and_its_results(served: Served, keeper: Keeper, sess
         client.messages.batches.retrieve(batch.id)
 
 
-def test_it_can_be_shown(served: Served, keeper: Keeper, session: str) -> None:
-    client = openai_at(served, session=session)
-    batch = _create(client, _line("a"))
-    keeper.finish(batch.id)
-    client.batches.retrieve(batch.id)
-    told = run_remit("trace", session, "--root", served.root)
-    assert told.returncode == 0, told.stderr
-    assert "answer to a" in told.stdout
-    entry = served.entries("EXCHANGE", session)[1]
-    told = run_remit("ledger", "show", entry.id, "--json", "--root", served.root)
-    assert json.loads(told.stdout)["metadata"]["prompt"][0]["custom_id"] == "a"
-
-
-def test_what_expires_costs_nothing(served: Served, keeper: Keeper, session: str) -> None:
+def test_what_expires_is_free_and_shown(served: Served, keeper: Keeper, session: str) -> None:
     key = served.key(usd_nano=USD)
     client = openai_at(served, key.key, session)
     batch = _create(client, _line("a"), _line("b"), _line("c"))
@@ -190,9 +177,15 @@ def test_what_expires_costs_nothing(served: Served, keeper: Keeper, session: str
     spent, reserved = _money(served, key)
     assert reserved == 0
     assert spent / USD == pytest.approx(OPENAI_LINE, abs=2e-9)
-    codes = [entry.metadata.get("error_code") for entry in served.entries("EXCHANGE", session)]
+    entries = served.entries("EXCHANGE", session)
+    codes = [entry.metadata.get("error_code") for entry in entries]
     assert codes == [None, None, None, None, "BATCH_EXPIRED", "BATCH_EXPIRED"]
     _equal(served)
+    told = run_remit("trace", session, "--root", served.root)
+    assert told.returncode == 0, told.stderr
+    assert "answer to a" in told.stdout
+    told = run_remit("ledger", "show", entries[1].id, "--json", "--root", served.root)
+    assert json.loads(told.stdout)["metadata"]["prompt"][0]["custom_id"] == "a"
 
 
 def _age(served: Served, batch_id: str, seconds: int) -> int:
@@ -248,7 +241,7 @@ def test_a_batch_that_is_gone_while_it_runs_is_settled(
     _settled_at_the_bound(served, key, batch.id, reserved, session)
 
 
-def test_a_batch_that_is_deleted_when_it_has_ended_is_charged_its_results(
+def test_a_deleted_batch_is_charged_its_results(
     served: Served, keeper: Keeper, session: str
 ) -> None:
     key = served.key(usd_nano=USD)
@@ -387,14 +380,11 @@ def test_a_line_that_cannot_be_refuses_the_batch(
     assert refused.value.status_code == status
     assert refused.value.body["param"] == where  # type: ignore[index]
     assert "line 2" in refused.value.message
-    assert len(keeper.batches) == batches
-
-
-def test_blank_lines_count_as_lines(served: Served) -> None:
-    with pytest.raises(openai.APIStatusError) as refused:
-        _create(openai_at(served), b"\n", _line("a") + b"\r\n\r\n ", b"[]")
+    with pytest.raises(openai.APIStatusError) as refused:  # Blank lines count as lines.
+        _create(client, b"\n", _line("a") + b"\r\n\r\n ", b"[]")
     assert refused.value.body["param"] == "input_file_id[5]"  # type: ignore[index]
     assert "line 6" in refused.value.message
+    assert len(keeper.batches) == batches
 
 
 def test_a_body_that_names_its_requests_twice_is_refused(served: Served, keeper: Keeper) -> None:
@@ -418,12 +408,6 @@ def test_a_body_that_names_its_requests_twice_is_refused(served: Served, keeper:
     assert len(keeper.batches) == batches
 
 
-def test_a_missing_file_is_named_by_its_field(served: Served) -> None:
-    body = {"input_file_id": "file-x", "endpoint": "/v1/chat/completions"}
-    status, raw, _ = served.ask("POST", "/v1/batches", body)
-    assert (status, json.loads(raw)["error"]["param"]) == (404, "input_file_id")
-
-
 @pytest.mark.parametrize("state", ["completed", "expired", "cancelled"])
 @pytest.mark.parametrize("named", [None, ""])
 def test_a_batch_waits_for_the_file_of_its_results(
@@ -440,6 +424,8 @@ def test_a_batch_waits_for_the_file_of_its_results(
     client.batches.retrieve(batch.id)
     assert _money(served, key) == (0, reserved)
     told["output_file_id"] = output
+    head, data = keeper.files[output]
+    keeper.files[output] = (head, b"\xef\xbb\xbf" + data)  # A mark of UTF-8 is no part of them.
     client.batches.retrieve(batch.id)
     spent, held = _money(served, key)
     assert (spent / USD, held) == (pytest.approx(OPENAI_LINE, abs=2e-9), 0)
@@ -488,9 +474,7 @@ def test_a_batch_waits_for_the_rest_of_its_results(
     _equal(served)
 
 
-def test_a_file_of_results_that_never_comes_costs_the_bound(
-    served: Served, keeper: Keeper, session: str
-) -> None:
+def test_missing_results_cost_the_bound(served: Served, keeper: Keeper, session: str) -> None:
     key = served.key(usd_nano=USD)
     client = openai_at(served, key.key, session)
     batch = _create(client, _line("a"))
@@ -503,32 +487,18 @@ def test_a_file_of_results_that_never_comes_costs_the_bound(
     _settled_at_the_bound(served, key, batch.id, reserved, session)
 
 
-def test_a_mark_before_the_results_is_no_part_of_them(
-    served: Served, keeper: Keeper, session: str
-) -> None:
-    key = served.key(usd_nano=USD)
-    client = openai_at(served, key.key, session)
-    batch = _create(client, _line("a"))
-    keeper.finish(batch.id)
-    output = keeper.batches[batch.id]["output_file_id"]
-    told, data = keeper.files[output]
-    keeper.files[output] = (told, b"\xef\xbb\xbf" + data)
-    client.batches.retrieve(batch.id)
-    assert _money(served, key) == (round(OPENAI_LINE * USD), 0)
-
-
-def test_what_has_no_bound_or_price_is_named(served: Served) -> None:
+def test_what_is_missing_or_has_no_bound_or_price_is_named(served: Served) -> None:
+    body = {"input_file_id": "file-x", "endpoint": "/v1/chat/completions"}
+    status, raw, _ = served.ask("POST", "/v1/batches", body)
+    assert (status, json.loads(raw)["error"]["param"]) == (404, "input_file_id")
     client = anthropic_at(served, served.key(usd_nano=USD).key)
     tool = {"type": "bespoke_20990101", "name": "x"}
-    with pytest.raises(anthropic.APIStatusError) as refused:
-        client.messages.batches.create(requests=[_request("a"), _request("b", tools=[tool])])
-    assert refused.value.status_code == 402
-    assert "requests[1]" in refused.value.message
-    odd = {"custom_id": "c", "params": _body(model="claude-unheard-of")}
-    with pytest.raises(anthropic.APIStatusError) as refused:
-        client.messages.batches.create(requests=[_request("a"), odd])  # type: ignore[list-item]
-    assert refused.value.status_code == 402
-    assert "requests[1]" in refused.value.message
+    odd: Any = {"custom_id": "c", "params": _body(model="claude-unheard-of")}
+    for second in (_request("b", tools=[tool]), odd):
+        with pytest.raises(anthropic.APIStatusError) as refused:
+            client.messages.batches.create(requests=[_request("a"), second])
+        assert refused.value.status_code == 402
+        assert "requests[1]" in refused.value.message
 
 
 def test_another_key_has_no_part_in_it(served: Served, keeper: Keeper) -> None:
@@ -551,9 +521,7 @@ def test_another_key_has_no_part_in_it(served: Served, keeper: Keeper) -> None:
         other.files.content(done.output_file_id)
 
 
-def test_what_was_erased_is_settled_all_the_same(
-    served: Served, keeper: Keeper, session: str
-) -> None:
+def test_what_was_erased_is_settled(served: Served, keeper: Keeper, session: str) -> None:
     key = served.key(usd_nano=USD)
     client = anthropic_at(served, key.key, session)
     batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
@@ -603,40 +571,29 @@ def test_results_of_an_erased_request_bring_no_text_of_it(
     _equal(served)
 
 
-def test_a_batch_that_nobody_named_is_charged_at_its_bound(
-    served: Served, keeper: Keeper, session: str
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_batch_that_nobody_named_is_charged_at_its_bound_and_a_refused_one_holds_nothing(
+    served: Served, keeper: Keeper, session: str, status: int
 ) -> None:
     key = served.key(usd_nano=USD)
-    client = anthropic_at(served, key.key, session)
-    keeper.refuse = lambda request: web.Response(body=b"made, somehow")
+    said = b'{"type":"error","error":{"type":"invalid_request_error","message":"no batch"}}'
+    said = said if status == 400 else b"made, somehow"
+    keeper.refuse = lambda request: web.Response(
+        body=said, status=status, content_type="application/json"
+    )
     try:
-        status, raw, _ = served.ask(
+        answer = served.ask(
             "POST", "/v1/messages/batches", {"requests": [_request("a")]}, token=key.key,
             headers={"x-remit-session": session},
         )  # fmt: skip
     finally:
         keeper.refuse = lambda request: None
-    assert (status, raw) == (200, b"made, somehow")
+    assert answer[:2] == (status, said)
     told = served.exchange(session).metadata
-    assert (told["cost_certainty"], told["cost_usd"] > 0) == ("upper_bound", True)
-    assert _money(served, key) == (round(told["cost_usd"] * USD), 0)
-    assert list(client.messages.batches.list()) == []
-    _equal(served)
-
-
-def test_a_batch_that_the_provider_refuses_holds_nothing(
-    served: Served, keeper: Keeper, session: str
-) -> None:
-    key = served.key(usd_nano=USD)
-    said = {"type": "error", "error": {"type": "invalid_request_error", "message": "no batch"}}
-    keeper.refuse = lambda request: web.json_response(said, status=400)
-    try:
-        with pytest.raises(anthropic.BadRequestError) as refused:
-            anthropic_at(served, key.key, session).messages.batches.create(requests=[_request("a")])
-    finally:
-        keeper.refuse = lambda request: None
-    assert refused.value.body == said
-    assert _money(served, key) == (0, 0)
+    if status == 200:
+        assert (told["cost_certainty"], told["cost_usd"] > 0) == ("upper_bound", True)
+    assert _money(served, key) == (round(told["cost_usd"] * USD) if status == 200 else 0, 0)
+    assert list(anthropic_at(served, key.key, session).messages.batches.list()) == []
     _equal(served)
 
 
@@ -684,7 +641,7 @@ def _is_settled(ledger: LedgerClient, key: NewKey, session: str) -> None:
     assert audit_budgets(ledger).equal
 
 
-def test_rows_of_an_earlier_version_lose_the_texts_of_clients(
+def test_rows_of_an_earlier_version_lose_texts(
     served: Served, keeper: Keeper, session: str
 ) -> None:
     """An earlier version wrote the person into `batches`, the custom id into `batch_lines`."""

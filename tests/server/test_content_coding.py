@@ -81,25 +81,23 @@ def test_a_decoded_body_reaches_the_provider(
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
-@pytest.mark.parametrize("kind", ["cut", "not encoded", "trailing bytes", "empty"])
-def test_a_broken_body_is_refused(
-    served: Served, behind: wire.WireServer, coding: str, kind: str
-) -> None:
-    whole = _ENCODERS[coding][1](_request("a text that is long enough to cut " * 9))
-    body = {"cut": whole[:-5], "not encoded": _request(), "trailing bytes": whole + b"{{{{",
-            "empty": b""}[kind]  # fmt: skip
+def test_a_broken_body_is_refused(served: Served, behind: wire.WireServer, coding: str) -> None:
+    encoded = _ENCODERS[coding][1](_request("a text that is long enough to cut " * 9))
     before = len(behind.calls)
-    status, raw = _ask(served, "/v1/chat/completions", coding, body)
-    assert status == 400, raw
-    assert json.loads(raw)["error"]["code"] in ("invalid_request", "invalid_json")
+    for body in (encoded[:-5], _request(), encoded + b"{{{{", b""):
+        status, raw = _ask(served, "/v1/chat/completions", coding, body)
+        assert status == 400, raw
+        assert json.loads(raw)["error"]["code"] in ("invalid_request", "invalid_json")
     assert len(behind.calls) == before
 
 
-@pytest.mark.parametrize("coding", ["lzw", "gzip, zstd", "gzip, gzip", "br;q=1", "\xe9"])
-def test_an_unknown_coding_is_refused(served: Served, coding: str) -> None:
-    status, raw = _ask(served, "/v1/messages", coding, gzip.compress(_request()))
-    assert status == 415
-    assert json.loads(raw)["error"]["code"] == "unsupported_encoding"
+def test_an_unknown_coding_or_a_wide_window_is_refused(served: Served) -> None:
+    for coding in ("lzw", "gzip, zstd", "gzip, gzip", "br;q=1", "\xe9"):
+        status, raw = _ask(served, "/v1/messages", coding, gzip.compress(_request()))
+        assert (status, json.loads(raw)["error"]["code"]) == (415, "unsupported_encoding"), coding
+    packer = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
+    body = packer.compress(_request()) + packer.flush()
+    assert _ask(served, "/v1/chat/completions", "zstd", body)[0] == 400
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
@@ -111,15 +109,6 @@ def test_a_bomb_is_refused_and_takes_no_memory(served: Served, coding: str) -> N
     status, raw = _ask(served, "/v1/chat/completions", coding, bomb)
     assert status == 413, raw
     assert served.rss_bytes() - before < 4 * _MOST
-
-
-def test_a_zstd_window_of_more_than_eight_megabytes_is_refused(
-    served: Served,
-) -> None:
-    options = {zstd.CompressionParameter.window_log: 27}
-    packer = zstd.ZstdCompressor(options=options)
-    body = packer.compress(_request()) + packer.flush()
-    assert _ask(served, "/v1/chat/completions", "zstd", body)[0] == 400
 
 
 @pytest.mark.parametrize("path", ["/v1/conversations", "/v1/files"])

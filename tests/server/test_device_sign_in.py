@@ -210,10 +210,22 @@ def test_telemetry_reaches_the_collector(upstream: Upstream, tmp_path: Path, pat
                         for signal in ("metrics", "logs", "traces")]  # fmt: skip
 
 
-def test_a_denied_device_gets_nothing(served: Served, provider: OidcProvider) -> None:
+def test_what_gives_a_device_nothing(served: Served, provider: OidcProvider) -> None:
     device = Device(served)
     assert "is denied" in decide(served, provider, device, "deny").text
     assert device.wait()[1]["error"] == "access_denied"
+    device, person = Device(served), Person(served)
+    person.take(person.sign_in(provider))
+    fields = {**person.form_of(device.page), "decision": "approve"}
+    assert person.post("/console/device", fields, sec_fetch_site="cross-site").status == 403
+    forged = {**fields, "token": "x"}
+    assert person.post("/console/device", forged, sec_fetch_site="same-origin").status == 403
+    with_key = Person(served)
+    with_key.take(with_key.try_key(served.key(role="operator").key, "/console/device"))
+    assert with_key.get("/console/device").status == 400
+    provider.person["groups"] = ["all"]  # a role that may not call
+    assert decide(served, provider, device, "approve").status == 403
+    assert device.wait()[1]["error"] == "authorization_pending"
 
 
 def test_a_device_that_asks_too_often_is_slowed_down(served: Served) -> None:
@@ -222,35 +234,11 @@ def test_a_device_that_asks_too_often_is_slowed_down(served: Served) -> None:
     assert device.wait()[1]["error"] == "authorization_pending"
 
 
-def test_a_role_that_may_not_call_approves_nothing(served: Served, provider: OidcProvider) -> None:
-    provider.person["groups"] = ["all"]
-    device = Device(served)
-    assert decide(served, provider, device, "approve").status == 403
-    assert device.wait()[1]["error"] == "authorization_pending"
-
-
 def test_a_person_who_may_only_call_reads_nothing(served: Served, provider: OidcProvider) -> None:
     person = Person(served)
     person.take(person.sign_in(provider))
     assert {person.get(path).status for path in ("/", "/console/spend", "/console/verify")} == {403}
     assert person.get("/console/device").status == 200
-
-
-def test_a_form_of_another_site_approves_nothing(served: Served, provider: OidcProvider) -> None:
-    device, person = Device(served), Person(served)
-    person.take(person.sign_in(provider))
-    fields = {**person.form_of(device.page), "decision": "approve"}
-    assert person.post("/console/device", fields, sec_fetch_site="cross-site").status == 403
-    forged = {**fields, "token": "x"}
-    assert person.post("/console/device", forged, sec_fetch_site="same-origin").status == 403
-    assert device.poll()[1]["error"] == "authorization_pending"
-
-
-def test_a_key_approves_nothing(served: Served) -> None:
-    person = Person(served)
-    made = served.key(role="operator")
-    person.take(person.try_key(made.key, "/console/device"))
-    assert person.get("/console/device").status == 400
 
 
 def test_codes_that_were_not_issued_are_refused(served: Served, provider: OidcProvider) -> None:
@@ -302,9 +290,7 @@ def new_code(desk: Any) -> str:
     return DeviceCodes(agent_secret(desk.runtime.root)).issue()[1]
 
 
-def test_a_denial_that_fails_midway_leaves_no_living_key(
-    desk: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_denial_leaves_no_living_key(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeyStore, "revoke", Mock(side_effect=OSError))
     with pytest.raises(OSError):
         change(desk, decision(new_code(desk), "deny"))
@@ -313,9 +299,7 @@ def test_a_denial_that_fails_midway_leaves_no_living_key(
     assert lasts <= timedelta(seconds=2)
 
 
-def test_a_code_that_another_person_denies_meanwhile_stays_denied(
-    desk: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_code_denied_meanwhile_stays_denied(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     code = new_code(desk)
     change(desk, decision(code, "deny"))
     # The second person's request looked for the key before the first one made it.
@@ -370,15 +354,11 @@ def test_every_described_endpoint_is_served(served: Served) -> None:
             assert json.loads(raw)["error"]["type"] == "authentication_error"
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("/oauth/token", b"\xff", 400),
-        ("/oauth/token", b"&".join(b"a=1" for _ in range(100)), 400),
+def test_forms_that_cannot_be_read(served: Served) -> None:
+    for path, body, status in (
+        ("/oauth/token", b"\xff", 400), ("/oauth/token", b"&".join([b"a=1"] * 100), 400),
         ("/oauth/device_authorization", b"a=" + b"x" * 20_000, 413),
-    ],
-)
-def test_forms_that_cannot_be_read(served: Served, path: str, body: bytes, status: int) -> None:
-    answered, raw, headers = served.ask("POST", path, body, token="", headers=FORM)
-    assert (answered, headers["cache-control"]) == (status, "no-store")
-    assert json.loads(raw).keys() == {"error", "error_description"}
+    ):  # fmt: skip
+        answered, raw, headers = served.ask("POST", path, body, token="", headers=FORM)
+        assert (answered, headers["cache-control"]) == (status, "no-store")
+        assert json.loads(raw).keys() == {"error", "error_description"}

@@ -42,9 +42,7 @@ def _refused(served: Served, session: str, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", _STREAMS)
-def test_a_stream_that_takes_much_memory_ends(
-    served: Served, provider: RawProvider, kind: str
-) -> None:
+def test_a_stream_of_much_memory_ends(served: Served, provider: RawProvider, kind: str) -> None:
     unit, session = _STREAMS[kind], new_session()
 
     def answer(connection: socket.socket, path: str, body: bytes) -> bool:

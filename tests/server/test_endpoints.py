@@ -136,52 +136,24 @@ def test_pictures(served: Served, keeper: Keeper, client: openai.OpenAI, session
 def test_speech_is_passed_on_and_its_hash_is_on_record(
     served: Served, keeper: Keeper, client: openai.OpenAI, session: str
 ) -> None:
+    asked: Any = {"model": "gpt-4o-mini-tts", "voice": "alloy", "input": "say it"}
     keeper.replies["audio/speech"] = lambda asked: web.Response(
         body=SOUND, content_type="audio/mpeg"
     )
-    with client.audio.speech.with_streaming_response.create(
-        model="gpt-4o-mini-tts", voice="alloy", input="say it"
-    ) as answer:
+    with client.audio.speech.with_streaming_response.create(**asked) as answer:
         assert answer.headers["content-type"] == "audio/mpeg"
         assert b"".join(answer.iter_bytes()) == SOUND
     told = _whole(served, session, "openai.speech", keeper)
     assert told["prompt"] == "say it"
     assert told["answer"] == {"content_type": "audio/mpeg", "bytes": len(SOUND),
                               "sha256": hashlib.sha256(SOUND).hexdigest()}  # fmt: skip
-
-
-def test_speech_that_breaks_off_is_no_whole_answer(
-    served: Served, keeper: Keeper, client: openai.OpenAI, session: str
-) -> None:
     keeper.replies["audio/speech"] = lambda asked: Cut(SOUND, "audio/mpeg")
     with (
         pytest.raises((openai.APIError, httpx2.HTTPError)),
-        client.audio.speech.with_streaming_response.create(
-            model="gpt-4o-mini-tts", voice="alloy", input="say it"
-        ) as answer,
+        client.audio.speech.with_streaming_response.create(**asked) as answer,
     ):
         answer.read()
-    assert served.exchange(session).decision in ("ERROR", "TIMEOUT")
-
-
-def test_speech_as_events(
-    served: Served, keeper: Keeper, client: openai.OpenAI, session: str
-) -> None:
-    events = [
-        {"type": "speech.audio.delta", "audio": "QQ=="},
-        {"type": "speech.audio.done",
-         "usage": {"input_tokens": 4, "output_tokens": 9, "total_tokens": 13}},
-    ]  # fmt: skip
-    wire = b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events)
-    keeper.replies["audio/speech"] = lambda asked: web.Response(
-        body=wire, content_type="text/event-stream"
-    )
-    answer = client.audio.speech.create(
-        model="gpt-4o-mini-tts", voice="alloy", input="say it", stream_format="sse"
-    )
-    assert answer.content.replace(b"\n\n: ", b"\n\n:").count(b"data: ") == 2
-    told = _whole(served, session, "openai.speech", keeper)
-    assert (told["input_tokens"], told["output_tokens"]) == (4, 9)
+    assert served.entries("EXCHANGE", session)[1].decision in ("ERROR", "TIMEOUT")
 
 
 @pytest.mark.filterwarnings("ignore:deprecated")
@@ -239,9 +211,7 @@ def test_a_provider_of_the_other_dialect_cannot(
     assert len(keeper.asked) == asked
 
 
-def test_what_has_no_price_is_refused_under_a_limit_in_dollars(
-    served: Served, keeper: Keeper
-) -> None:
+def test_what_has_no_price_is_refused_under_a_limit(served: Served, keeper: Keeper) -> None:
     client = openai_at(served, served.key(usd_nano=10**9).key)
     asked = len(keeper.asked)
     for call in (

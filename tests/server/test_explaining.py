@@ -65,31 +65,28 @@ def test_a_call_that_went_out_as_it_came(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "how", "word"),
+    ("dialect", "model", "how", "word"),
     [
-        ("fast", "registry", "a name in the registry for openai/gpt-4o-mini"),
-        ("openai/gpt-4o-mini", "provider/model", "which gives provider and model"),
-        ("nobodys-model", "default", "no prefix matches"),
+        ("openai", "fast", "registry", "a name in the registry for openai/gpt-4o-mini"),
+        ("openai", "openai/gpt-4o-mini", "provider/model", "which gives provider and model"),
+        ("openai", "nobodys-model", "default", "no prefix matches"),
+        ("anthropic", "fast", "registry", "a name in the registry for openai/gpt-4o-mini"),
     ],
 )
-def test_by_which_name_it_was_asked_for(served: Served, model: str, how: str, word: str) -> None:
-    _, _, headers = served.call("openai", "Hello", model=model)
+def test_by_which_name_it_was_asked_for_and_translated(
+    served: Served, dialect: str, model: str, how: str, word: str
+) -> None:
+    _, _, headers = served.call(dialect, "Hello", model=model)
     told = _told(served, headers["x-remit-exchange"])
+    said = " ".join(told["why"])
     assert (told["asked_for"], told["named_by"]) == (model, how)
     assert word in told["why"][0]
-    if how != "default":
+    if dialect == "anthropic":
+        assert (told["wire"], told["translated_from"]) == ("openai.chat", "anthropic.messages")
+        assert "translated from anthropic.messages to openai.chat" in said
+    elif how != "default":
         assert [change["path"] for change in told["changed"]] == ["/model"]
-        assert "with these changes: /model (the provider's name of the model)" in " ".join(
-            told["why"]
-        )
-
-
-def test_a_translated_call(served: Served) -> None:
-    _, _, headers = served.call("anthropic", "Hello", model="fast")
-    told = _told(served, headers["x-remit-exchange"])
-    assert (told["asked_for"], told["named_by"]) == ("fast", "registry")
-    assert (told["wire"], told["translated_from"]) == ("openai.chat", "anthropic.messages")
-    assert "translated from anthropic.messages to openai.chat" in " ".join(told["why"])
+        assert "with these changes: /model (the provider's name of the model)" in said
 
 
 def test_who_failed_and_who_answered_instead(served: Served) -> None:
@@ -126,20 +123,17 @@ def test_a_key_that_may_not_use_the_model(served: Served) -> None:
     )
 
 
-def test_a_refused_call(served: Served) -> None:
+def test_a_refused_call_and_what_is_no_call(served: Served) -> None:
     status, _, headers = served.call("openai", "Hello", model="nobody/model")
     assert status == 404
     told = _told(served, headers["x-remit-exchange"])
     assert (told["outcome"], told["error_code"]) == ("rejected", "PROVIDER_NOT_FOUND")
     assert told["why"][-1] == "Nothing was sent, reserved or charged."
-
-
-def test_what_is_no_call_is_said_so(served: Served) -> None:
     (entry, *_) = served.ledger.query(event_type="KEY_CREATED", limit=1)
-    with pytest.raises(NotFoundError, match="so it is neither a routing decision nor a model"):
-        explain(served.ledger, entry.id)
-    with pytest.raises(NotFoundError, match="no decision 'LED-ffffffff'"):
-        explain(served.ledger, "LED-ffffffff")
+    for name, said in ((entry.id, "so it is neither a routing decision nor a model"),
+                       ("LED-ffffffff", "no decision 'LED-ffffffff'")):  # fmt: skip
+        with pytest.raises(NotFoundError, match=said):
+            explain(served.ledger, name)
 
 
 def _run(served: Served, *arguments: str) -> bytes:

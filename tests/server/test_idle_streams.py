@@ -114,9 +114,7 @@ def _files(served: Served) -> int:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_idle_clients_take_little_and_others_are_answered(
-    provider: str, tmp_path: Path, kind: str
-) -> None:
+def test_idle_clients_take_little(provider: str, tmp_path: Path, kind: str) -> None:
     is_answered = "stream" in kind or kind == "WebSocket"
     count = _count(2)  # the server keeps one for a provider too
     with (

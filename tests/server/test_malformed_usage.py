@@ -239,7 +239,7 @@ def _bound(way: Way) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_what_cannot_be_believed_is_charged_at_the_bound(
+def test_odd_usage_is_charged_at_the_bound(
     served: Served, provider: RawProvider, name: str
 ) -> None:
     way = WAYS[name]
@@ -311,9 +311,7 @@ def test_the_last_counts_of_a_stream_are_the_final_ones(
 
 
 @pytest.mark.parametrize("name", ["chat", "completions", "responses", "messages"])
-def test_an_errors_usage_is_not_the_answers(
-    served: Served, provider: RawProvider, name: str
-) -> None:
+def test_an_errors_usage_is_its_own(served: Served, provider: RawProvider, name: str) -> None:
     way = WAYS[f"{name}, streamed"]
     event = '{"type":"error","error":{"type":"api_error","message":"x"},"usage":{"IN":1,"OUT":1}}'
     begun = [part for part in way.answer if "Hi" in part and "USAGE" not in part]

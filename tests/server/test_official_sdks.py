@@ -231,7 +231,7 @@ def test_an_answer_and_its_record(sdk: Any, served: Served, session: str, model:
 
 
 @both
-def test_a_contract_and_a_subject_come_by_header(
+def test_contract_and_subject_by_header(
     chat: Any, served: Served, session: str, model: str
 ) -> None:
     def call(name: str, **headers: str) -> None:
@@ -260,9 +260,7 @@ def test_calls_without_a_session_have_one_by_key_and_day(chat: Any, served: Serv
 
 @both
 @pytest.mark.parametrize("with_usage", [False, True])
-def test_a_stream_ends_with_usage_where_it_is_asked_for(
-    chat: Any, session: str, model: str, with_usage: bool
-) -> None:
+def test_a_stream_ends_with_usage(chat: Any, session: str, model: str, with_usage: bool) -> None:
     more = {"stream_options": {"include_usage": True}} if with_usage else {}
     asked = chat.asked(session, model, "hello there", **more)
     with chat.calls.create(**asked, stream=True) as stream:

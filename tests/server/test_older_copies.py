@@ -98,9 +98,7 @@ def test_a_file_put_back_under_a_server(upstream: Upstream, tmp_path: Path) -> N
         assert entry.metadata["fork"]["lost_spend"] == "unknown"
 
 
-def test_a_server_whose_database_is_restarted_on_an_older_copy(
-    upstream: Upstream, tmp_path: Path
-) -> None:
+def test_a_database_restarted_on_an_older_copy(upstream: Upstream, tmp_path: Path) -> None:
     # Not below pytest's directory: the database's server is another user.
     place = Path(tempfile.mkdtemp(prefix="remit-older-"))
     database = PostgresServer(place / "data")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
 import json
 import os
@@ -23,7 +24,6 @@ from remit.providers.upstream_errors import own_cause
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import streaming
 from tests.server.running import Served, new_session, prompt, serving
-from tests.support.postgres import PostgresServer
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
@@ -95,14 +95,9 @@ def _processor_s(process: int) -> float:
     return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_sockets_that_take_every_descriptor_harm_no_kept_connection(
-    store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+    database: str, upstream: Upstream, tmp_path: Path
 ) -> None:
-    database = ""
-    if store == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = server.database()
     with (
         serving(tmp_path / "root", upstream.url, toml=QUICK, database=database) as served,
         ExitStack() as stack,
@@ -146,14 +141,9 @@ def test_sockets_that_take_every_descriptor_harm_no_kept_connection(
         assert "Traceback" not in served.errors.read_text()
 
 
-@pytest.mark.parametrize("number", ["EMFILE", "ENOMEM", "EADDRNOTAVAIL", "ENETUNREACH"])
-def test_what_the_machine_lacks_is_its_own(number: str) -> None:
-    import errno
-
-    assert own_cause(OSError(getattr(errno, number), "said"), None)
-
-
-def test_what_the_provider_does_is_its_own() -> None:
+def test_what_the_machine_lacks_is_its_own_and_what_the_provider_does_is_not() -> None:
+    for number in (errno.EMFILE, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.ENETUNREACH):
+        assert own_cause(OSError(number, "said"), None)
     for error in (ConnectionRefusedError(111, "refused"), ConnectionResetError(104, "reset"),
                   OSError("no number"), ValueError("a value")):  # fmt: skip
         assert own_cause(error, None) == ""
@@ -164,9 +154,7 @@ def test_what_the_provider_does_is_its_own() -> None:
         assert own_cause(failed, with_authorities) == ""
 
 
-def test_certificates_of_authorities_that_are_missing_are_ours(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_authorities_are_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     failed = ssl.SSLCertVerificationError(1, "unable to get local issuer certificate")
@@ -214,9 +202,7 @@ def test_a_handshake_that_is_never_answered_ends_in_time_and_leaves_nothing_open
         asyncio.run(call(port, held))
 
 
-def test_an_address_whose_handshake_hangs_leaves_time_for_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_hanging_handshake_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     async def call(silent: int, refusing: int) -> str:
         loop = asyncio.get_running_loop()
 

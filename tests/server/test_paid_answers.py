@@ -172,9 +172,7 @@ def test_who_hung_up_meanwhile_leaves_a_whole_record(store: Store) -> None:
     assert served.exchange(session).metadata["outcome"] in ("success", "error")
 
 
-def test_without_file_descriptors_an_answer_is_put_on_record(
-    store: Store, asking: ThreadPoolExecutor
-) -> None:
+def test_an_answer_without_file_descriptors(store: Store, asking: ThreadPoolExecutor) -> None:
     served, session = store.served, new_session()
     call = asking.submit(served.call, "openai", "hello [[delay=1.5]]", session=session)
     _dispatched(served, session)
@@ -187,7 +185,7 @@ def test_without_file_descriptors_an_answer_is_put_on_record(
     assert served.exchange(session).metadata["outcome"] == "success"
 
 
-def test_a_server_that_is_to_end_tries_until_its_drain_ends(
+def test_an_ending_server_tries_until_its_drain_ends(
     store: Store, asking: ThreadPoolExecutor
 ) -> None:
     """The last one: the server is gone after it."""

@@ -44,9 +44,7 @@ def _response_stream(served: Served, text: str, session: str) -> Iterator[Events
             yield Events(reply)
 
 
-def test_workers_end_with_their_parent_and_a_new_server_starts(
-    serve: Serve, tmp_path: Path
-) -> None:
+def test_workers_end_with_their_parent(serve: Serve, tmp_path: Path) -> None:
     """``kill -9`` of the parent: its port, root, calls and folders are there for the next."""
     root, session, temporary = tmp_path / "root", new_session(), tmp_path / "temporary"
     temporary.mkdir()
@@ -98,9 +96,7 @@ def test_a_root_that_cannot_be_opened_ends_the_server(served: Served) -> None:
     assert done.stdout == ""
 
 
-def test_folders_of_dead_processes_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dead = tmp_path / "one-dead"
     dead.mkdir()
@@ -112,9 +108,7 @@ def test_folders_of_dead_processes_are_removed(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_new_folder_is_not_removed_as_a_dead_process_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_folder_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lock = fcntl.flock
 

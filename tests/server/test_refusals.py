@@ -500,9 +500,7 @@ def test_every_code_has_a_status_and_a_row() -> None:
 
 
 @pytest.mark.parametrize("row", BEFORE, ids=lambda row: f"{row[0]}-{row[1]}")
-def test_a_refusal_before_the_gateway_names_the_limit_and_the_next_step(
-    made: Bench, row: tuple[int, str]
-) -> None:
+def test_a_refusal_before_the_gateway(made: Bench, row: tuple[int, str]) -> None:
     made.served.ask("GET", "/healthz")
     before = len(made.provider.calls), made.served.ledger.query(event_type="PROMPT_REJECTED")
     provoke, names = BEFORE[row]

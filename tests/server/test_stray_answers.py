@@ -43,7 +43,7 @@ def _responses(served: Served) -> str:
     return text
 
 
-def test_a_stray_404_turns_the_responses_api_off_for_one_call(
+def test_a_stray_404_turns_responses_off_for_one_call(
     served: Served, provider: RawProvider
 ) -> None:
     missing = whole(b"<html>404</html>", "text/html", "404 Not Found")
@@ -62,32 +62,22 @@ def test_a_stray_404_turns_the_responses_api_off_for_one_call(
 
 def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path) -> None:
     missing = whole(b"<html>404</html>", "text/html", "404 Not Found", "retry-after: 90\r\n")
-    chat = whole(json.dumps(_CHAT).encode())
+    chat, session = whole(json.dumps(_CHAT).encode()), new_session()
+    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
     with serving(tmp_path / "root", provider.url, toml="[gateway]\nmax_retries = 0\n") as served:
+        # A call that only the missing endpoint takes is refused by its field.
+        paths = _replies(provider, missing)
+        status, raw, _ = served.ask("POST", "/v1/responses", {**body, "top_logprobs": 2},
+                                    headers={"x-remit-session": session})  # fmt: skip
+        assert (status, json.loads(raw)["error"]["param"]) == (400, "top_logprobs")
+        assert (paths.count("/v1/responses"), paths.count("/v1/chat/completions")) == (1, 0)
+        assert [entry.decision for entry in served.entries("EXCHANGE", session)] == ["ERROR"]
         paths = _replies(provider, missing, chat)
         assert _responses(served) == "translated"
         assert paths == ["/v1/responses", "/v1/chat/completions"]
         paths = _replies(provider, missing)
-        body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
         assert served.ask("POST", "/v1/responses", body)[0] == 400
         assert paths == ["/v1/responses", "/v1/chat/completions"]
-
-
-def test_a_call_that_only_a_missing_endpoint_takes_is_refused_by_its_field(
-    provider: RawProvider, tmp_path: Path
-) -> None:
-    paths = _replies(provider, whole(b"<html>404</html>", "text/html", "404 Not Found"))
-    session = new_session()
-    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi", "top_logprobs": 2}
-    with serving(tmp_path / "root", provider.url) as served:
-        status, raw, _ = served.ask(
-            "POST", "/v1/responses", body, headers={"x-remit-session": session}
-        )
-        decisions = [entry.decision for entry in served.entries("EXCHANGE", session)]
-    assert (status, json.loads(raw)["error"]["param"]) == (400, "top_logprobs")
-    assert paths.count("/v1/responses") == 1
-    assert "/v1/chat/completions" not in paths
-    assert decisions == ["ERROR"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
@@ -185,9 +175,7 @@ def test_an_answer_that_cannot_be_read_for_translation_is_no_success(
 
 
 @pytest.mark.parametrize("chunks", [0, 2])
-def test_an_error_in_a_stream_reaches_a_client_as_an_error(
-    served: Served, provider: RawProvider, chunks: int
-) -> None:
+def test_an_error_in_a_stream_is_one(served: Served, provider: RawProvider, chunks: int) -> None:
     choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
     chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
     error = {"object": "error", "message": "out of memory", "code": 500}
@@ -218,9 +206,7 @@ _OPENINGS = {
 
 
 @pytest.mark.parametrize("path", _OPENINGS)
-def test_a_stream_that_fails_after_its_opening_is_tried_again(
-    provider: RawProvider, tmp_path: Path, path: str
-) -> None:
+def test_a_failed_opening_is_tried_again(provider: RawProvider, tmp_path: Path, path: str) -> None:
     model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
     body = _asked(path, model, stream=True)
     bad, good = (
@@ -239,9 +225,7 @@ def test_a_stream_that_fails_after_its_opening_is_tried_again(
         assert b"busy" in raw or b"Overloaded" in raw
 
 
-def test_pings_reach_a_client_whose_answer_has_not_begun(
-    served: Served, provider: RawProvider
-) -> None:
+def test_pings_reach_a_client_before_its_answer(served: Served, provider: RawProvider) -> None:
     events = sse([_MESSAGE[0], *[{"type": "ping"}] * 3])
 
     def answer(connection: socket.socket, path: str, raw: bytes) -> bool:

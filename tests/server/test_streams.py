@@ -18,7 +18,6 @@ from tests.server.events import PATHS, ended_well, failed, said, streaming
 from tests.server.running import Served, new_session, prompt, serving
 from tests.server.sdks import MODELS, is_whole, snapshot
 from tests.support import wire
-from tests.support.postgres import PostgresServer
 from tests.support.soak import is_soak, sample
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -26,7 +25,12 @@ from tests.support.waiting import until
 four = pytest.mark.parametrize(
     ("dialect", "model"), [(d, m) for d in ("openai", "anthropic") for m in MODELS]
 )
-FALLBACK = QUICK + 'fallbacks = { "gpt-4o-mini" = ["claude-sonnet-4-5"] }\n'
+_FALLING = {"openai": "gpt-4o-mini", "anthropic": "gpt-4.1-mini", "cut": "gpt-4o"}
+FALLBACK = (
+    QUICK
+    + "[gateway.fallbacks]\n"
+    + "".join(f'"{model}" = ["claude-sonnet-4-5"]\n' for model in _FALLING.values())
+)
 
 
 def _arrived(entry: LedgerEntry, code: str) -> None:
@@ -149,9 +153,7 @@ def test_a_key_that_is_revoked_ends_its_calls(anywhere: Served, session: str, di
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_key_that_is_revoked_ends_its_background_responses(
-    anywhere: Served, session: str, stream: bool
-) -> None:
+def test_a_revoked_key_ends_its_background(anywhere: Served, session: str, stream: bool) -> None:
     key = anywhere.key()
     body = {"model": "claude-sonnet-4-5", "input": "hi [[delay=3 status=500]]",
             "background": True, "stream": stream}  # fmt: skip
@@ -216,42 +218,36 @@ def test_a_model_without_a_price_costs_no_zero(anywhere: Served, session: str) -
     assert "x-remit-cost-usd" not in it.comments
 
 
-@pytest.mark.parametrize("dialect", PATHS)
-def test_another_model_answers_before_anything_came(
-    serve: Serve, upstream: Upstream, session: str, dialect: str
-) -> None:
-    with serve(toml=FALLBACK) as served:
-        before = upstream.count()
-        text = f"hello [[fail_first=3 key={session}]]"
-        with streaming(served, dialect, text, session=session) as it:
-            values = it.values()
-        assert ended_well(values), values
-        assert said(values).startswith("You said: hello")
-        assert upstream.count() == before + 4
-        *refused, last = served.entries("EXCHANGE", session)
-        assert [e.metadata["model_id"] for e in refused] == ["gpt-4o-mini"] * 3
-        assert last.metadata["model_id"] == "claude-sonnet-4-5"
-        assert last.metadata["provider_id"] == "anthropic"
-        assert last.metadata["requested_model_id"] == "gpt-4o-mini"
-        assert last.metadata["attempt"] == 4
-        assert last.metadata["retry_of"] == refused[-1].id
-        # The circuit of the first is open by now: the other is asked at once.
-        later = new_session()
-        with streaming(served, dialect, "hi", session=later) as it:
-            assert said(it.values()) == "You said: hi"
-        assert served.exchange(later).metadata["model_id"] == "claude-sonnet-4-5"
-
-
-def test_no_other_model_answers_after_the_first_byte(serve: Serve, upstream: Upstream) -> None:
+def test_another_model_answers_until_the_first_byte(serve: Serve, upstream: Upstream) -> None:
     with serve(toml=FALLBACK) as served:
         for dialect in PATHS:
-            session, before = new_session(), upstream.count()
-            with streaming(served, dialect, "[[tokens=5 cut=1]]", session=session) as it:
+            session, before, text = new_session(), upstream.count(), "[[tokens=5 cut=1]]"
+            model = _FALLING["cut"]
+            with streaming(served, dialect, text, session=session, model=model) as it:
                 values = it.values()
             assert failed(values)
             assert said(values).split() == ["word"]
             assert upstream.count() == before + 1
             _arrived(served.exchange(session), "SERVER_ERROR")
+            session, before, model = new_session(), upstream.count(), _FALLING[dialect]
+            text = f"hello [[fail_first=3 key={session}]]"
+            with streaming(served, dialect, text, session=session, model=model) as it:
+                values = it.values()
+            assert ended_well(values), values
+            assert said(values).startswith("You said: hello")
+            assert upstream.count() == before + 4
+            *refused, last = served.entries("EXCHANGE", session)
+            told = last.metadata
+            assert [e.metadata["model_id"] for e in refused] == [model] * 3
+            assert (told["model_id"], told["provider_id"], told["requested_model_id"]) == (
+                "claude-sonnet-4-5", "anthropic", model,
+            )  # fmt: skip
+            assert (told["attempt"], told["retry_of"]) == (4, refused[-1].id)
+            # The circuit of the first is open by now: the other is asked at once.
+            later = new_session()
+            with streaming(served, dialect, "hi", session=later, model=model) as it:
+                assert said(it.values()) == "You said: hi"
+            assert served.exchange(later).metadata["model_id"] == "claude-sonnet-4-5"
 
 
 def test_the_gateway_keeps_the_time(serve: Serve) -> None:
@@ -278,11 +274,9 @@ def test_the_gateway_keeps_the_time(serve: Serve) -> None:
             assert served.exchange(session).metadata["latency_ms"] > 1400
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_a_revoked_key_ends_in_every_worker(
-    store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+    database: str, upstream: Upstream, tmp_path: Path
 ) -> None:
-    database = request.getfixturevalue("postgres").database() if store == "postgresql" else ""
     root = tmp_path / "root"
     with serving(root, upstream.url, "--workers", "2", toml=QUICK, database=database) as served:
         key, session = served.key(), new_session()
@@ -302,7 +296,7 @@ def test_a_revoked_key_ends_in_every_worker(
         assert codes == ["CANCELLED"] * len(texts)
 
 
-def test_a_client_that_stops_reading(tmp_path: Path) -> None:
+def test_a_client_that_stops_reading_and_half_a_tool_call(tmp_path: Path) -> None:
     toml = f"{QUICK}\n[server]\nbody_timeout_s = 1.0\n"
     with wire.serve({}) as behind, serving(tmp_path / "root", behind.url, toml=toml) as served:
         said = wire.completion_stream(wire.completion("hello " + "x" * 65_536)).chunks
@@ -315,22 +309,20 @@ def test_a_client_that_stops_reading(tmp_path: Path) -> None:
         _arrived(entry, "CANCELLED")
         assert entry.metadata["error_message"] == "the caller stopped reading the answer"
         assert entry.metadata["response"].startswith("hello x")
-
-
-@pytest.mark.parametrize("reason", [None, "length"])
-def test_half_a_tool_call_before_the_end_is_no_success(reason: str | None, tmp_path: Path) -> None:
-    call = {"index": 0, "id": "c", "type": "function"}
-    call["function"] = {"name": "rm", "arguments": '{"path": "/tm'}
-    choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": reason}
-    chunk = {"id": "x", "object": "chat.completion.chunk", "model": "gpt-4o", "choices": [choice]}
-    events = [b"data: %s\n\n" % json.dumps(chunk).encode(), b"data: [DONE]\n\n"]
-    with wire.serve({}) as behind, serving(tmp_path / "root", behind.url, toml=QUICK) as served:
-        behind.script = [wire.Raw(content_type="text/event-stream", chunks=events)] * 9
-        session = new_session()
-        _, raw, _ = served.call("openai", "rm", model="gpt-4o", session=session, stream=True)
-        entry = served.entries("EXCHANGE", session)[0]
-        assert entry.metadata["outcome"] == ("error" if reason is None else "success")
-        assert (b'"error"' in raw) is (reason is None)
+        half: dict[str, Any] = {"index": 0, "id": "c", "type": "function"}
+        half["function"] = {"name": "rm", "arguments": '{"path": "/tm'}
+        chunk = {"id": "x", "object": "chat.completion.chunk", "model": "gpt-4o"}
+        for reason in (None, "length"):  # Half a call before the end is no success.
+            choice = {"index": 0, "delta": {"tool_calls": [half]}, "finish_reason": reason}
+            events = wire.sse([{**chunk, "choices": [choice]}])
+            behind.script = [
+                wire.Raw(content_type="text/event-stream", chunks=[*events, b"data: [DONE]\n\n"])
+            ] * 9
+            session = new_session()
+            _, raw, _ = served.call("openai", "rm", model="gpt-4o", session=session, stream=True)
+            outcome = served.entries("EXCHANGE", session)[0].metadata["outcome"]
+            assert outcome == ("error" if reason is None else "success")
+            assert (b'"error"' in raw) is (reason is None)
 
 
 _TEXT = "[[tokens=900 slow=0.02]]"
@@ -349,15 +341,10 @@ _ROUNDS = 10 if is_soak() else 1
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("path", sample(_TRANSLATED, 2))
 def test_a_kill_within_a_translated_stream_loses_nothing(
-    path: str, store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+    path: str, database: str, upstream: Upstream, tmp_path: Path
 ) -> None:
-    database = ""
-    if store == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = server.database()
     root = tmp_path / "root"
     sessions = [new_session() for _ in range(_ROUNDS)]
     for number, session in enumerate(sessions):
@@ -388,4 +375,4 @@ def test_a_kill_within_a_translated_stream_loses_nothing(
             (dispatch,) = again.entries("DISPATCH", session)
             assert orphan.metadata["dispatch_entry_id"] == dispatch.id
             assert again.entries("EXCHANGE", session) == []
-    print(f"{path} on {store}: {_ROUNDS} kills, entries missing 0")
+    print(f"{path} on {database or 'SQLite'}: {_ROUNDS} kills, entries missing 0")

@@ -329,9 +329,7 @@ class Client:
     [(*pair, dialect) for pair, dialect in
      product(permutations(_MODELS, 2), _DIALECTS)],
 )  # fmt: skip
-def test_a_conversation_changes_its_provider(
-    served: Served, first: str, second: str, dialect: str
-) -> None:
+def test_a_change_of_the_provider(served: Served, first: str, second: str, dialect: str) -> None:
     client = Client(served, dialect)
     down = f"{_MODELS[first]}{_DOWN}{second}"
     client.turn(first, first)
@@ -376,9 +374,7 @@ _PLACES = {
 
 
 @pytest.mark.parametrize("model", _PLACES)
-def test_images_of_a_message_and_of_a_tool_reach_the_model_of_an_agent_that_speaks_responses(
-    served: Served, provider: RawProvider, model: str
-) -> None:
+def test_images_of_messages_and_of_tools(served: Served, provider: RawProvider, model: str) -> None:
     image = {"type": "input_image", "image_url": _PNG}
     given = [{"type": "input_text", "text": _RESULT}, image]
     said = [

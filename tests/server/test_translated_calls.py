@@ -53,9 +53,7 @@ def _ask(served: Served, body: dict[str, Any], key: str = "") -> tuple[str, byte
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_dropped_fields_are_named_to_the_client_and_in_the_record(
-    served: Served, stream: bool
-) -> None:
+def test_dropped_fields_are_named_and_recorded(served: Served, stream: bool) -> None:
     body = {"model": _CLAUDE, "messages": [{"role": "user", "content": "Hi"}], "seed": 7,
             "temperature": 1.5, "stream": stream}  # fmt: skip
     key = new_session()
@@ -71,9 +69,7 @@ def test_dropped_fields_are_named_to_the_client_and_in_the_record(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_of_chat_completions_reaches_a_model_that_takes_tools_on_responses(
-    served: Served, provider: RawProvider, stream: bool
-) -> None:
+def test_tools_of_chat_on_responses(served: Served, provider: RawProvider, stream: bool) -> None:
     body = {"model": "openai/gpt-5.6", "messages": [{"role": "user", "content": "Hi"}],
             "tools": _TOOLS, "stream": stream}  # fmt: skip
     session, raw, _ = _ask(served, body)

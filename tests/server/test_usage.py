@@ -97,21 +97,19 @@ def test_a_report_that_nobody_waits_for_is_read_no_further() -> None:
     assert closed
 
 
-@pytest.mark.parametrize("path", _PATHS)
-def test_a_key_reads_its_own_limits_and_spending(served: Served, path: str) -> None:
-    key = served.key(models=("gpt-4o*",), user=f"own-{_PATHS.index(path)}")
+def test_a_key_reads_its_own_limits_and_spending(served: Served) -> None:
+    key = served.key(models=("gpt-4o*",), user="own")
     budgeter = TokenBudgeter(served.ledger)
     budgeter.allocate(
         BudgetScope(key_id=key.key_id),
         limits=BudgetLimits(tokens=100_000, nano=10**9, requests_per_minute=60, window="day"),
     )
-    budgeter.allocate(
-        BudgetScope(user_id=f"own-{_PATHS.index(path)}"), limits=BudgetLimits(nano=5 * 10**9)
-    )
+    budgeter.allocate(BudgetScope(user_id="own"), limits=BudgetLimits(nano=5 * 10**9))
     session = new_session()
     assert served.call("openai", "hi", session=session, token=key.key)[0] == 200
-    status, told = _get(served, path, key.key)
+    status, told = _get(served, _PATHS[0], key.key)
     assert status == 200, told
+    assert all(_get(served, path, key.key) == (200, told) for path in _PATHS)
     assert (told["id"], told["role"], told["models"]) == (key.key_id, "agent", ["gpt-4o*"])
     own, user = told["budgets"]
     cost = served.exchange(session).metadata["cost_usd"]
@@ -122,7 +120,6 @@ def test_a_key_reads_its_own_limits_and_spending(served: Served, path: str) -> N
     assert (own["requests_per_minute"], own["window"], own["reserved_usd"]) == (60, "day", 0)
     assert own["window_end"]
     assert (user["limit_usd"], user["remaining_tokens"]) == (5.0, None)
-    assert key.key not in json.dumps(told)
     assert key.key[9:] not in json.dumps(told)
 
 

@@ -220,9 +220,7 @@ def test_a_client_of_another_dialect_sees_the_bills_usage(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_usage_that_cannot_be_true_is_charged_what_was_reserved(
-    served: Served, provider: RawProvider, stream: bool
-) -> None:
+def test_lies_are_charged_the_bound(served: Served, provider: RawProvider, stream: bool) -> None:
     key = served.key(usd_nano=100 * USD)
     seen = set()
     for usage in LIES:
@@ -241,9 +239,7 @@ def test_usage_that_cannot_be_true_is_charged_what_was_reserved(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_budget_holds_calls_of_a_provider_with_converse(
-    served: Served, provider: RawProvider, stream: bool
-) -> None:
+def test_a_budget_holds_converse(served: Served, provider: RawProvider, stream: bool) -> None:
     key = served.key(usd_nano=USD)
     spent = 0
     for case in (each for each in CORPUS if each.shape == "converse"):
@@ -324,9 +320,7 @@ def test_a_refusal_before_any_output_is_free(served: Served, provider: RawProvid
     assert (account.spent_nano, account.reserved_nano) == (0, 0)
 
 
-def test_a_refusal_after_output_costs_what_was_served(
-    served: Served, provider: RawProvider
-) -> None:
+def test_a_late_refusal_costs_what_was_served(served: Served, provider: RawProvider) -> None:
     said = {"index": 0, "delta": {"content": "some words"}}
     broken = _sse({**_CHUNK, "choices": [said]}, {"error": _ERROR})
     _, _, told = _call(served, provider, Case("openai", "", None, 0), broken, stream=True)

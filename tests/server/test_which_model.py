@@ -43,9 +43,7 @@ abilities = { general = 50 }
         ("gpt-of-tomorrow", "openai", "gpt-of-tomorrow"),
     ],
 )
-def test_a_name_goes_where_the_page_says(
-    served: Served, name: str, provider: str, model: str
-) -> None:
+def test_a_name_goes_as_the_page_says(served: Served, name: str, provider: str, model: str) -> None:
     session = new_session()
     status, raw, headers = served.call("openai", "hi", model=name, session=session)
     assert status == 200, raw
@@ -128,12 +126,6 @@ default_model = "other-1"
 @pytest.fixture(scope="module")
 def without_anthropic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Without]:
     with _without(tmp_path_factory.mktemp("without") / "root", "ANTHROPIC", "openai") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def without_openai(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Without]:
-    with _without(tmp_path_factory.mktemp("without") / "root", "OPENAI", "anthropic") as running:
         yield running
 
 

@@ -24,9 +24,7 @@ def _ask(served: Served, path: str, body: Any, **headers: str) -> tuple[int, Any
 
 
 @pytest.mark.parametrize("text", ['{"prompt" : "a cat"}', '{"model":null,"prompt" : "a cat"}'])
-def test_an_image_gets_a_model_that_the_record_names(
-    text: str, served: Served, store: ObjectStore
-) -> None:
+def test_an_image_gets_a_recorded_model(text: str, served: Served, store: ObjectStore) -> None:
     _ask(served, "/v1/images/generations", text.encode())
     sent = json.loads(store.asked[-1].body)
     assert sent == {"model": "gpt-image-2.5-flare", "prompt": "a cat"}
@@ -49,7 +47,7 @@ def test_a_form_without_a_model_gets_one_more_part(
     assert store.asked[-1].body == part + form
 
 
-def test_a_response_gets_the_default_model_of_the_root(served: Served) -> None:
+def test_responses_and_moderations_get_a_default(served: Served, store: ObjectStore) -> None:
     _ask(served, "/v1/responses", {"input": "hello"})
     _ask(served, "/v1/responses", {"input": "hello", "model": "gpt-4o-mini"})
     named, unnamed = served.ledger.query(event_type="EXCHANGE", order="desc", limit=2)
@@ -57,25 +55,20 @@ def test_a_response_gets_the_default_model_of_the_root(served: Served) -> None:
     assert unnamed.metadata["model_id"]
     assert "the client named no model" in str(unnamed.metadata["changed"])
     assert _ask(served, "/v1/responses/input_tokens", {"input": "hello"})[0] == 200
-
-
-def test_moderations_have_the_providers_own_default(served: Served, store: ObjectStore) -> None:
-    _ask(served, "/v1/moderations", b'{"input":"x"}')
+    _ask(served, "/v1/moderations", b'{"input":"x"}')  # the provider's own
     assert store.asked[-1].body == b'{"input":"x"}'
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/chat/completions", "/v1/embeddings", "/v1/audio/speech", "/v1/completions"]
-)
-@pytest.mark.parametrize("model", ["", ',"model":null'])
-def test_other_requests_are_refused_as_openai_does(
-    path: str, model: str, served: Served, store: ObjectStore
-) -> None:
+def test_other_requests_are_refused_as_openai_does(served: Served, store: ObjectStore) -> None:
     before = len(store.asked)
-    body = f'{{"input":"x","prompt":"x","messages":[{{"role":"user","content":"x"}}]{model}}}'
-    status, refused = _ask(served, path, body.encode())
-    assert (status, refused["error"]["message"]) == (400, "you must provide a model parameter")
-    assert refused["error"]["type"] == "invalid_request_error"
+    for path in ("chat/completions", "embeddings", "audio/speech", "completions"):
+        for model in ("", ',"model":null'):
+            turn = '{"role":"user","content":"x"}'
+            body = f'{{"input":"x","prompt":"x","messages":[{turn}]{model}}}'
+            status, refused = _ask(served, f"/v1/{path}", body.encode())
+            error = refused["error"]
+            assert (status, error["message"]) == (400, "you must provide a model parameter")
+            assert error["type"] == "invalid_request_error"
     assert len(store.asked) == before
 
 

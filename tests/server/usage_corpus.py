@@ -64,6 +64,17 @@ def _thought(count: Any, **more: Any) -> dict[str, Any]:
     return {"completion_tokens_details": {"reasoning_tokens": count, **more}}
 
 
+def _aws(given: int, read: int, written: int, **more: Any) -> dict[str, Any]:
+    counts = {"cacheReadInputTokens": read, "cacheWriteInputTokens": written, **more}
+    return {"inputTokens": given, "outputTokens": 100, "totalTokens": 1100, **counts}
+
+
+def _tier(name: str, nano: int, asked: str, served: str = "") -> Case:
+    """A call of gpt-5-mini that asked for a service, and was told one, if any."""
+    answer, more = ({"service_tier": one} if one else {} for one in (served, asked))
+    return Case("openai", name, _pct(), nano, answer=answer, asked=more, model="gpt-5-mini")
+
+
 def _bill(fresh: int, read: int = 0, written: int = 0, kept: int = 0, made: int = 100) -> int:
     """The bill of input that is new, read from a cache, and written to one for short or long."""
     return fresh * 1000 + read * 100 + written * 1250 + kept * 2000 + made * 4000
@@ -78,33 +89,13 @@ _LONG = {
 }
 
 _openai = partial(Case, "openai")
-_openai_mini = partial(Case, "openai", model="gpt-5-mini")
 _openai_responses = partial(Case, "openai", shape="responses")
 _openai_responses_mini = partial(Case, "openai", shape="responses", model="gpt-5-mini")
-_azure = partial(Case, "azure")
 _anthropic = partial(Case, "anthropic", shape="messages")
 _anthropic_haiku = partial(Case, "anthropic", shape="messages", model="claude-haiku-4-5")
 _bedrock_messages = partial(Case, "bedrock", shape="messages")
-_bedrock = partial(Case, "bedrock")
 _converse = partial(Case, "bedrock", shape="converse")
 _zai_messages = partial(Case, "zai", shape="messages")
-_zai = partial(Case, "zai")
-_deepseek = partial(Case, "deepseek")
-_kimi = partial(Case, "kimi")
-_groq = partial(Case, "groq")
-_mistral = partial(Case, "mistral")
-_xai = partial(Case, "xai")
-_openrouter = partial(Case, "openrouter")
-_perplexity = partial(Case, "perplexity")
-_gemini = partial(Case, "gemini")
-_qwen = partial(Case, "qwen")
-_litellm = partial(Case, "litellm")
-_minimax = partial(Case, "minimax")
-_together = partial(Case, "together")
-_fireworks = partial(Case, "fireworks")
-_vllm = partial(Case, "vllm")
-_llamacpp = partial(Case, "llamacpp")
-_ollama = partial(Case, "ollama")
 
 CORPUS: tuple[Case, ...] = (
     _openai("plain", _pct(), _FULL),
@@ -133,37 +124,12 @@ CORPUS: tuple[Case, ...] = (
         ),
         _FULL,
     ),
-    _openai_mini(
-        "priority that was asked for is served as default",
-        _pct(),
-        _MINI,
-        answer={"service_tier": "default"},
-        asked={"service_tier": "priority"},
-    ),
-    _openai_mini(
-        "priority as served by the project's default",
-        _pct(),
-        2 * _MINI,
-        answer={"service_tier": "priority"},
-    ),
-    _openai_mini(
-        "flex as served",
-        _pct(),
-        _MINI // 2,
-        answer={"service_tier": "flex"},
-        asked={"service_tier": "flex"},
-    ),
-    _openai_mini(
-        "flex that was not served",
-        _pct(),
-        _MINI,
-        answer={"service_tier": "default"},
-        asked={"service_tier": "flex"},
-    ),
-    _openai_mini("flex that nobody confirms", _pct(), _MINI, asked={"service_tier": "flex"}),
-    _openai_mini(
-        "priority that nobody denies", _pct(), 2 * _MINI, asked={"service_tier": "priority"}
-    ),
+    _tier("priority that was asked for is served as default", _MINI, "priority", "default"),
+    _tier("priority as served by the project's default", 2 * _MINI, "", "priority"),
+    _tier("flex as served", _MINI // 2, "flex", "flex"),
+    _tier("flex that was not served", _MINI, "flex", "default"),
+    _tier("flex that nobody confirms", _MINI, "flex"),
+    _tier("priority that nobody denies", 2 * _MINI, "priority"),
     _openai_responses("Responses, plain", _io(total_tokens=1100), _FULL),
     _openai_responses(
         "Responses, cached and reasoning",
@@ -187,12 +153,13 @@ CORPUS: tuple[Case, ...] = (
         2 * _MINI,
         answer={"service_tier": "priority"},
     ),
-    _azure(
+    Case(
+        "azure",
         "Chat Completions with zeros in all details",
         _pct(**_cached(0, audio_tokens=0), **_thought(0, audio_tokens=0)),
         _FULL,
     ),
-    _azure("a count of latency beside", _pct(latency_checkpoint={"x_ms": 7}), _FULL),
+    Case("azure", "a count of latency beside", _pct(latency_checkpoint={"x_ms": 7}), _FULL),
     _anthropic("plain", _io(), _FULL),
     _anthropic(
         "cache reads beside the input", _io(100, 100, cache_read_input_tokens=900), _bill(100, 900)
@@ -265,53 +232,20 @@ CORPUS: tuple[Case, ...] = (
         ),
         _FULL,
     ),
-    _bedrock(
-        "Converse",
-        {
-            "inputTokens": 100,
-            "outputTokens": 100,
-            "totalTokens": 1100,
-            "cacheReadInputTokens": 900,
-            "cacheWriteInputTokens": 0,
-        },
-        _bill(100, 900),
-    ),
-    _bedrock(
-        "Converse, writes",
-        {
-            "inputTokens": 100,
-            "outputTokens": 100,
-            "totalTokens": 1100,
-            "cacheReadInputTokens": 500,
-            "cacheWriteInputTokens": 400,
-        },
-        _bill(100, 500, written=400),
-    ),
+    Case("bedrock", "Converse", _aws(100, 900, 0), _bill(100, 900)),
+    Case("bedrock", "Converse, writes", _aws(100, 500, 400), _bill(100, 500, written=400)),
     _converse(
         "Converse, reads and writes of two ages",
-        {
-            "inputTokens": 100,
-            "outputTokens": 100,
-            "totalTokens": 1100,
-            "cacheReadInputTokens": 500,
-            "cacheWriteInputTokens": 400,
-            "cacheDetails": [{"ttl": "5m", "inputTokens": 300}, {"ttl": "1h", "inputTokens": 100}],
-        },
+        _aws(
+            100,
+            500,
+            400,
+            cacheDetails=[{"ttl": "5m", "inputTokens": 300}, {"ttl": "1h", "inputTokens": 100}],
+        ),
         _bill(100, 500, written=300, kept=100),
         answer={"serviceTier": {"type": "default"}, "metrics": {"latencyMs": 9}},
     ),
-    _converse(
-        "Converse, zeros",
-        {
-            "inputTokens": 1000,
-            "outputTokens": 100,
-            "totalTokens": 1100,
-            "cacheReadInputTokens": 0,
-            "cacheWriteInputTokens": 0,
-            "cacheDetails": [],
-        },
-        _FULL,
-    ),
+    _converse("Converse, zeros", _aws(1000, 0, 0, cacheDetails=[]), _FULL),
     _zai_messages(
         "counted at the end alone", _io(cache_read_input_tokens=0), _FULL, before=(_io(0, 0),)
     ),
@@ -322,13 +256,15 @@ CORPUS: tuple[Case, ...] = (
         before=(_io(1000, 0),),
         answer={"streamed_only": True},
     ),
-    _zai("Chat Completions", _pct(**_cached(300)), _bill(700, 300)),
-    _deepseek(
+    Case("zai", "Chat Completions", _pct(**_cached(300)), _bill(700, 300)),
+    Case(
+        "deepseek",
         "hits and misses",
         _pct(prompt_cache_hit_tokens=900, prompt_cache_miss_tokens=100),
         _bill(100, 900),
     ),
-    _deepseek(
+    Case(
+        "deepseek",
         "hits in both spellings",
         _pct(
             prompt_cache_hit_tokens=900,
@@ -338,19 +274,26 @@ CORPUS: tuple[Case, ...] = (
         ),
         _bill(100, 900),
     ),
-    _kimi("cached at the top", _pct(cached_tokens=900), _bill(100, 900)),
-    _kimi("cached at the top, zero nested", _pct(cached_tokens=900, **_cached(0)), _bill(100, 900)),
-    _kimi("in the choice", _pct(cached_tokens=900), _bill(100, 900), place="choice"),
-    _groq(
+    Case("kimi", "cached at the top", _pct(cached_tokens=900), _bill(100, 900)),
+    Case(
+        "kimi",
+        "cached at the top, zero nested",
+        _pct(cached_tokens=900, **_cached(0)),
+        _bill(100, 900),
+    ),
+    Case("kimi", "in the choice", _pct(cached_tokens=900), _bill(100, 900), place="choice"),
+    Case(
+        "groq",
         "times beside",
         _pct(queue_time=0.07, prompt_time=0.006, completion_time=0.02, total_time=0.028),
         _FULL,
     ),
-    _groq("under x_groq", _pct(queue_time=0.07), _FULL, place="x_groq"),
-    _groq("cached under x_groq", _pct(**_cached(500)), _bill(500, 500), place="x_groq"),
-    _mistral("plain", _pct(prompt_audio_seconds=None), _FULL),
-    _mistral("cached at the top", _pct(num_cached_tokens=400), _bill(600, 400)),
-    _xai(
+    Case("groq", "under x_groq", _pct(queue_time=0.07), _FULL, place="x_groq"),
+    Case("groq", "cached under x_groq", _pct(**_cached(500)), _bill(500, 500), place="x_groq"),
+    Case("mistral", "plain", _pct(prompt_audio_seconds=None), _FULL),
+    Case("mistral", "cached at the top", _pct(num_cached_tokens=400), _bill(600, 400)),
+    Case(
+        "xai",
         "reasoning beside the output",
         {
             "prompt_tokens": 1000,
@@ -361,34 +304,45 @@ CORPUS: tuple[Case, ...] = (
         },
         _bill(1000, made=110),
     ),
-    _xai("reasoning within the output", _pct(**_thought(90)), _FULL),
-    _xai(
+    Case("xai", "reasoning within the output", _pct(**_thought(90)), _FULL),
+    Case(
+        "xai",
         "cached text and pictures",
         _pct(**_cached(500, text_tokens=900, image_tokens=100, audio_tokens=0)),
         _bill(500, 500),
     ),
-    _openrouter(
+    Case(
+        "openrouter",
         "a cost beside, of null details",
         _pct(cost=0.0014, is_byok=False, cost_details={"upstream_inference_cost": None}),
         _FULL,
     ),
-    _openrouter(
-        "cache writes", _pct(**_cached(300, cache_write_tokens=200)), _bill(500, 300, written=200)
+    Case(
+        "openrouter",
+        "cache writes",
+        _pct(**_cached(300, cache_write_tokens=200)),
+        _bill(500, 300, written=200),
     ),
-    _perplexity(
+    Case(
+        "perplexity",
         "citations and reasoning beside the totals",
         _pct(citation_tokens=500, reasoning_tokens=300),
         _bill(1500, made=400),
     ),
-    _perplexity(
-        "the size of a search", _pct(search_context_size="low", cost={"total_cost": 0.1}), _FULL
+    Case(
+        "perplexity",
+        "the size of a search",
+        _pct(search_context_size="low", cost={"total_cost": 0.1}),
+        _FULL,
     ),
-    _gemini(
+    Case(
+        "gemini",
         "thoughts in the total alone",
         {"prompt_tokens": 1000, "completion_tokens": 40, "total_tokens": 1100},
         _bill(1000),
     ),
-    _gemini(
+    Case(
+        "gemini",
         "its own words",
         {
             "promptTokenCount": 1000,
@@ -400,7 +354,8 @@ CORPUS: tuple[Case, ...] = (
         },
         _bill(100, 900),
     ),
-    _gemini(
+    Case(
+        "gemini",
         "its own words, with a tool's prompt",
         {
             "promptTokenCount": 900,
@@ -410,7 +365,8 @@ CORPUS: tuple[Case, ...] = (
         },
         _FULL,
     ),
-    _qwen(
+    Case(
+        "qwen",
         "cache writes by age in the details",
         _pct(
             **_cached(
@@ -422,40 +378,52 @@ CORPUS: tuple[Case, ...] = (
         ),
         _bill(300, 500, written=200),
     ),
-    _qwen("input and output", _io(total_tokens=1100, **_cached(200)), _bill(800, 200)),
-    _litellm(
+    Case("qwen", "input and output", _io(total_tokens=1100, **_cached(200)), _bill(800, 200)),
+    Case(
+        "litellm",
         "in the words of the Messages API too",
         _pct(cache_read_input_tokens=500, cache_creation_input_tokens=100),
         _bill(400, 500, written=100),
     ),
-    _litellm(
+    Case(
+        "litellm",
         "a cache beside the input, by the total",
         {"prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 1100, **_cached(900)},
         _bill(100, 900),
     ),
-    _minimax(
+    Case(
+        "minimax",
         "characters beside",
         _pct(total_characters=0),
         _FULL,
         answer={"base_resp": {"status_code": 0, "status_msg": ""}},
     ),
-    _together("cached at the top, of zero", _pct(cached_tokens=0), _FULL),
-    _fireworks("details of null", _pct(prompt_tokens_details=None), _FULL),
-    _vllm(
-        "usage in every event", _pct(), _FULL, before=(_pct(1000, 0), _pct(1000, 3), _pct(1000, 60))
+    Case("together", "cached at the top, of zero", _pct(cached_tokens=0), _FULL),
+    Case("fireworks", "details of null", _pct(prompt_tokens_details=None), _FULL),
+    Case(
+        "vllm",
+        "usage in every event",
+        _pct(),
+        _FULL,
+        before=(_pct(1000, 0), _pct(1000, 3), _pct(1000, 60)),
     ),
-    _vllm(
+    Case(
+        "vllm",
         "zeros at the end",
         _pct(0, 0),
         _FULL,
         before=(_pct(1000, 100),),
         answer={"streamed_only": True},
     ),
-    _vllm("an estimate that was too high", _pct(), _FULL, before=(_pct(1000, 5000),)),
-    _llamacpp(
-        "timings beside", _pct(), _FULL, answer={"timings": {"prompt_n": 1000, "predicted_n": 100}}
+    Case("vllm", "an estimate that was too high", _pct(), _FULL, before=(_pct(1000, 5000),)),
+    Case(
+        "llamacpp",
+        "timings beside",
+        _pct(),
+        _FULL,
+        answer={"timings": {"prompt_n": 1000, "predicted_n": 100}},
     ),
-    _ollama("its own words", {"prompt_eval_count": 1000, "eval_count": 100}, _FULL),
+    Case("ollama", "its own words", {"prompt_eval_count": 1000, "eval_count": 100}, _FULL),
 )
 
 LIES: tuple[Any, ...] = (

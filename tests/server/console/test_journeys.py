@@ -41,21 +41,16 @@ def test_a_call_shows_every_attempt_and_its_total_time(served: Served) -> None:
     assert f"Attempt {len(calls)} of {len(calls)}" in _text(dispatch)
 
 
-def test_a_call_with_one_attempt_has_no_table_of_attempts(served: Served) -> None:
-    session = new_session()
+def test_one_attempt_has_no_table_and_a_refusal_is_a_short_page(served: Served) -> None:
+    session, visitor = new_session(), signed_in(served, "auditor")
     served.call("openai", "hi", session=session)
-    page = signed_in(served, "auditor").get(f"/console/journey/{served.exchange(session).id}").text
+    page = visitor.get(f"/console/journey/{served.exchange(session).id}").text
     assert 'id="attempts"' not in page
     assert "Total time" in page
     assert "0 work orders" not in _text(page)
-
-
-def test_a_refusal_is_a_short_page(served: Served) -> None:
-    key = served.key(models=("claude*",), user="ann")
-    session = new_session()
+    key, session = served.key(models=("claude*",), user="ann"), new_session()
     assert served.call("openai", "no", token=key.key, session=session)[0] == 403
     (refused,) = served.entries("PROMPT_REJECTED", session)
-    visitor = signed_in(served, "auditor")
     page = visitor.get(f"/console/journey/{refused.id}").text
     said = _text(page.partition("<main")[2].partition("</main>")[0])
     assert "gpt-4o-mini" in said

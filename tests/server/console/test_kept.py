@@ -117,9 +117,7 @@ def test_the_latest_quarters_are_those_that_have_so_many_rows(used: LedgerClient
     assert latest_quarters(used, first, end, len(inside) + 1) == first
 
 
-def test_a_report_is_read_again_once_something_was_decided_or_time_has_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_is_read_again_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 1000.0
     monkeypatch.setattr("remit.server.console.caches.time.monotonic", lambda: clock)
     root = new_root(tmp_path / "root")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import re
+from urllib.parse import quote, urlencode
 
 import pytest
 
+from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.operations import operations
 from tests.server.console.client import Visitor, signed_in
@@ -31,9 +33,7 @@ def _row(page: str, name: str) -> str:
     return found
 
 
-def test_a_row_has_limit_spent_held_remaining_and_last_use(
-    served: Served, visitor: Visitor
-) -> None:
+def test_a_row_has_limit_spent_remaining_and_last_use(served: Served, visitor: Visitor) -> None:
     key = served.key(usd_nano=2_000_000_000, user="ann")
     assert "never" in _row(visitor.get("/console/keys").text, key.name)
     assert served.ask("POST", "/v1/messages", _call(), token=key.key)[0] == 200
@@ -126,9 +126,7 @@ def test_teams_have_keys_sums_and_forms(served: Served, visitor: Visitor) -> Non
 
 
 @pytest.mark.parametrize("role", ["auditor", "admin"])
-def test_a_role_without_the_permission_sees_no_form_and_changes_nothing(
-    served: Served, role: str
-) -> None:
+def test_a_role_without_the_permission_changes_nothing(served: Served, role: str) -> None:
     reader, key = signed_in(served, role), served.key()
     before = served.ledger.count()
     for path, operation in (
@@ -152,34 +150,22 @@ def test_a_form_has_the_fields_of_its_operation(visitor: Visitor) -> None:
         assert html.escape(item.help, quote=False).replace("'", "&#39;") in page
 
 
-@pytest.mark.parametrize(
-    ("form", "said"),
-    [
-        ({"usd": "many"}, "US dollars"),
-        ({"usd": "-1"}, "US dollars"),
-        ({"tokens": "1.5"}, "Tokens"),
-        ({"window": "year"}, "Window"),
-        ({"usd": "1", "unlimited": "on"}, "unlimited"),
-        ({"usd": "1", "window": "day", "time_zone": "Mars/Base"}, "Mars/Base"),
-        ({}, "No limit"),
-    ],
-)
-def test_a_value_that_cannot_be_used_is_named(
-    served: Served, visitor: Visitor, form: dict[str, str], said: str
-) -> None:
-    key = served.key()
-    path = f"/console/keys/key/{key.key_id}"
-    answered = visitor.decide(path, {"operation": "budget set", **form})
-    assert answered.status == 400, answered.text
-    assert said in _text(answered.text)
+def test_a_value_that_cannot_be_used_is_named(served: Served, visitor: Visitor) -> None:
+    path = f"/console/keys/key/{served.key().key_id}"
+    day: dict[str, str] = {"window": "day", "time_zone": "Mars/Base"}
+    for form, said in (
+        ({"usd": "many"}, "US dollars"), ({"usd": "-1"}, "US dollars"),
+        ({"tokens": "1.5"}, "Tokens"), ({"window": "year"}, "Window"), ({}, "No limit"),
+        ({"usd": "1", "unlimited": "on"}, "unlimited"), ({"usd": "1", **day}, "Mars/Base"),
+    ):  # fmt: skip
+        answered = visitor.decide(path, {"operation": "budget set", **form})
+        assert (answered.status, said in _text(answered.text)) == (400, True), answered.text
 
 
 def test_hostile_values(served: Served, visitor: Visitor) -> None:
     key = served.key()
     path = f"/console/keys/key/{key.key_id}"
     before = served.ledger.count()
-    from urllib.parse import quote, urlencode
-
     for value in (*HOSTILE, "\0", "a\nb"):
         for place in (
             f"/console/keys?{urlencode({'from': value})}",
@@ -199,8 +185,6 @@ def test_hostile_values(served: Served, visitor: Visitor) -> None:
 
 
 def test_many_keys_are_listed_page_by_page(served: Served, visitor: Visitor) -> None:
-    from remit.gateway.auth import KeyStore
-
     with KeyStore(served.ledger) as keys:
         for number in range(60):
             keys.create(f"zz-{number:03d}", role="agent")

@@ -70,19 +70,12 @@ async def test_a_secret_is_sent_as_the_specification_has_it(provider: OidcProvid
     ann = await signed_in(sign_in_with(provider), provider, "/console/spend")
     assert ann == Identity("ann@example.org", "operator", user_id="u-17")
     assert ann.user_id == "u-17"
-
-
-async def test_a_secret_goes_into_the_form_where_only_that_is_taken(
-    provider: OidcProvider,
-) -> None:
-    provider.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
-    await signed_in(sign_in_with(provider), provider)
-
-
-async def test_a_wrong_secret_is_the_operators_to_correct(provider: OidcProvider) -> None:
     with pytest.raises(SignInError, match="client_secret") as raised:
         await signed_in(sign_in_with(provider, client_secret="wrong"), provider)
     assert raised.value.status == 502
+    # It goes into the form where only that is taken.
+    provider.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+    await signed_in(sign_in_with(provider), provider)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +98,7 @@ async def test_metadata_that_cannot_be_used(
     provider.metadata = metadata
     with pytest.raises(SignInError, match=said):
         await sign_in_with(provider).begin("/")
-
-
-async def test_an_endpoint_of_plain_http_is_on_the_issuers_own_address(
-    provider: OidcProvider,
-) -> None:
+    # An endpoint of plain HTTP is on the issuer's own address.
     provider.metadata = {"token_endpoint": f"{provider.url}.example.org/token"}
     with pytest.raises(SignInError, match="not https"):
         await sign_in_with(provider).begin("/")
@@ -185,7 +174,7 @@ def claimed(provider: OidcProvider, claims: dict[str, Any], **more: Any) -> Iden
     return person_of({**ANN, **claims}, settings(provider, **more))
 
 
-def test_claims_may_lie_inside_of_others(provider: OidcProvider) -> None:
+def test_claims_may_lie_in_others_and_another_may_name_a_person(provider: OidcProvider) -> None:
     inside = {"realm_access": {"roles": ["ops"]}}
     assert claimed(provider, inside, role_claim="realm_access.roles").role == "operator"
     url = {"https://example.org/roles": ["ops"]}
@@ -193,9 +182,6 @@ def test_claims_may_lie_inside_of_others(provider: OidcProvider) -> None:
     for wrong in ({"realm_access": "ops"}, {"realm_access": {"roles": {"ops": 1}}}, {}):
         with pytest.raises(SignInError):
             claimed(provider, wrong, role_claim="realm_access.roles")
-
-
-def test_another_claim_may_name_a_person(provider: OidcProvider) -> None:
     named = claimed(provider, {"preferred_username": "ann", "email_verified": False},
                     name_claim="preferred_username")  # fmt: skip
     assert (named.name, named.user_id) == ("ann", "u-17")
@@ -246,9 +232,7 @@ def test_a_variable_of_a_text_is_a_text() -> None:
     assert found.scopes == ["openid", "email", "groups"]
 
 
-def test_a_server_says_that_the_extra_is_missing(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_names_the_missing_extra(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = {f"server.oidc.{key}": value for key, value in GOOD.items()}
     monkeypatch.setattr("remit.server.app.find_spec", lambda name: None)
     with (

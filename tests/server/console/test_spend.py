@@ -53,14 +53,10 @@ def _page(inside: Inside, query: str) -> str:
     return html.unescape(answer.text)
 
 
-def test_money_has_two_decimals_and_is_exact_on_hover(spent: Inside) -> None:
+def test_money_is_exact_on_hover_and_compared_with_the_time_before(spent: Inside) -> None:
     page = _page(spent, "by=key")
     assert 'title="$2.251">$2.25<' in page
     assert 'title="$0.001"><$0.01<' in page  # KEY-B
-
-
-def test_the_time_before_is_compared(spent: Inside) -> None:
-    page = _page(spent, "by=key")
     assert re.search(r'title="\$1\.00">\$1\.00</data> <small>\(\+125 %\)', page)
     rows = {
         key: re.findall(r'<td class="num">([^<]*)</td>', row)
@@ -94,7 +90,7 @@ def _days(first: int, last: int) -> str:
     return f"since={day[0]}&until={day[1]}"
 
 
-def test_an_outlier_is_cut_and_says_so(spent: Inside) -> None:
+def test_an_outlier_is_cut_and_an_earlier_one_sets_no_scale(spent: Inside) -> None:
     page = _page(spent, f"{_days(105, 99)}&stack=model")
     assert re.search(r'The top line is <data[^>]*title="\$5\.00"', page)
     assert re.search(r'Cut bars are higher: [\d-]+ <data[^>]*title="\$10,000\.00"', page)
@@ -102,9 +98,6 @@ def test_an_outlier_is_cut_and_says_so(spent: Inside) -> None:
     assert heights == pytest.approx([200, 180, 20, 40], abs=0.01)  # the cut bar in proportion
     assert page.count('class="cut"') == 1
     assert ", big: $9,000.00" in page
-
-
-def test_an_outlier_of_the_period_before_does_not_set_the_scale(spent: Inside) -> None:
     page = _page(spent, _days(101, 99))
     assert re.search(r'The top line is <data[^>]*title="\$1\.00"', page)
     assert "previous period, which is partly above the chart" in page
@@ -112,16 +105,11 @@ def test_an_outlier_of_the_period_before_does_not_set_the_scale(spent: Inside) -
     assert 'class="cut"' not in page
 
 
-@pytest.mark.parametrize(
-    "query", ["by=%00&stack=x", "by=session&stack=session", "since=24h&by=key"]
-)
-def test_unknown_names_count_as_the_default(spent: Inside, query: str) -> None:
-    page = _page(spent, query)
-    assert "<h1>Spend</h1>" in page
-    assert "option selected>certainty" in page
-
-
-def test_days_are_those_of_the_zone(spent: Inside) -> None:
+def test_unknown_names_count_as_the_default_and_days_are_those_of_the_zone(spent: Inside) -> None:
+    for query in ("by=%00&stack=x", "by=session&stack=session", "since=24h&by=key"):
+        page = _page(spent, query)
+        assert "<h1>Spend</h1>" in page, query
+        assert "option selected>certainty" in page, query
     page = _page(spent, "since=7d&zone=Asia/Kathmandu")
     assert re.search(
         r"\d{4}-\d\d-\d\d \d\d:\d\d to \d{4}-\d\d-\d\d \d\d:\d\d, Asia/Kathmandu", page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,8 @@ class Shop:
     proposal: str = ""
 
 
-@pytest.fixture
-def shop(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+@contextmanager
+def _opened(upstream: Upstream, root: Path, patch: pytest.MonkeyPatch) -> Iterator[Shop]:
     refunds: list[int] = []
 
     def refund(order: int) -> str:
@@ -62,10 +62,10 @@ def shop(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         answer = PAID if heard else ASKS
         return answer(body) if callable(answer) else answer
 
-    root = tmp_path / "root"
-    with ExitStack() as stack:
-        served = stack.enter_context(serving(root, upstream.url, toml=FALLBACKS))
-        runtime, _ = stack.enter_context(anthropic_runtime(root, monkeypatch, script))
+    with (
+        serving(root, upstream.url, toml=FALLBACKS) as served,
+        anthropic_runtime(root, patch, script) as (runtime, _),
+    ):
         agent = runtime.agent("clerk", tools=[refund], approve=["refund"])
         conversation = agent.session()
         conversation.turn("refund order 12")
@@ -82,6 +82,23 @@ def shop(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             reason="Units are missing.",
         )  # fmt: skip
         made.proposal = one.proposal_id
+        yield made
+
+
+@pytest.fixture
+def shop(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A shop whose refund is decided."""
+    with _opened(upstream, tmp_path / "root", monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shown(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """A shop that is only looked at."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        _opened(upstream, tmp_path_factory.mktemp("shown") / "root", patch) as made,
+    ):
         yield made
 
 
@@ -221,12 +238,12 @@ CUT = (
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_is_accessible_and_fits(shop: Shop, scheme: str) -> None:
-    served = shop.served
-    session = shop.conversation.session_id
-    pages = [*VIEWS, f"/console/sessions/{session}", f"/console/journey/{shop.exchange}",
-             f"/console/why/{shop.exchange}", f"/console/verify/{shop.exchange}",
-             f"/console/proposals/{shop.proposal}"]  # fmt: skip
+def test_every_view_is_accessible_and_fits(shown: Shop, scheme: str) -> None:
+    served = shown.served
+    session = shown.conversation.session_id
+    pages = [*VIEWS, f"/console/sessions/{session}", f"/console/journey/{shown.exchange}",
+             f"/console/why/{shown.exchange}", f"/console/verify/{shown.exchange}",
+             f"/console/proposals/{shown.proposal}"]  # fmt: skip
     wrong = []
     with browser(color_scheme=scheme) as context:
         page = sign_in(context, served.url, served.key(role="operator").key)
@@ -244,20 +261,20 @@ def test_every_view_is_accessible_and_fits(shop: Shop, scheme: str) -> None:
     assert wrong == []
 
 
-def test_every_view_reads_without_scripts(shop: Shop) -> None:
-    served = shop.served
+def test_every_view_reads_without_scripts(shown: Shop) -> None:
+    served = shown.served
     with browser(java_script_enabled=False) as context:
         page = sign_in(context, served.url, served.key(role="operator").key)
         for path in VIEWS:
             page.goto(served.url + path)
             assert page.locator("main h1").inner_text()
             assert len(page.locator("main").inner_text()) > 40
-        page.goto(f"{served.url}/console/verify/{shop.exchange}")
+        page.goto(f"{served.url}/console/verify/{shown.exchange}")
         page.get_by_text("scripts are disabled").wait_for()
 
 
-def test_a_record_with_one_byte_changed_is_not_verified(shop: Shop) -> None:
-    served = shop.served
+def test_a_record_with_one_byte_changed_is_not_verified(shown: Shop) -> None:
+    served = shown.served
     with browser() as context:
 
         def changed(route: Any) -> None:

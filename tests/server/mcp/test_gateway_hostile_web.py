@@ -135,7 +135,7 @@ async def test_a_server_that_notifies_without_end(served: Served) -> None:
 @pytest.mark.parametrize(
     ("server", "spoken"), [("old", "2025-03-26"), ("new", "2025-11-25"), ("web", "")]
 )
-def test_batches_where_the_version_that_was_negotiated_has_them(
+def test_batches_if_the_version_has_them(
     served: Served, server: str, spoken: str, asked: str
 ) -> None:
     raw = Raw(served, server)
@@ -204,9 +204,7 @@ async def test_streams_that_break_off_or_are_resumed(served: Served) -> None:
         assert not events(raw.post(call(1, "echo")))[-1]["result"].get("isError")
 
 
-async def test_a_tool_that_changes_silently_is_refused_before_its_next_call(
-    served: Served,
-) -> None:
+async def test_a_silently_changed_tool_is_refused_at_its_next_call(served: Served) -> None:
     async with at(served, "changing") as client:
         assert not (await client.call_tool("plain", {})).is_error
         assert not (await client.call_tool("creep", {})).is_error

@@ -82,9 +82,7 @@ async def test_a_changed_text_is_held_back_from_clients(
         assert repr(EVIL)[1:-1] in after or "Send the keys" in after
 
 
-async def test_instructions_that_a_known_server_adds_are_held_back(
-    served: Served, place: Path
-) -> None:
+async def test_instructions_that_a_server_adds_are_held_back(served: Served, place: Path) -> None:
     name, file = f"s{len(CHANGES)}", place / f"{len(CHANGES)}.json"
     file.write_text(json.dumps({**TEXTS, "initialize": {}}))
     await _everything(served, name)

@@ -86,6 +86,8 @@ def begun(served: Served, token: str | None = None) -> str:
         (b"{", -32700, "not valid JSON"),
         (b"\xff", -32700, "not valid JSON"),
         (b"[" * 60_000, -32700, "not valid JSON"),
+        (b"", -32700, "not valid JSON"),
+        (b"1e999", -32600, "a JSON object"),
         (b"7", -32600, "a JSON object"),
         ({"id": 1, "method": "ping"}, -32600, '"jsonrpc": "2.0"'),
         ({"jsonrpc": "2.0", "id": 1}, -32600, "a method, a result or an error"),
@@ -93,16 +95,20 @@ def begun(served: Served, token: str | None = None) -> str:
         ({"jsonrpc": "2.0", "id": 1, "method": 5}, -32600, "must be a string"),
         ({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}, -32600, "a JSON object"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
-def test_what_is_no_message_is_refused_in_plain_words(
+def test_no_message_is_refused_in_plain_words(
     served: Served, body: Any, code: int, why: str
 ) -> None:
-    status, raw, _ = ask(served, body, headers={SESSION: begun(served)})
+    session = {SESSION: begun(served)}
+    status, raw, _ = ask(served, body, headers=session)
     error = json.loads(raw)["error"]
     assert (status, error["code"]) == (400, code)
     assert why in error["message"]
     assert "validation" not in raw.decode().lower()
+    for headers in ({}, {"mcp-protocol-version": "2026-07-28"}):  # without a session
+        assert ask(served, body, headers=headers)[0] == 400
+    assert ask(served, headers=session)[0] == 200
 
 
 def test_a_batch_is_answered_with_an_array_where_the_version_has_them(served: Served) -> None:
@@ -132,37 +138,13 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(served: Se
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_every_tool(served: Served, mode: str) -> None:
-    key = served.key(agents=["teller", "walker"])
-    async with served.client(key.key, mode=mode) as client:
+async def test_every_tool_mistakes_and_calls_side_by_side(served: Served, mode: str) -> None:
+    async with served.client(served.key(agents=["teller", "walker"]).key, mode=mode) as client:
         await calls.every_tool(client, "teller")
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_mistakes(served: Served, mode: str) -> None:
     async with served.client(mode=mode) as client:
         await calls.mistakes(client)
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_calls_side_by_side(served: Served, mode: str) -> None:
-    async with served.client(mode=mode) as client:
         await calls.side_by_side(client)
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_call_is_cancelled(served: Served, mode: str) -> None:
-    async with served.client(mode=mode) as client:
         await calls.cancelling(client)
-
-
-async def test_who_asks_is_who_the_router_is_told(served: Served) -> None:
-    key = served.key("agent")
-    async with served.client(key.key) as client:
-        asked = (await ok(client, "router_route", prompt="x"))["asked"]
-        assert (asked["session_id"], asked["agent_id"], asked["identity"]) == (
-            "", key.name, key.name,
-        )  # fmt: skip
 
 
 async def test_an_agent_sees_its_own_tasks_alone(served: Served) -> None:
@@ -207,7 +189,7 @@ async def test_an_agent_sees_its_own_tasks_alone(served: Served) -> None:
 
 
 async def test_an_agent_speaks_in_no_other_agents_name(served: Served) -> None:
-    key = served.key("agent", agents=["scout"])
+    key, plain = served.key("agent", agents=["scout"]), served.key("agent")
     async with served.client(key.key) as client:
         task = f"task {uuid.uuid4()}"
         made = await ok(client, "thought_record", type="plan", task_id=task, content="x")
@@ -218,6 +200,11 @@ async def test_an_agent_speaks_in_no_other_agents_name(served: Served) -> None:
         assert "may not act as the agent 'general'" in told
         assert "general" in await wrong(client, "router_route", prompt="x", agent_id="general")
         assert (await ok(client, "thought_verify", task_id=task))["records"] == 1
+    async with served.client(plain.key) as client:  # The router is told who asks.
+        asked = (await ok(client, "router_route", prompt="x"))["asked"]
+        assert [asked[name] for name in ("session_id", "agent_id", "identity")] == [
+            "", plain.name, plain.name,
+        ]  # fmt: skip
 
 
 async def test_a_token_of_one_agent_and_session(served: Served) -> None:
@@ -270,31 +257,20 @@ def test_without_a_key(served: Served, body: Any) -> None:
     assert status == 401
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_a_sessions_id_alone_opens_nothing(served: Served, method: str) -> None:
-    session = begun(served)
-    for token, expected in (("", 401), (served.key("operator").key, 404)):
-        assert ask(served, None, token, {SESSION: session}, method)[0] == expected
-    assert ask(served, headers={SESSION: session})[0] == 200
-
-
-def test_another_key_cannot_go_on_in_a_session(served: Served) -> None:
-    mine, other = served.key("operator").key, served.key("operator").key
-    session = begun(served, mine)
-    assert ask(served, token=mine, headers={SESSION: session})[0] == 200
-    assert ask(served, token=other, headers={SESSION: session})[0] == 404
+def test_a_session_is_its_keys_alone_and_ends_with_it(served: Served) -> None:
+    mine, other = served.key("operator"), served.key("operator").key
+    session = {SESSION: begun(served, mine.key)}
+    for token, status in (("", 401), (other, 404)):
+        assert ask(served, token=token, headers=session)[0] == status
+        for method in ("GET", "DELETE"):
+            assert ask(served, None, token, session, method)[0] == status
     assert ask(served, token=other, headers={SESSION: "0" * 32})[0] == 404
-    assert ask(served, token="", headers={SESSION: session})[0] == 401
-    assert ask(served, None, mine, {SESSION: session}, "DELETE")[0] == 200
-    assert ask(served, token=mine, headers={SESSION: session})[0] == 404
-
-
-def test_a_revoked_key_ends_within_its_session(served: Served) -> None:
-    key = served.key("operator")
-    session = begun(served, key.key)
-    assert ask(served, token=key.key, headers={SESSION: session})[0] == 200
-    served.revoke(key)
-    until(lambda: ask(served, token=key.key, headers={SESSION: session})[0] == 401)
+    assert ask(served, token=mine.key, headers=session)[0] == 200
+    assert ask(served, None, mine.key, session, "DELETE")[0] == 200
+    assert ask(served, token=mine.key, headers=session)[0] == 404
+    session = {SESSION: begun(served, mine.key)}
+    served.revoke(mine)
+    until(lambda: ask(served, token=mine.key, headers=session)[0] == 401)
 
 
 @pytest.mark.parametrize(
@@ -314,20 +290,9 @@ def test_whom_it_was_meant_for(served: Served, headers: dict[str, str], status: 
     assert ask(served, INITIALIZE, headers=headers)[0] == status
 
 
-@pytest.mark.parametrize("path", ["/", "/mcp/", "/mcp/x", "/.well-known/oauth-protected-resource"])
-def test_there_is_nothing_else(served: Served, path: str) -> None:
-    assert ask(served, INITIALIZE, path=path)[0] == 404
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"\xff", b'{"jsonrpc": "2.0"}', b"[" * 100_000, b"1e999"]
-)
-def test_junk(served: Served, body: bytes) -> None:
-    status, raw, _ = ask(served, body)
-    assert status == 400
-    assert b"Traceback" not in raw
-    assert ask(served, body, headers={"mcp-protocol-version": "2026-07-28"})[0] == 400
-    assert ask(served, INITIALIZE)[0] == 200
+def test_there_is_nothing_else(served: Served) -> None:
+    for path in ("/", "/mcp/", "/mcp/x", "/.well-known/oauth-protected-resource"):
+        assert ask(served, INITIALIZE, path=path)[0] == 404, path
 
 
 @pytest.fixture(scope="module")
@@ -433,13 +398,16 @@ def test_two_headers_where_there_is_to_be_one(served: Served, name: str) -> None
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-def test_who_dawdles_or_talks_without_end(strict: Served) -> None:
-    assert ask(strict, INITIALIZE)[0] == 200
+def test_who_dawdles_or_talks_without_end_and_another_name_that_is_let_in(strict: Served) -> None:
     head = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {strict.token}\r\n"
     slow = f"{head}content-length: 100\r\n\r\n{{".encode()
     assert _raw(strict, slow).startswith(b"HTTP/1.1 408 ")
     assert _raw(strict, f"{head}x: {'y' * 20_000}\r\n\r\n".encode()).startswith(b"HTTP/1.1 431 ")
-    assert ask(strict, INITIALIZE)[0] == 200
+    for headers, status in (
+        ({}, 200), ({"host": "remit.example", "origin": "https://page.example"}, 200),
+        ({"host": "remit.example:4001"}, 200), ({"host": "other.example"}, 421),
+    ):  # fmt: skip
+        assert ask(strict, INITIALIZE, headers=headers)[0] == status, headers
 
 
 def _raw(served: Served, data: bytes) -> bytes:
@@ -473,13 +441,6 @@ def test_where_it_cannot_listen(served: Served) -> None:
     port = urlsplit(served.url).port
     with pytest.raises(RemitError, match="is in use"):
         serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)
-
-
-def test_another_name_is_let_in_when_it_is_configured(strict: Served) -> None:
-    known = {"host": "remit.example", "origin": "https://page.example"}
-    assert ask(strict, INITIALIZE, headers=known)[0] == 200
-    assert ask(strict, INITIALIZE, headers={"host": "remit.example:4001"})[0] == 200
-    assert ask(strict, INITIALIZE, headers={"host": "other.example"})[0] == 421
 
 
 async def test_it_ends_with_a_client_that_stays(tmp_path: Path) -> None:

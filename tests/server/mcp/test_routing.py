@@ -156,9 +156,7 @@ def _limit_the_local_operator(root: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-async def test_a_client_over_stdio_can_be_given_a_budget(
-    tmp_path: Path, env: dict[str, str]
-) -> None:
+async def test_a_client_over_stdio_has_a_budget(tmp_path: Path, env: dict[str, str]) -> None:
     root = new_root(tmp_path / "root")
     async with stdio(root, command=REMIT, env=env) as client:
         told = await ok(client, "router_route", prompt="Say hello.", max_tokens=20)

@@ -189,16 +189,6 @@ def test_a_client_that_is_gone(root: Path) -> None:
         assert server.process.returncode == 0
 
 
-def test_a_client_that_never_reads_holds_up_no_end(root: Path) -> None:
-    with raw(root) as server:
-        for number in range(8):  # more than any pipe holds
-            big = {"name": "router_route", "arguments": {"prompt": "big"}}
-            server.send(_message(number, "tools/call", **big))
-        time.sleep(2)
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(120) == 0
-
-
 def test_a_client_that_never_reads_is_not_listened_to_either(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root", "\n[mcp_server]\nmax_unread = 8\n")
     with raw(root) as server:

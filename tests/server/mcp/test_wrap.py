@@ -23,9 +23,7 @@ def _wrap(file: Path, root: Path, *more: str) -> Any:
     return run_remit("mcp", "wrap", file, "--root", root, *more, cwd=file.parent)
 
 
-async def test_a_wrapped_server_answers_with_receipts_and_comes_back_as_it_was(
-    tmp_path: Path,
-) -> None:
+async def test_a_wrapped_server_has_receipts_and_comes_back_as_it_was(tmp_path: Path) -> None:
     root, file = new_root(tmp_path / "root"), tmp_path / ".mcp.json"
     before = json.dumps({
         "mcpServers": {

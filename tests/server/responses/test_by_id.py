@@ -26,10 +26,19 @@ def _get(served: Served, path: str, **more: Any) -> tuple[int, bytes]:
 
 
 @both
-def test_get_gives_back_what_the_client_got(served: Served, model: str) -> None:
-    body = {"model": model, "input": "[[say Grüße 🙂]]", "metadata": {"a": "b"}}
-    status, answered, headers = served.ask("POST", "/v1/responses", body)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_is_given_back_by_its_keys(served: Served, model: str, stream: bool) -> None:
+    body = {"model": model, "input": "[[say Grüße 🙂]]", "metadata": {"a": "b"}, "stream": stream}
+    key = {"idempotency-key": f"again-{model}-{stream}"}
+    status, answered, headers = served.ask("POST", "/v1/responses", body, headers=key)
     assert status == 200, answered
+    _, again, replayed = served.ask("POST", "/v1/responses", body, headers=key)
+    if stream:
+        assert replayed["x-remit-dispatch"]
+        first, second = (json.loads(raw.rpartition(b"data: ")[2]) for raw in (answered, again))
+        assert first["response"] == second["response"]
+        return
+    assert (replayed["x-remit-replayed"], again) == ("true", answered)
     name = json.loads(answered)["id"]
     assert name.startswith("resp_")
     assert _get(served, f"/v1/responses/{name}") == (200, answered)
@@ -39,49 +48,22 @@ def test_get_gives_back_what_the_client_got(served: Served, model: str) -> None:
 
 
 @both
-def test_a_stream_ends_with_what_get_gives(
-    served: Served, client: openai.OpenAI, model: str
-) -> None:
-    events = list(client.responses.create(model=model, input="[[say one two]]", stream=True))
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-    last = events[-1]
-    assert last.type == "response.completed"
-    assert last.response.output_text == "one two"
-    assert client.responses.retrieve(last.response.id).to_dict() == last.response.to_dict()
-
-
-@both
-def test_it_is_given_again_as_a_stream(client: openai.OpenAI, model: str) -> None:
+def test_a_stream_ends_with_what_get_gives(client: openai.OpenAI, model: str) -> None:
+    came = list(client.responses.create(model=model, input="[[say one two]]", stream=True))
+    assert came[-1].response.output_text == "one two"  # type: ignore[union-attr]
     asked: Any = [{"role": "user", "content": '[[say hi]] [[call get_weather {"city": "Ulm"}]]'}]
     tool: Any = {"type": "function", "name": "get_weather", "parameters": {}, "strict": False}
     answer = client.responses.create(model=model, input=asked, tools=[tool])
-    events = list(client.responses.retrieve(answer.id, stream=True))
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert events[0].type == "response.created"
-    assert events[-1].type == "response.completed"
-    assert events[-1].response.to_dict() == answer.to_dict()
-    said = "".join(each.delta for each in events if each.type == "response.output_text.delta")
-    assert said == answer.output_text
-    rest = list(client.responses.retrieve(answer.id, stream=True, starting_after=2))
-    assert rest == events[3:]
-
-
-@both
-@pytest.mark.parametrize("stream", [False, True])
-def test_the_same_idempotency_key_gives_the_same(served: Served, model: str, stream: bool) -> None:
-    body = {"model": model, "input": "[[say again]]", "stream": stream}
-    key = {"idempotency-key": f"again-{model}-{stream}"}
-    first = served.ask("POST", "/v1/responses", body, headers=key)
-    second = served.ask("POST", "/v1/responses", body, headers=key)
-    assert second[2].get("x-remit-replayed" if not stream else "x-remit-dispatch")
-    if not stream:
-        assert first[1] == second[1]
-    else:
-        assert _last(first[1]) == _last(second[1])
-
-
-def _last(stream: bytes) -> Any:
-    return json.loads(stream.rpartition(b"data: ")[2])["response"]
+    given = list(client.responses.retrieve(answer.id, stream=True))
+    for events in (came, given):
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        last = events[-1]
+        assert (events[0].type, last.type) == ("response.created", "response.completed")
+        assert client.responses.retrieve(last.response.id).to_dict() == last.response.to_dict()
+        said = "".join(each.delta for each in events if each.type == "response.output_text.delta")
+        assert said == last.response.output_text
+    assert given[-1].response.to_dict() == answer.to_dict()
+    assert list(client.responses.retrieve(answer.id, stream=True, starting_after=2)) == given[3:]
 
 
 @both
@@ -136,22 +118,16 @@ def test_delete_erases_it(
 
 
 @both
-def test_what_is_not_stored_is_on_record_and_not_there(
+def test_only_its_owner_has_what_is_stored(
     served: Served, client: openai.OpenAI, model: str
 ) -> None:
     session = f"SES-NOT-{model}".upper()
-    answer = client.responses.create(
+    unstored = client.responses.create(
         model=model, input="hello", store=False, extra_headers={"x-remit-session": session}
     )
     assert served.exchange(session).metadata["stored"] is False
     with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(answer.id)
-    with pytest.raises(openai.BadRequestError):
-        client.responses.create(model=model, input="x", previous_response_id=answer.id)
-
-
-@both
-def test_nobody_has_anothers(served: Served, client: openai.OpenAI, model: str) -> None:
+        client.responses.retrieve(unstored.id)
     answer = client.responses.create(model=model, input="mine")
     with client_of(served, served.key().key) as other:
         for call in (
@@ -163,22 +139,20 @@ def test_nobody_has_anothers(served: Served, client: openai.OpenAI, model: str) 
             with pytest.raises(openai.NotFoundError) as nobodys:
                 call("resp_0123456789")
             assert theirs.value.body == nobodys.value.body
-        with pytest.raises(openai.BadRequestError) as refused:
-            other.responses.create(model=model, input="x", previous_response_id=answer.id)
-        assert refused.value.code == "previous_response_not_found"
+        for one, name in ((other, answer.id), (client, unstored.id)):
+            with pytest.raises(openai.BadRequestError) as refused:
+                one.responses.create(model=model, input="x", previous_response_id=name)
+            assert refused.value.code == "previous_response_not_found"
     assert client.responses.retrieve(answer.id).id == answer.id
 
 
-def test_only_background_is_cancelled(client: openai.OpenAI) -> None:
+def test_what_cannot_be_done_is_refused(served: Served, client: openai.OpenAI) -> None:
     answer = client.responses.create(model=GPT, input="x")
-    with pytest.raises(openai.BadRequestError):
+    with pytest.raises(openai.BadRequestError):  # only background is cancelled
         client.responses.cancel(answer.id)
     seven: Any = 7
     with pytest.raises(openai.BadRequestError):
         client.responses.create(model=GPT, input="x", previous_response_id=seven)
-
-
-def test_a_wrong_method_or_path_is_refused(served: Served) -> None:
     assert served.ask("PUT", "/v1/responses/resp_1")[0] == 405
     assert served.ask("GET", "/v1/responses/resp_1/nothing")[0] == 404
     assert served.ask("GET", "/v1/responses/resp_1", token="sk-remit-none")[0] == 401
@@ -255,61 +229,46 @@ def _ended(client: openai.OpenAI, response_id: str) -> Any:
 
 
 @both
-def test_it_is_begun_and_polled(served: Served, client: openai.OpenAI, model: str) -> None:
-    session = f"SES-BACK-{model}".upper()
+def test_it_is_begun_and_polled(
+    served: Served, client: openai.OpenAI, strict: Strict, model: str
+) -> None:
+    session, text = f"SES-BACK-{model}".upper(), "[[say done]] in the background"
     begun = client.responses.create(
-        model=model, input="[[say done]]", background=True,
-        extra_headers={"x-remit-session": session},
-    )  # fmt: skip
+        model=model, input=text, background=True, extra_headers={"x-remit-session": session}
+    )
     assert begun.status in _OPEN
     assert begun.background
     ended = _ended(client, begun.id)
     assert (ended.status, ended.output_text, ended.background) == ("completed", "done", True)
     assert served.exchange(session).metadata["response_id"] == begun.id
-    after = client.responses.create(model=model, input="x", previous_response_id=begun.id)
-    assert after.output_text
-    other = CLAUDE if model == GPT else GPT
-    assert client.responses.create(model=other, input="x", previous_response_id=begun.id)
+    if model == GPT:  # The provider is not asked to run it in the background.
+        (sent,) = (body for body in strict.seen("/responses") if body.get("input") == text)
+        assert sent == {"model": GPT, "input": text, "stream": True}
+    for other in (GPT, CLAUDE):
+        after = client.responses.create(model=other, input="x", previous_response_id=begun.id)
+        assert after.output_text
+        if other == GPT:
+            assert strict.seen("/responses")[-1].get("previous_response_id") != begun.id
     assert client.responses.cancel(begun.id).status == "completed"
     client.responses.delete(begun.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(begun.id)
 
 
-def test_the_provider_is_not_asked_to_run_it_in_the_background(
-    client: openai.OpenAI, strict: Strict
-) -> None:
-    begun = client.responses.create(model=GPT, input="plain", background=True)
-    _ended(client, begun.id)
-    (sent,) = (body for body in strict.seen("/responses") if body.get("input") == "plain")
-    assert sent == {"model": GPT, "input": "plain", "stream": True}
-    after = client.responses.create(model=GPT, input="x", previous_response_id=begun.id)
-    assert after.id
-    assert strict.seen("/responses")[-1]["previous_response_id"] != begun.id
-
-
 @both
-def test_a_refusal_comes_at_once(client: openai.OpenAI, model: str) -> None:
+def test_a_refusal_comes_at_once_and_a_failure_is_told(client: openai.OpenAI, model: str) -> None:
     with pytest.raises(openai.BadRequestError) as unstored:
         client.responses.create(model=model, input="x", background=True, store=False)
     assert unstored.value.param == "store"
     with pytest.raises(openai.NotFoundError):
         client.responses.create(model="nobody/x", input="x", background=True)
-
-
-@both
-def test_a_failure_is_told(client: openai.OpenAI, model: str) -> None:
     begun = client.responses.create(model=model, input="[[status 400]]", background=True)
     ended = _ended(client, begun.id)
-    assert ended.status == "failed"
-    assert ended.error.code == "invalid_request"
+    assert (ended.status, ended.error.code) == ("failed", "invalid_request")
     with pytest.raises(openai.BadRequestError) as refused:
         client.responses.create(model=model, input="x", previous_response_id=begun.id)
     assert refused.value.code == "previous_response_not_found"
-
-
-@both
-def test_a_failed_attempt_is_not_the_end(client: openai.OpenAI, model: str) -> None:
+    # A failed attempt is not the end.
     begun = client.responses.create(
         model=model, input=f"[[status 500 once]] {model}", background=True
     )
@@ -317,9 +276,7 @@ def test_a_failed_attempt_is_not_the_end(client: openai.OpenAI, model: str) -> N
 
 
 @both
-def test_a_stream_goes_on_without_its_client(
-    served: Served, client: openai.OpenAI, model: str
-) -> None:
+def test_a_stream_outlives_its_client(served: Served, client: openai.OpenAI, model: str) -> None:
     session = f"SES-GONE-{model}".upper()
     stream = client.responses.create(
         model=model, input="[[long]]", background=True, stream=True,
@@ -360,31 +317,24 @@ def test_it_is_cancelled_also_from_another_process(tmp_path: Path, upstream: Ups
         assert codes == ["CANCELLED", "CANCELLED"]
 
 
-def test_a_killed_process_leaves_a_failed_response(tmp_path: Path, upstream: Upstream) -> None:
-    with _hanging(tmp_path, upstream, checked=False) as one, client_of(one) as client:
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_an_end_leaves_a_failed_response(
+    tmp_path: Path, upstream: Upstream, is_killed: bool
+) -> None:
+    with _hanging(tmp_path, upstream, checked=not is_killed) as one, client_of(one) as client:
         begun = client.responses.create(
             model=CLAUDE, input="x [[hang]]", background=True, max_output_tokens=20
         )
-        one.kill()
+        if is_killed:
+            one.kill()
     with _hanging(tmp_path, upstream) as two, client_of(two, one.token) as client:
         ended = _ended(client, begun.id)
         assert ended.status == "failed"
-        assert ended.error.code == "server_error"
-        assert "died" in ended.error.message
-        assert [e.metadata["dispatch_entry_id"] for e in two.ledger.query(
-            event_type="EXCHANGE_ORPHANED"
-        )]  # fmt: skip
-
-
-def test_a_server_that_ends_says_so(tmp_path: Path, upstream: Upstream) -> None:
-    with _hanging(tmp_path, upstream) as one, client_of(one) as client:
-        begun = client.responses.create(
-            model=CLAUDE, input="x [[hang]]", background=True, max_output_tokens=20
-        )
-    with _hanging(tmp_path, upstream) as two, client_of(two, one.token) as client:
-        ended = client.responses.retrieve(begun.id)
-        assert (ended.status, ended.error.code) == ("failed", "cancelled")  # type: ignore[union-attr]
-        assert ended.error.message == "the server shut down before the answer ended"  # type: ignore[union-attr]
+        assert ended.error.code == ("server_error" if is_killed else "cancelled")
+        said = "died" if is_killed else "the server shut down before the answer ended"
+        assert said in ended.error.message
+        orphans = list(two.ledger.query(event_type="EXCHANGE_ORPHANED"))
+        assert bool(orphans) is is_killed
 
 
 def test_a_slow_answer_of_the_same_dialect_is_in_progress(tmp_path: Path) -> None:
@@ -427,10 +377,12 @@ def test_parse(client: openai.OpenAI, model: str) -> None:
     assert after.output_parsed is not None
 
 
-@both
-def test_a_loop_of_tools_by_ids(client: openai.OpenAI, model: str) -> None:
+@pytest.mark.parametrize(
+    ("asks", "answers"), [(GPT, GPT), (GPT, CLAUDE), (CLAUDE, GPT), (CLAUDE, CLAUDE)]
+)
+def test_a_loop_of_tools_by_ids(client: openai.OpenAI, asks: str, answers: str) -> None:
     asked: Any = '[[call get_weather {"city": "Ulm"}]] [[call get_weather {"city": "Bonn"}]]'
-    answer = client.responses.create(model=model, input=asked, tools=[TOOL])
+    answer = client.responses.create(model=asks, input=asked, tools=[TOOL])
     for _ in range(3):
         calls = [item for item in answer.output if item.type == "function_call"]
         if not calls:
@@ -441,7 +393,7 @@ def test_a_loop_of_tools_by_ids(client: openai.OpenAI, model: str) -> None:
             for call in calls
         ]  # fmt: skip
         answer = client.responses.create(
-            model=model, input=results, tools=[TOOL], previous_response_id=answer.id
+            model=answers, input=results, tools=[TOOL], previous_response_id=answer.id
         )
     assert "Ulm 20 C" in answer.output_text
     assert "Bonn 20 C" in answer.output_text

@@ -30,9 +30,12 @@ def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, w
         yield running, upstream
 
 
-def test_a_compaction_is_passed_recorded_and_charged(
-    behind: tuple[Served, wire.WireServer],
-) -> None:
+@pytest.fixture(autouse=True)
+def _answers(behind: tuple[Served, wire.WireServer]) -> None:
+    behind[1].script[:] = [_COMPACTED]
+
+
+def test_a_compaction_is_recorded_and_charged(behind: tuple[Served, wire.WireServer]) -> None:
     served, upstream = behind
     session = new_session()
     with client_of(served) as client:
@@ -46,59 +49,34 @@ def test_a_compaction_is_passed_recorded_and_charged(
     exchange = served.exchange(session).metadata
     assert (exchange["wire"], exchange["cost_certainty"]) == ("openai.compact", "measured")
     assert (exchange["input_tokens"], exchange["output_tokens"]) == (900, 40)
-
-
-def test_a_compaction_without_an_output_is_charged_at_its_bound(
-    behind: tuple[Served, wire.WireServer],
-) -> None:
-    served, upstream = behind
+    # Without an output it is charged at its bound.
     upstream.script[:] = [{"object": "response.compaction", "output": []}]
-    session = new_session()
-    try:
-        served.ask("POST", "/v1/responses/compact", {"model": GPT, "input": "hi"},
-                   headers={"x-remit-session": session})  # fmt: skip
-    finally:
-        upstream.script[:] = [_COMPACTED]
+    path, session, body = "/v1/responses/compact", new_session(), {"model": GPT, "input": "hi"}
+    served.ask("POST", path, body, headers={"x-remit-session": session})
+    upstream.script[:] = [_COMPACTED]
     assert served.exchange(session).metadata["cost_certainty"] == "upper_bound"
-
-
-def test_a_budget_holds_for_a_compaction(behind: tuple[Served, wire.WireServer]) -> None:
-    served, upstream = behind
+    # A budget holds, and another provider does not compact.
     before = len(upstream.calls)
-    key = served.key(tokens=100)
-    status, _, _ = served.ask(
-        "POST", "/v1/responses/compact", {"model": GPT, "input": "hi"}, token=key.key
-    )
-    assert status == 402
+    assert served.ask("POST", path, body, token=served.key(tokens=100).key)[0] == 402
+    assert served.ask("POST", path, {**body, "model": CLAUDE})[0] in (400, 404)
     assert len(upstream.calls) == before
 
 
-def test_a_count_is_the_provider_s_and_free(behind: tuple[Served, wire.WireServer]) -> None:
+def test_a_count_is_free_or_estimated(behind: tuple[Served, wire.WireServer]) -> None:
     served, upstream = behind
     upstream.script[:] = [_COUNTED]
     session = new_session()
-    key = served.key(tokens=100)
-    try:
-        with client_of(served, key.key) as client:
-            answer = client.responses.input_tokens.count(
-                model=GPT, input="hi", extra_headers={"x-remit-session": session}
-            )
-    finally:
-        upstream.script[:] = [_COMPACTED]
+    with client_of(served, served.key(tokens=100).key) as client:
+        count = client.responses.input_tokens
+        named = {"x-remit-session": session}
+        answer = count.count(model=GPT, input="hi", extra_headers=named)
+        before = len(upstream.calls)
+        other = count.with_raw_response.count(model=CLAUDE, input="a few words")
     assert answer.input_tokens == 17
     exchange = served.exchange(session).metadata
     assert (exchange["wire"], exchange["cost_usd"]) == ("openai.input_tokens", 0)
-
-
-def test_a_count_for_another_dialect_is_estimated(behind: tuple[Served, wire.WireServer]) -> None:
-    served, upstream = behind
-    before = len(upstream.calls)
-    with client_of(served) as client:
-        answer = client.responses.input_tokens.with_raw_response.count(
-            model=CLAUDE, input="a few words"
-        )
-    assert answer.headers["x-remit-estimated"] == "true"
-    assert answer.parse().input_tokens > 0
+    assert other.headers["x-remit-estimated"] == "true"
+    assert other.parse().input_tokens > 0
     assert len(upstream.calls) == before
 
 
@@ -123,11 +101,3 @@ def test_memory_of_another_caller_is_not_named(
         )
     assert refused.value.param == param
     assert len(upstream.calls) == before
-
-
-def test_a_compaction_needs_a_provider_of_this_dialect(
-    behind: tuple[Served, wire.WireServer],
-) -> None:
-    served, _ = behind
-    status, raw, _ = served.ask("POST", "/v1/responses/compact", {"model": CLAUDE, "input": "hi"})
-    assert status in (400, 404), raw

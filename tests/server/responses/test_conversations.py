@@ -55,12 +55,20 @@ def test_it_goes_over_providers(served: Served, client: openai.OpenAI, strict: S
     assert exchange.metadata["conversation_id"] == made.id
 
 
-def test_the_answer_names_it(client: openai.OpenAI) -> None:
+def test_the_answer_names_it_and_a_call_that_fails_leaves_it(client: openai.OpenAI) -> None:
     made = client.conversations.create()
-    answer = client.responses.create(model=CLAUDE, input="x", conversation={"id": made.id})
+    with pytest.raises(openai.APIStatusError):
+        client.responses.create(model=GPT, input="[[status 400]]", conversation=made.id)
+    assert _texts(client, made.id) == []
+    answer = client.responses.create(model=CLAUDE, input="[[say x]]", conversation={"id": made.id})
     assert answer.conversation is not None
     assert answer.conversation.id == made.id
     assert client.responses.retrieve(answer.id) == answer
+    with pytest.raises(openai.BadRequestError):  # not with a response as well
+        client.responses.create(
+            model=GPT, input="x", conversation=made.id, previous_response_id=answer.id
+        )
+    assert _texts(client, made.id) == ["[[say x]]", "x"]
 
 
 def test_items_are_put_in_and_taken_out(client: openai.OpenAI, strict: Strict) -> None:
@@ -87,31 +95,24 @@ def test_items_are_put_in_and_taken_out(client: openai.OpenAI, strict: Strict) -
         client.conversations.items.retrieve(added.data[1].id or "", conversation_id=made.id)
 
 
-def test_its_labels_change_and_it_is_given_up(client: openai.OpenAI) -> None:
+def test_its_owner_alone_changes_and_deletes_it(served: Served, client: openai.OpenAI) -> None:
     made = client.conversations.create(metadata={"a": "b"})
     assert client.conversations.retrieve(made.id).to_dict() == made.to_dict()
     changed = client.conversations.update(made.id, metadata={"c": "d"})
     assert changed.metadata == {"c": "d"}
     assert changed.created_at == made.created_at
+    with client_of(served, served.key().key) as other:
+        conversations = other.conversations
+        for call in (conversations.retrieve, conversations.delete, conversations.items.list):
+            with pytest.raises(openai.NotFoundError):
+                call(made.id)
+        with pytest.raises(openai.NotFoundError):
+            other.responses.create(model=GPT, input="x", conversation=made.id)
     assert client.conversations.delete(made.id).deleted
     with pytest.raises(openai.NotFoundError):
         client.conversations.retrieve(made.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.create(model=GPT, input="x", conversation=made.id)
-
-
-def test_nobody_has_anothers(served: Served, client: openai.OpenAI) -> None:
-    made = client.conversations.create()
-    with client_of(served, served.key().key) as other:
-        for call in (
-            other.conversations.retrieve, other.conversations.delete,
-            other.conversations.items.list,
-        ):  # fmt: skip
-            with pytest.raises(openai.NotFoundError):
-                call(made.id)
-        with pytest.raises(openai.NotFoundError):
-            other.responses.create(model=GPT, input="x", conversation=made.id)
-    assert client.conversations.retrieve(made.id)
 
 
 @pytest.mark.parametrize(
@@ -129,24 +130,6 @@ def test_what_is_none_is_refused(served: Served, body: Any, param: str | None) -
     status, answer, _ = served.ask("POST", "/v1/conversations", body)
     assert status == 400
     assert json.loads(answer)["error"]["param"] == param
-
-
-def test_a_response_and_a_conversation_do_not_go_together(client: openai.OpenAI) -> None:
-    made = client.conversations.create()
-    first = client.responses.create(model=GPT, input="x")
-    with pytest.raises(openai.BadRequestError):
-        client.responses.create(
-            model=GPT, input="x", conversation=made.id, previous_response_id=first.id
-        )
-
-
-def test_a_call_that_fails_leaves_it_as_it_was(client: openai.OpenAI) -> None:
-    made = client.conversations.create()
-    with pytest.raises(openai.APIStatusError):
-        client.responses.create(model=GPT, input="[[status 400]]", conversation=made.id)
-    assert _texts(client, made.id) == []
-    client.responses.create(model=GPT, input="[[say x]]", conversation=made.id)
-    assert _texts(client, made.id) == ["[[say x]]", "x"]
 
 
 def test_lone_surrogates_are_listed(served: Served) -> None:
@@ -214,27 +197,12 @@ def _mark() -> str:
     return f"mark-{uuid.uuid4().hex}"
 
 
-def test_one_of_two_equal_items(own: _Client) -> None:
-    text = _mark()
-    first, second = own.put(text, text)
-    own.take(first)
-    assert own.texts() == [text]
-    own.take(second)
-    assert own.texts() == []
-    assert holds(own.served, text) == []
-
-
-def test_equal_items_put_in_one_after_the_other(own: _Client) -> None:
-    text = _mark()
-    ids = [*own.put(text), *own.put(text), *own.put(text)]
-    for number, item_id in enumerate(ids):
-        assert own.texts() == [text] * (3 - number)
-        own.take(item_id)
-    assert holds(own.served, text) == []
-
-
-def test_items_with_one_id_are_deleted_together(own: _Client) -> None:
+def test_equal_items_are_deleted_one_by_one_and_those_with_one_id_together(own: _Client) -> None:
     text, other = _mark(), _mark()
+    ids = [*own.put(text, text), *own.put(text), *own.put(text)]
+    for number, item_id in enumerate(ids):
+        assert own.texts() == [text] * (4 - number)
+        own.take(item_id)
     own.put(text, id="msg_mine")
     own.put(other, id="msg_mine")
     own.take("msg_mine")
@@ -257,7 +225,7 @@ def test_an_item_and_the_call_that_showed_it(own: _Client, model: str, first: st
 
 @pytest.mark.parametrize("model", [GPT, CLAUDE])
 @pytest.mark.parametrize("which", range(3))
-def test_a_conversation_goes_on_without_a_deleted_response(
+def test_it_outlives_a_deleted_response(
     own: _Client, strict: Strict, model: str, which: int
 ) -> None:
     ids = [own.call(model, f"[[say answer {number}]]") for number in range(3)]

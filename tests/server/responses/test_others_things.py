@@ -130,9 +130,7 @@ def test_in_a_batch(served: Served, strict: Strict, other: str, answer: Any, kin
     assert len(strict.seen("/batches")) == before
 
 
-def test_a_short_call_cannot_name_more_than_the_memory_holds(
-    served: Served, strict: Strict, other: str
-) -> None:
+def test_a_short_call_cannot_name_too_much(served: Served, strict: Strict, other: str) -> None:
     said = {"model": CLAUDE, "input": f"[[say {'y' * 100_000}]]"}
     status, raw, _ = served.ask("POST", "/v1/responses", said)
     assert status == 200, raw

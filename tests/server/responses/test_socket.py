@@ -56,23 +56,23 @@ def _text(event: dict[str, Any]) -> str:
     )
 
 
-@models
-def test_a_message_is_a_recorded_call(served: Served, model: str) -> None:
-    session = new_session()
-    with _socket(served, session) as connection:
-        events = _ask(connection, model=model, input="[[say a wren]]")
-    assert events[0]["type"] == "response.created"
-    assert "a wren" in _text(events[-1])
-    assert any(event["type"] == "response.output_text.delta" for event in events)
-    (exchange,) = served.entries("EXCHANGE", session)
-    assert "a wren" in str(exchange.metadata["response"])
-    assert exchange.metadata["outcome"] == "success"
-
-
-def test_the_query_of_the_handshake_reaches_the_provider(served: Served, strict: Strict) -> None:
-    with _socket(served, path="/v1/responses?beta=true&api-version=preview") as connection:
-        _ask(connection, model=GPT, input="[[say a wren]]")
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ("responses_websockets=2026-02-06", ""),
+        ("assistants=v2, responses_websockets=2026-02-06", "assistants=v2"),
+        ("assistants=v2", "assistants=v2"),
+    ],
+)
+def test_the_query_and_the_features_of_the_handshake_reach_the_provider(
+    served: Served, strict: Strict, sent: str, expected: str
+) -> None:
+    path = "/v1/responses?beta=true&api-version=preview"
+    with _socket(served, path=path, **{"OpenAI-Beta": sent}) as connection:
+        *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
+    assert "a wren" in _text(end)
     assert strict.query() == "beta=true"
+    assert strict.headers().get("openai-beta", "") == expected
 
 
 @models
@@ -86,11 +86,16 @@ def test_a_conversation_continues_on_the_connection(
         for word in ("a wren", "an owl", "a kite"):
             more = {"previous_response_id": last} if last else {}
             item = {"role": "user", "content": f"[[say {word}]]"}
-            *_, end = _ask(connection, model=model, input=[item], store=store, **more)
+            events = _ask(connection, model=model, input=[item], store=store, **more)
+            end = events[-1]
             assert end["type"] == "response.completed", end
             assert word in _text(end)
             last = end["response"]["id"]
-    third = served.entries("EXCHANGE", session)[-1]
+    assert events[0]["type"] == "response.created"
+    assert any(event["type"] == "response.output_text.delta" for event in events)
+    *_, third = calls = served.entries("EXCHANGE", session)
+    assert [one.metadata["outcome"] for one in calls] == ["success"] * 3
+    assert "a kite" in str(third.metadata["response"])
     if not store:
         recorded = json.dumps(third.metadata["prompt"])
         assert recorded.index("a wren") < recorded.index("an owl") < recorded.index("a kite")
@@ -130,9 +135,7 @@ def test_a_response_that_was_not_stored_is_not_found_elsewhere(served: Served) -
 
 
 @pytest.mark.parametrize("first", [["You like birds."], []], ids=["items", "none"])
-def test_a_warm_up_sends_nothing_and_is_continued(
-    served: Served, strict: Strict, first: list[str]
-) -> None:
+def test_a_warm_up_sends_nothing(served: Served, strict: Strict, first: list[str]) -> None:
     session = new_session()
     before = len(strict.seen())
     with _socket(served, session) as connection:
@@ -183,37 +186,16 @@ def test_a_message_that_cannot_be_sent(served: Served, message: str, param: str 
         assert "a wren" in _text(end)
 
 
-@pytest.mark.parametrize(
-    ("sent", "expected"),
-    [
-        ("responses_websockets=2026-02-06", ""),
-        ("assistants=v2, responses_websockets=2026-02-06", "assistants=v2"),
-        ("assistants=v2", "assistants=v2"),
-    ],
-)
-def test_the_feature_of_the_socket_is_not_sent_to_the_provider(
-    served: Served, strict: Strict, sent: str, expected: str
-) -> None:
-    with _socket(served, **{"OpenAI-Beta": sent}) as connection:
-        *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
-    assert "a wren" in _text(end)
-    assert strict.headers().get("openai-beta", "") == expected
-
-
-def test_an_error_of_the_provider_is_a_message(served: Served) -> None:
-    with _socket(served) as connection:
-        *_, end = _ask(connection, model=GPT, input="hi", temperature="hot")
-        assert (end["type"], end["status"]) == ("error", 400)
-        assert end["error"]["message"]
-
-
-def test_fragments_pings_and_empty_frames(served: Served) -> None:
+def test_fragments_pings_and_an_error_of_the_provider(served: Served) -> None:
     with _socket(served) as connection:
         text = json.dumps({"type": "response.create", "model": GPT, "input": "[[say a wren]]"})
         connection.ping()
         connection.send([text[:1], "", *text[1:9], *[" " * 512] * 1200, text[9:]])
         while json.loads(connection.recv(timeout=30))["type"] != "response.completed":
             pass
+        *_, end = _ask(connection, model=GPT, input="hi", temperature="hot")
+        assert (end["type"], end["status"]) == ("error", 400)
+        assert end["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -248,9 +230,7 @@ def test_fragments_pings_and_empty_frames(served: Served) -> None:
         "empty fragments",
     ],
 )
-def test_a_frame_that_breaks_the_protocol_ends_the_connection(
-    served: Served, frames: list[Frame], code: int
-) -> None:
+def test_a_broken_frame_ends_the_connection(served: Served, frames: list[Frame], code: int) -> None:
     with _socket(served) as connection:
         try:
             for frame in frames:
@@ -311,15 +291,22 @@ def test_a_client_that_leaves_cancels_its_call(tmp_path: Path) -> None:
     assert exchange.metadata["error_code"] == "CANCELLED"
 
 
-@pytest.mark.parametrize("token", ["sk-remit-" + "x" * 43, "nothing"])
-def test_a_handshake_without_a_valid_key(served: Served, token: str) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        connect(
-            served.url.replace("http", "ws") + "/v1/responses",
-            additional_headers={"authorization": f"Bearer {token}"},
-        )
-    assert refused.value.response.status_code == 401
-    assert json.loads(refused.value.response.body or b"")["error"]["code"] == "invalid_api_key"
+@pytest.mark.parametrize(
+    ("path", "more", "status"),
+    [
+        *(("/v1/responses", {"authorization": f"Bearer {token}"}, 401)
+          for token in ("sk-remit-" + "x" * 43, "nothing")),
+        *((path, {}, 426) for path in (
+            "/v1/realtime", "/v1/chat/completions", "/", "/v1/responses/x", "/v1/models")),
+    ],
+)  # fmt: skip
+def test_refused_handshakes(served: Served, path: str, more: dict[str, str], status: int) -> None:
+    with pytest.raises(InvalidStatus) as refused, _socket(served, path=path, **more):
+        pass
+    assert refused.value.response.status_code == status
+    if status == 401:
+        assert json.loads(refused.value.response.body or b"")["error"]["code"] == "invalid_api_key"
+    assert served.ask("GET", "/v1/models")[0] == 200
 
 
 def test_a_handshake_beyond_the_share_of_its_key(tmp_path: Path, strict: Strict) -> None:
@@ -331,17 +318,6 @@ def test_a_handshake_beyond_the_share_of_its_key(tmp_path: Path, strict: Strict)
             pass
     assert refused.value.response.status_code == 429
     assert json.loads(refused.value.response.body or b"")["error"]["code"] == "rate_limited"
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/realtime", "/v1/chat/completions", "/", "/v1/responses/x", "/v1/models"]
-)
-def test_a_path_without_a_websocket_answers_426(served: Served, path: str) -> None:
-    with pytest.raises(InvalidStatus) as refused, _socket(served, path=path):
-        pass
-    assert refused.value.response.status_code == 426
-    status, _, _ = served.ask("GET", "/v1/models")
-    assert status == 200
 
 
 @pytest.mark.parametrize("missing", ["sec-websocket-key", "sec-websocket-version", "connection"])
@@ -357,19 +333,6 @@ def test_a_handshake_that_breaks_the_protocol(served: Served, missing: str) -> N
         connection.sendall(f"GET /v1/responses HTTP/1.1\r\n{head}\r\n".encode())
         answer = connection.recv(65_536)
     assert answer.split()[1] in (b"400", b"426", b"405")
-
-
-def test_a_revoked_key_ends_its_connection(served: Served) -> None:
-    key = served.key()
-    with connect(
-        served.url.replace("http", "ws") + "/v1/responses",
-        additional_headers={"authorization": f"Bearer {key.key}"},
-    ) as connection:
-        *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
-        assert "a wren" in _text(end)
-        served.revoke(key)
-        with pytest.raises(ConnectionClosed):
-            connection.recv(timeout=60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
@@ -392,11 +355,14 @@ def test_a_server_that_reloads_or_ends_closes_an_idle_connection(
             assert served.process.wait(60) == 0
 
 
-def test_a_budget_holds(served: Served) -> None:
-    key = served.key(tokens=9)
-    with connect(
-        served.url.replace("http", "ws") + "/v1/responses",
-        additional_headers={"authorization": f"Bearer {key.key}"},
-    ) as connection:
+def test_a_budget_holds_and_a_revoked_key_ends_its_connection(served: Served) -> None:
+    poor, key = served.key(tokens=9), served.key()
+    with _socket(served, authorization=f"Bearer {poor.key}") as connection:
         *_, end = _ask(connection, model=GPT, input="hi")
     assert (end["status"], end["error"]["code"]) == (402, "budget_exhausted")
+    with _socket(served, authorization=f"Bearer {key.key}") as connection:
+        *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
+        assert "a wren" in _text(end)
+        served.revoke(key)
+        with pytest.raises(ConnectionClosed):
+            connection.recv(timeout=60)

@@ -26,6 +26,7 @@ from tests.support.requests import prompt_request
 from tests.support.wire import Raw, completion, completion_stream
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+WHO = {"provider": "openai", "model": "gpt-4o-mini"}
 
 
 def _read(body: bytes) -> Samples:
@@ -107,20 +108,16 @@ def test_retries_failures_and_rejections(tmp_path: Path) -> None:
                 error_code="INVALID_INPUT") == 1  # fmt: skip
 
 
-def test_a_known_model_has_its_label_though_it_never_answered() -> None:
+def test_a_known_model_and_one_that_has_answered_have_their_labels() -> None:
     metrics = CallMetrics(known=lambda provider, model: (provider, model) == ("openai", "gpt-9"))
     for model in ("gpt-9", "made-up"):
         metrics(call_report(outcome=RouteOutcome.ERROR, error_code="TIMEOUT", model_id=model))
     seen = {each["model"] for each in _all(_samples(metrics), "remit_calls_total")}
     assert seen == {"gpt-9", "other"}
-
-
-def test_once_it_has_answered_a_models_failures_bear_its_name() -> None:
-    metrics = CallMetrics()
     metrics(call_report())
     metrics(call_report(outcome=RouteOutcome.TIMEOUT, error_code="TIMEOUT"))
-    assert _get(_samples(metrics), "remit_calls_total", provider="openai", model="gpt-4o-mini",
-                outcome="timeout", error_code="TIMEOUT") == 1  # fmt: skip
+    assert _get(_samples(metrics), "remit_calls_total", **WHO, outcome="timeout",
+                error_code="TIMEOUT") == 1  # fmt: skip
 
 
 def test_labels_have_a_bound_whatever_clients_name() -> None:
@@ -148,24 +145,17 @@ def test_no_name_breaks_the_page(names: list[str]) -> None:
     assert calls == len(names) + 2
 
 
-def test_what_is_replayed_is_not_used_or_paid_twice() -> None:
+def test_what_is_replayed_or_has_no_price_is_not_paid() -> None:
     metrics = CallMetrics()
     metrics(call_report(replayed=True, attempts=0))
     got = _samples(metrics)
-    who = {"provider": "openai", "model": "gpt-4o-mini"}
-    assert _get(got, "remit_calls_total", **who, outcome="replayed", error_code="") == 1
-    assert _get(got, "remit_tokens_total", **who, type="input") == 0
+    assert _get(got, "remit_calls_total", **WHO, outcome="replayed", error_code="") == 1
+    assert _get(got, "remit_tokens_total", **WHO, type="input") == 0
     assert _get(got, "remit_attempts_total") == 0
-    assert _all(got, "remit_cost_usd_total") == []
-
-
-def test_a_missing_price_is_no_number() -> None:
-    metrics = CallMetrics()
     metrics(call_report(cost_certainty="unpriced", cost_incurred=0.0))
     got = _samples(metrics)
     assert _all(got, "remit_cost_usd_total") == []
-    who = {"provider": "openai", "model": "gpt-4o-mini"}
-    assert _get(got, "remit_unpriced_calls_total", **who) == 1
+    assert _get(got, "remit_unpriced_calls_total", **WHO) == 1
 
 
 def test_breakers_and_numbers_are_asked_for_at_each_scrape(tmp_path: Path) -> None:
@@ -193,33 +183,27 @@ def test_breakers_and_numbers_are_asked_for_at_each_scrape(tmp_path: Path) -> No
 
 
 def test_breakers_of_unnamed_models_show_the_worst_and_are_taken_back() -> None:
+    def broken() -> int:
+        raise OSError("the disk is gone")
+
     metrics = CallMetrics()
     states = {("p", "a"): CircuitState.CLOSED, ("p", "b"): CircuitState.OPEN}
     metrics.watch(
-        breakers=lambda: {pair: cast(Any, SimpleNamespace(state=states[pair])) for pair in states}
-    )
+        breakers=lambda: {pair: cast(Any, SimpleNamespace(state=states[pair])) for pair in states},
+        in_flight_calls=lambda: 7, ledger_entries=broken,
+    )  # fmt: skip
     other = {"provider": "p", "model": "other"}
-    assert _get(_samples(metrics), "remit_breaker_state", **other) == 2
+    got = _samples(metrics)
+    assert _get(got, "remit_breaker_state", **other) == 2
+    assert _get(got, "remit_in_flight_calls") == 7
+    assert _get(got, "remit_ledger_entries") is None  # a number that cannot be told is left out
     metrics(call_report(provider_id="p", model_id="b"))  # now it has a name
     got = _samples(metrics)
     assert _get(got, "remit_breaker_state", **other) == 0
     assert _get(got, "remit_breaker_state", provider="p", model="b") == 2
 
 
-def test_a_number_that_cannot_be_told_is_left_out() -> None:
-    def broken() -> int:
-        raise OSError("the disk is gone")
-
-    metrics = CallMetrics()
-    metrics.watch(in_flight_calls=lambda: 7, ledger_entries=broken)
-    got = _samples(metrics)
-    assert _get(got, "remit_in_flight_calls") == 7
-    assert _get(got, "remit_ledger_entries") is None
-
-
-def test_a_variable_that_came_too_late_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_variable_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     with pytest.raises(ConfigError, match="after the metrics library"):
         CallMetrics()
@@ -308,6 +292,14 @@ def test_tenants_have_a_bound_number_of_labels() -> None:
         assert _get(got, "remit_tenant_calls_total", tenant=name, outcome="success") == calls
 
 
+def test_models_that_were_passed_over() -> None:
+    metrics = CallMetrics()
+    metrics(call_report(fallback_from=(("gpt-9", "TIMEOUT"), ("gpt-8", "CIRCUIT_OPEN"))))
+    metrics(call_report(fallback_from=(("gpt-9", "TIMEOUT"),)))
+    for code, count in (("TIMEOUT", 2), ("CIRCUIT_OPEN", 1)):
+        assert _get(_samples(metrics), "remit_fallbacks_total", **WHO, error_code=code) == count
+
+
 def test_what_is_counted_is_small_until_it_is_flushed() -> None:
     metrics = CallMetrics()
     for seconds in range(25):
@@ -320,12 +312,3 @@ def test_what_is_counted_is_small_until_it_is_flushed() -> None:
     assert _get(got, "remit_call_duration_seconds_bucket", **who, le="5.0") == 5_005
     took = _get(got, "remit_call_duration_seconds_sum", **who)
     assert took == pytest.approx(1_001 * sum(range(25)), rel=0.02)
-
-
-def test_models_that_were_passed_over() -> None:
-    metrics = CallMetrics()
-    metrics(call_report(fallback_from=(("gpt-9", "TIMEOUT"), ("gpt-8", "CIRCUIT_OPEN"))))
-    metrics(call_report(fallback_from=(("gpt-9", "TIMEOUT"),)))
-    got, who = _samples(metrics), {"provider": "openai", "model": "gpt-4o-mini"}
-    assert _get(got, "remit_fallbacks_total", **who, error_code="TIMEOUT") == 2
-    assert _get(got, "remit_fallbacks_total", **who, error_code="CIRCUIT_OPEN") == 1

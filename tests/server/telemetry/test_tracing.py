@@ -105,23 +105,16 @@ def test_a_failure_is_an_error_that_quotes_nothing(tmp_path: Path, seen: _Seen) 
     body = json.dumps({"error": {"message": "your prompt TOPSECRET is odd", "type": "x"}}).encode()
     with watched_gateway(tmp_path, Raw(body, status=400), seen.observer()) as gateway:
         response = gateway.route(prompt_request(prompt="TOPSECRET"))
-    assert response.outcome is RouteOutcome.ERROR
-    (span,) = seen.spans
-    assert span.status.status_code is StatusCode.ERROR
-    assert span.attributes is not None
-    assert span.attributes["error.type"] == response.error_code
-    assert "gen_ai.response.finish_reasons" not in span.attributes
-    assert "TOPSECRET" not in span.to_json()
-
-
-def test_a_rejection_has_no_usage(tmp_path: Path, seen: _Seen) -> None:
-    with watched_gateway(tmp_path, completion(), seen.observer()) as gateway:
         gateway.route(prompt_request(prompt=" ", model_id=None))
-    (span,) = seen.spans
-    assert span.name == "chat"
-    assert span.attributes is not None
-    assert span.attributes["error.type"] == "INVALID_INPUT"
-    assert not [key for key in span.attributes if key.startswith("gen_ai.usage")]
+    assert response.outcome is RouteOutcome.ERROR
+    failed, rejected = seen.spans
+    assert failed.status.status_code is StatusCode.ERROR
+    told, refused = dict(failed.attributes or {}), dict(rejected.attributes or {})
+    assert told["error.type"] == response.error_code
+    assert "gen_ai.response.finish_reasons" not in told
+    assert "TOPSECRET" not in failed.to_json()
+    assert (rejected.name, refused["error.type"]) == ("chat", "INVALID_INPUT")
+    assert not [key for key in refused if key.startswith("gen_ai.usage")]
 
 
 def test_content_only_when_asked_for(tmp_path: Path, seen: _Seen) -> None:
@@ -192,19 +185,14 @@ async def test_the_callers_trace_goes_on_each_in_its_own(tmp_path: Path, seen: _
     assert seen.spans[-1].parent is None
 
 
-def test_a_program_that_traces_itself_is_the_parent(tmp_path: Path, seen: _Seen) -> None:
-    with (
-        watched_gateway(tmp_path, completion("Hello."), seen.observer()) as gateway,
-        seen.provider.get_tracer("mine").start_as_current_span("mine") as mine,
-    ):
-        gateway.route(prompt_request())
-    assert seen.spans[0].parent == mine.get_span_context()
-
-
-def test_a_caller_that_samples_nothing_is_heeded(seen: _Seen) -> None:
-    with with_parent(context_from_headers(f"00-{TRACE}-{SPAN}-00")):
+def test_a_program_that_traces_itself_is_the_parent_and_heeded(seen: _Seen) -> None:
+    with seen.provider.get_tracer("mine").start_as_current_span("mine") as mine:
         seen.observer()(call_report())
-    assert seen.spans == []
+    assert seen.spans[0].parent == mine.get_span_context()
+    before = len(seen.spans)
+    with with_parent(context_from_headers(f"00-{TRACE}-{SPAN}-00")):  # samples nothing
+        seen.observer()(call_report())
+    assert len(seen.spans) == before
 
 
 @pytest.mark.parametrize(
@@ -218,18 +206,21 @@ def test_headers_that_mean_nothing_are_nothing(header: str | None, seen: _Seen) 
     assert seen.spans[0].parent is None
 
 
-def test_a_replayed_answer_is_not_added_up_again(seen: _Seen) -> None:
+def test_a_report_can_hold_anything_and_a_replay_is_not_added_up(seen: _Seen) -> None:
+    odd: CallReport = call_report(
+        outcome=RouteOutcome.REJECTED, error_code=None, session_id=7, agent_id=None,
+        messages=["no message", {"role": 3}], max_tokens="many", temperature="hot",
+        content_blocks=({"type": "image", "source": None},),
+    )  # fmt: skip
+    seen.observer(capture_content=True)(odd)
     seen.observer()(call_report(replayed=True, attempts=0))
-    attributes = seen.spans[0].attributes
-    assert attributes is not None
-    assert attributes["remit.replayed"] is True
-    assert "gen_ai.usage.input_tokens" not in attributes
-    assert "remit.cost_usd" not in attributes
+    told, replayed = (dict(span.attributes or {}) for span in seen.spans)
+    assert (told["gen_ai.conversation.id"], told["error.type"]) == ("7", "_OTHER")
+    assert replayed["remit.replayed"] is True
+    assert not {"gen_ai.usage.input_tokens", "remit.cost_usd"} & replayed.keys()
 
 
-def test_spans_reach_a_collector_also_with_names_that_nobody_can_encode(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_spans_with_odd_names_reach_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "region=north")
     with Collector() as collector:
@@ -257,10 +248,12 @@ def test_spans_reach_a_collector_also_with_names_that_nobody_can_encode(
     assert len(session[0]) == 512
 
 
-@pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://x", "http://"])
-def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
-    with pytest.raises(ConfigError, match="not an http"):
-        set_up_tracing(endpoint, "x")
+def test_an_odd_endpoint_and_disabled_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for endpoint in ("collector:4318", "ftp://x", "http://"):
+        with pytest.raises(ConfigError, match="not an http"):
+            set_up_tracing(endpoint, "x")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
+    assert set_up_tracing("http://127.0.0.1:9", "x") is None
 
 
 def test_without_opentelemetry_nothing_is_traced_and_it_is_said_why() -> None:
@@ -277,19 +270,6 @@ def test_without_opentelemetry_nothing_is_traced_and_it_is_said_why() -> None:
     assert "remit[otel]" in done.stderr
     assert done.stdout.startswith("ConfigError")
     assert "remit[otel]" in done.stdout
-
-
-def test_a_report_can_hold_anything(seen: _Seen) -> None:
-    odd: CallReport = call_report(
-        outcome=RouteOutcome.REJECTED, error_code=None, session_id=7, agent_id=None,
-        messages=["no message", {"role": 3}], max_tokens="many", temperature="hot",
-        content_blocks=({"type": "image", "source": None},),
-    )  # fmt: skip
-    seen.observer(capture_content=True)(odd)
-    attributes = seen.spans[0].attributes
-    assert attributes is not None
-    assert attributes["gen_ai.conversation.id"] == "7"
-    assert attributes["error.type"] == "_OTHER"
 
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -334,23 +314,40 @@ def test_the_variables_alone_turn_spans_on_and_name_the_service(tmp_path: Path) 
     assert resource["deployment.environment.name"] == "prod"
 
 
+def _sent(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], *own: str) -> Collector:
+    """Send a span under variables, with the endpoint and the name of a file, if it has them."""
+    with Collector() as collector:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value.replace("{url}", collector.url))
+        provider = set_up_tracing(*(one.replace("{url}", collector.url) for one in own))
+        if provider is not None:
+            observe = tracing_observer(provider)
+            assert observe is not None
+            observe(call_report())
+            provider.shutdown()
+    return collector
+
+
 @pytest.mark.parametrize(
-    ("variables", "toml", "name"),
+    ("variables", "name"),
     [
-        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=by-attribute"}, "", "by-attribute"),
-        ({}, "", "remit"),
-        ({"OTEL_SERVICE_NAME": "of-platform"}, 'service_name = "of-file"', "of-file"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=by-attribute"}, "by-attribute"),
+        ({}, "remit"),
+        ({"OTEL_SERVICE_NAME": "of-platform"}, "of-file"),
     ],
 )
 def test_the_file_goes_over_the_variables(
-    tmp_path: Path, variables: dict[str, str], toml: str, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], name: str
 ) -> None:
-    with Collector() as collector:
-        settings = f'[telemetry]\notlp_endpoint = "{{url}}"\n{toml}\n'
-        elsewhere = {ENDPOINT: "http://127.0.0.1:9", **variables}
-        with traced(tmp_path / "root", collector, elsewhere, settings):
-            pass
-        assert resource_of(collector)["service.name"] == name
+    elsewhere = {ENDPOINT: "http://127.0.0.1:9", **variables}
+    if name == "of-file":
+        with Collector() as collector:
+            settings = '[telemetry]\notlp_endpoint = "{url}"\nservice_name = "of-file"\n'
+            with traced(tmp_path / "root", collector, elsewhere, settings):
+                pass
+    else:
+        collector = _sent(monkeypatch, elsewhere, "{url}")
+    assert resource_of(collector)["service.name"] == name
 
 
 @pytest.mark.parametrize(
@@ -362,35 +359,21 @@ def test_the_file_goes_over_the_variables(
         {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
     ],
 )
-def test_no_span_leaves(tmp_path: Path, variables: dict[str, str]) -> None:
-    with Collector() as collector:
-        with traced(tmp_path / "root", collector, {ENDPOINT: "{url}", **variables}):
-            pass
-        assert collector.got == []
+def test_no_span_leaves(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    assert _sent(monkeypatch, {ENDPOINT: "{url}", **variables}).got == []
 
 
-def test_disabled_goes_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
-    assert set_up_tracing("http://127.0.0.1:9", "x") is None
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
+def test_what_it_does_not_speak_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
+    for name, value, said in (
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "4318"),
         ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "http/protobuf"),
         ("OTEL_TRACES_EXPORTER", "zipkin", "otlp"),
-    ],
-)
-def test_what_it_does_not_speak_is_said(
-    name: str,
-    value: str,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
-    monkeypatch.setenv(name, value)
-    with caplog.at_level(logging.WARNING):
-        assert set_up_tracing() is None
-    assert said in caplog.text
+    ):
+        caplog.clear()
+        with monkeypatch.context() as only, caplog.at_level(logging.WARNING):
+            only.setenv(name, value)
+            assert set_up_tracing() is None
+        assert said in caplog.text

@@ -18,9 +18,8 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient
-from tests.server.conftest import QUICK
+from tests.server.conftest import QUICK, database_of
 from tests.server.running import Served, new_session, serving
-from tests.support.postgres import PostgresServer
 from tests.support.tenants import TENANTS, new_host, opened
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -57,10 +56,7 @@ class Shared:
 def shared(
     request: pytest.FixtureRequest, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shared]:
-    database = ""
-    if request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = server.database()
+    database = database_of(request)
     place = tmp_path_factory.mktemp("shared") / "host"
     root = new_host(place, QUICK + "[auth]\nrevocation_s = 0.2\n", database=database)
     with serving(root, upstream.url, database=database) as served:

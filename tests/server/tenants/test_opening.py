@@ -165,9 +165,7 @@ def test_a_tenant_whose_database_does_not_answer_keeps_nobody_from_theirs(tmp_pa
     asyncio.run(ask())
 
 
-def test_a_damaged_tenant_and_a_stray_folder_keep_no_other_heads_from_the_host(
-    tmp_path: Path,
-) -> None:
+def test_a_damaged_tenant_keeps_no_other_heads_from_the_host(tmp_path: Path) -> None:
     root = new_host(tmp_path / "host")
     folder = root / "tenants"
     for name in TENANTS:
