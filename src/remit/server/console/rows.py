@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.views import wording
 from remit.views.entries import named
 
@@ -133,10 +134,12 @@ def amounts_of(arguments: Any) -> list[tuple[str, str]]:
 def with_problems(ledger: LedgerClient, entry: LedgerEntry) -> LedgerEntry:
     """Return a failed gate with its problems, which are content; any other entry unchanged.
 
-    Raises:
-        LedgerError: the ledger cannot be read.
+    A gate whose problems cannot be read is returned unchanged too.
     """
-    return ledger.read(entry.id) if entry.event_type == "GATE_FAILED" else entry
+    if entry.event_type == "GATE_FAILED":
+        with contextlib.suppress(LedgerError):
+            return ledger.read(entry.id)
+    return entry
 
 
 def _problems(data: Mapping[str, Any]) -> str:
