@@ -204,15 +204,15 @@ def test_a_path_that_is_not_there_would_be_noticed(served: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-def test_an_answer_has_the_documented_headers(served: Served, path: str) -> None:
-    body = {"model": "claude-haiku-4-5", "max_tokens": 200,
-            "messages": [{"role": "user", "content": "Say hello."}]}  # fmt: skip
-    status, raw, headers = served.ask("POST", path, body)
+def test_an_example_is_a_call(served: Served, path: str) -> None:
+    told = paths_beside_the_api()[path]["post"]
+    status, raw, headers = served.ask(
+        "POST", path, told["requestBody"]["content"]["application/json"]["example"]
+    )
     assert status == 200, raw
-    told = paths_beside_the_api()[path]["post"]["responses"]["200"]["headers"]
     for header in ("x-remit-exchange", "x-remit-dispatch", "x-remit-cost-certainty"):
         assert header in headers
-        assert header in told
+        assert header in told["responses"]["200"]["headers"]
 
 
 def test_the_page_of_the_server_has_the_same_paths() -> None:

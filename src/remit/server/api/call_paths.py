@@ -1,7 +1,7 @@
 """The OpenAPI document of everything outside ``/api``: model calls, stored objects, health.
 
-Bodies have the forms of the providers, whose documents describe them. Calls are listed from the
-table of endpoints that answers them.
+Bodies have the forms of the providers and pass unchanged; only the members that Remit reads are
+described. Calls are listed from the table of endpoints that answers them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from remit.providers import EVENT_STREAM
 from remit.providers.wire import BATCHES, CONVERSE, ENDPOINTS, FILES, Endpoint
+from remit.server.refusals import refusal_body
 
 _KEPT = {
     "openai": (
@@ -51,8 +52,6 @@ _KEPT = {
         ("DELETE", f"{BATCHES['anthropic'].path}/{{id}}", "Delete a batch"),
     ),
 }
-_JSON = "application/json"
-_OBJECT = {"schema": {"type": "object"}}
 _ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 _OPEN = (
     ("/healthz", "Liveness: the process answers", "application/json", {"status": "ok"}),
@@ -61,6 +60,26 @@ _OPEN = (
 )  # fmt: skip
 _OF_PATHS = ("bedrock", "gemini")
 """Dialects whose paths name the model."""
+_MESSAGES = [{"role": "user", "content": "Say hello."}]
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "openai.chat": {"model": "gpt-4o-mini", "messages": _MESSAGES},
+    "openai.responses": {"model": "gpt-4o-mini", "input": "Say hello."},
+    "openai.compact": {"model": "gpt-4o-mini", "input": "Say hello."},
+    "openai.input_tokens": {"model": "gpt-4o-mini", "input": "Say hello."},
+    "anthropic.messages": {"model": "claude-haiku-4-5", "max_tokens": 200, "messages": _MESSAGES},
+    "anthropic.count_tokens": {"model": "claude-haiku-4-5", "messages": _MESSAGES},
+    "gemini.generate": {"contents": [{"role": "user", "parts": [{"text": "Say hello."}]}]},
+    "gemini.count_tokens": {"contents": [{"parts": [{"text": "Say hello."}]}]},
+    "gemini.embed": {"content": {"parts": [{"text": "hello"}]}},
+    "gemini.batch_embed": {"requests": [{"content": {"parts": [{"text": "hello"}]}}]},
+    "bedrock.converse": {"messages": [{"role": "user", "content": [{"text": "Say hello."}]}]},
+    "openai.completions": {"model": "gpt-3.5-turbo-instruct", "prompt": "Say hello."},
+    "openai.embeddings": {"model": "text-embedding-3-small", "input": ["hello", "good day"]},
+    "openai.moderations": {"input": "hello"},
+    "openai.rerank": {"model": "rerank-v3", "query": "bikes", "documents": ["a bike", "a boat"]},
+    "openai.images": {"model": "gpt-image-1", "prompt": "A red bike."},
+    "openai.speech": {"model": "gpt-4o-mini-tts", "voice": "alloy", "input": "Hello."},
+}
 _SUMMARIES = {
     "openai.chat": "OpenAI's Chat Completions",
     "openai.responses": "OpenAI's Responses",
@@ -108,9 +127,10 @@ _REFUSALS = {
     "429": "A rate limit is reached, or calls in flight hold the rest of a budget.",
     "503": "The record cannot be written, or the circuit breaker of the model is open.",
 }
-_FAILURES = {
-    status: {"description": about, "content": {_JSON: _OBJECT}}
-    for status, about in _REFUSALS.items()
+_LEFT = "key:KEY-8IJWLY3QGHBPN7A6 has 0.000045 USD left, the call may cost 0.009847"
+_REFUSAL = {
+    name.partition(".")[0]: refusal_body(name, 402, "budget_exhausted", _LEFT)
+    for name in ("openai.chat", "anthropic.messages", "gemini.generate", "bedrock.converse")
 }
 
 
@@ -171,8 +191,12 @@ def _call(endpoint: Endpoint) -> dict[str, Any]:
     ]
     if endpoint.dialect in _OF_PATHS:
         operation["parameters"].append(_ID)
-    operation["requestBody"] = _body("multipart/form-data" if endpoint.form else _JSON, True)
-    answers: dict[str, Any] = {_JSON: _OBJECT}
+    kind = "multipart/form-data" if endpoint.form else "application/json"
+    body: dict[str, Any] = {"schema": _schema(endpoint)}
+    if endpoint.name in _EXAMPLES:
+        body["example"] = _EXAMPLES[endpoint.name]
+    operation["requestBody"] = {"required": True, "content": {kind: body}}
+    answers: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
     if endpoint.streams:
         kind = EVENT_STREAM if endpoint is CONVERSE else "text/event-stream"
         answers[kind] = {"schema": {"type": "string"}}
@@ -181,13 +205,35 @@ def _call(endpoint: Endpoint) -> dict[str, Any]:
     }
     operation["responses"] = {
         "200": {"description": "The provider's answer.", "headers": headers, "content": answers},
-        **_FAILURES,
+        **_refusals(endpoint.dialect),
     }
     return operation
 
 
-def _body(kind: str, is_required: bool) -> dict[str, Any]:
-    return {"required": is_required, "content": {kind: _OBJECT}}
+def _schema(endpoint: Endpoint) -> dict[str, Any]:
+    """Return the schema of the members that Remit reads of a body."""
+    properties: dict[str, Any] = {}
+    required = []
+    if endpoint.has_model and endpoint.dialect not in _OF_PATHS:
+        properties["model"] = {
+            "type": "string", "description": "A model, `provider/model`, or a route such as `auto`."
+        }  # fmt: skip
+        if not endpoint.model:
+            required.append("model")
+    if endpoint.form:
+        part = "image" if endpoint.name.startswith("openai.image") else "file"
+        properties[part] = {"type": "string", "format": "binary"}
+        required.append(part)
+    else:
+        properties[endpoint.prompt] = {"description": "Input of the model."}
+        required.append(endpoint.prompt)
+    for name in endpoint.output_limit if endpoint.dialect not in _OF_PATHS else ():
+        properties[name] = {"type": "integer", "minimum": 1,
+                            "description": "Maximum number of output tokens."}  # fmt: skip
+    if endpoint.streams and endpoint.dialect not in _OF_PATHS:
+        properties["stream"] = {"type": "boolean", "description": "Answer by server-sent events."}
+    return {"type": "object", "properties": properties, "required": required,
+            "additionalProperties": True}  # fmt: skip
 
 
 def _kept(method: str, path: str, summary: str, dialect: str) -> dict[str, Any]:
@@ -195,14 +241,28 @@ def _kept(method: str, path: str, summary: str, dialect: str) -> dict[str, Any]:
     if "{id}" in path:
         operation["parameters"] = [_ID]
     if method == "POST" and "{id}" not in path:
-        kind = "multipart/form-data" if path.endswith("/files") else _JSON
-        operation["requestBody"] = _body(kind, False)
+        kind = "multipart/form-data" if path.endswith("/files") else "application/json"
+        operation["requestBody"] = {"content": {kind: {"schema": {"type": "object"}}}}
     if dialect == "both":
         operation["description"] = (
             "The answer has Anthropic's form if the request has the header `anthropic-version`."
         )
     operation["responses"] = {
-        "200": {"description": "The provider's answer.", "content": {_JSON: _OBJECT}},
-        **_FAILURES,
-    }
+        "200": {"description": "The provider's answer.",
+                "content": {"application/json": {"schema": {"type": "object"}}}},
+        **_refusals(
+            "anthropic" if "/messages/" in path else dialect if dialect == "gemini" else "openai"
+        ),
+    }  # fmt: skip
     return operation
+
+
+def _refusals(dialect: str) -> dict[str, Any]:
+    return {
+        status: {
+            "description": about,
+            "content": {"application/json": {"schema": {"type": "object"},
+                        **({"example": _REFUSAL[dialect]} if status == "402" else {})}},
+        }
+        for status, about in _REFUSALS.items()
+    }  # fmt: skip
