@@ -99,7 +99,7 @@ def test_old_entries_are_moved_read_checked_exported_and_erased(remit: Run, work
         LeaseManager(client, default_settings().leases).hold_blocking("archive"),
     ):
         for given in (
-            ("segment", "--before", "511", "--out", archive), ("segment", "--finish"),
+            ("segment", "--before", "511", "--out", archive), ("archive", "--finish"),
             ("erase", "--session", "SES-5", *asked), ("retain", "--archive", archive),
         ):  # fmt: skip
             refused = remit(*map(str, ledger(*given)))
@@ -122,5 +122,5 @@ def test_old_entries_are_moved_read_checked_exported_and_erased(remit: Run, work
     broken = _json(*ledger("verify", "--archive", archive), remit=remit, code=1)
     assert segment.name in broken["problems"][0]
     assert broken["entries"] > 200
-    finished = _json(*ledger("segment", "--finish"), remit=remit)
+    finished = _json(*ledger("archive", "--finish"), remit=remit)
     assert finished == {"removed": 0, "purged": 0, "remainder": None}
