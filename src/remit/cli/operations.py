@@ -83,12 +83,6 @@ _GROUPS = {
     "A tenant is a root. `remit COMMAND --root ROOT/tenants/NAME` runs a command for it.",
 }
 
-_REMOVED = {
-    "ledger archive": "ledger segment",
-    "price diff": "price import FILE --dry-run` or `remit price list --own",
-}
-"""Removed commands, each with the command to use instead."""
-
 
 def __getattr__(name: str) -> click.Command:
     """Return the command ``name``, or the group of commands that begin with ``name``."""
@@ -111,8 +105,6 @@ class _Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         self.list_commands(ctx)
-        if instead := _REMOVED.get(f"{self.name} {cmd_name}"):
-            raise click.UsageError(f"This command was removed. Use `remit {instead}`.", ctx)
         return super().get_command(ctx, cmd_name)
 
 
@@ -317,7 +309,7 @@ def _parameter(item: Field) -> Callable[[Any], Any]:
     if item.flag == "":
         return click.argument(item.name, **{**traits, "metavar": item.option})
     names = item.option.split()
-    traits["help"] = item.flag_help or item.help
+    traits |= {"help": item.flag_help or item.help, "hidden": item.is_hidden}
     if item.type is bool:
         return click.option(
             *names, item.name, is_flag=True, default=item.default, help=traits["help"]

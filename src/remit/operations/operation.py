@@ -47,6 +47,7 @@ class Field:
         flag_help: description of the option, if it differs from ``help``.
         place: kind of a path: ``file``, ``folder``, or ``path`` for both; ``input`` or ``input
             folder`` if the file or folder must exist.
+        is_hidden: True if the command's help omits the option.
         door: ``command`` or ``route`` if only that door offers the field; empty for all.
         examples: values that the schema of a tool shows.
         known: returns the values that the schema of a tool lists; others are not refused.
@@ -68,6 +69,7 @@ class Field:
     flag_default: str | None = None
     flag_help: str = ""
     place: str = "file"
+    is_hidden: bool = False
     door: str = ""
     examples: tuple[Any, ...] = ()
     known: Callable[[], Iterable[str]] | None = None

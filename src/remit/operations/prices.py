@@ -340,6 +340,38 @@ def import_prices(
     return {**done, **counts, "changes": changes}
 
 
+@verb("price diff")
+def diff_prices(
+    root: RootPort, caller: Caller, *,
+    file: Path | None = field("File of prices.", None, flag="", metavar="[FILE]"),
+    providers: list[str] = _providers(),
+    pattern: str | None = _pattern(),
+) -> dict[str, Any]:  # fmt: skip
+    """Compare your own prices with the shipped ones. With FILE, compare prices in force with it.
+
+    Returns:
+        The differences, with the versions of the tables; with a file, those that its import would
+        make. Nothing is changed. Without a file, the providers and the pattern have no effect.
+
+    Raises:
+        InvalidInputError: a provider is unknown.
+        RemitError: the file cannot be read, or a key is wrong.
+        LedgerError: the ledger cannot be read.
+    """
+    from remit.packages import planned
+    from remit.providers.prices import differences
+
+    found, counts = root.prices, dict[str, Any]()
+    if file is None:
+        changes: Sequence[Mapping[str, Any]] = differences(found.base, found.table)
+        own = found.table.version.partition(";")[0] if found.file.data else None
+        counts["own_version"] = own
+    else:
+        read = _read(root, found, file, providers, pattern, counts)
+        changes = planned(found, found.own.merged(read, found.base, _today())).changes
+    return {**found.versions, **counts, "changes": changes}
+
+
 def _today() -> date:
     return datetime.now(UTC).date()
 

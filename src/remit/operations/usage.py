@@ -33,14 +33,12 @@ _ALWAYS = ("calls", "in", "out", "USD measured")
 
 
 def _only(name: str) -> Any:
-    text = "virtual key: its id, or its name in a command" if name == "key" else name
-    return field(f"Only usage of this {text}.", "", most=512, type=str)
+    return field(f"Only usage of this {name}.", "", most=512)
 
 
 @verb(
     "usage", "GET /usage", summary="Add up usage", form="UsageQuery", result="UsagePage",
     tools=("usage",), instead_of_json=("csv", "parquet"), endpoint="usage",
-    more={name: _only(name) for name in _OWNERS},
 )  # fmt: skip
 def show_usage(
     root: RootPort, caller: Caller, *,
@@ -53,6 +51,18 @@ def show_usage(
         "contract, provider, model, certainty. Empty: only the total.",
         "model", most=256, metavar="A,B",
     ),
+    key: str = field(
+        "Only usage of this virtual key: its id, or its name in a command.", "", most=512
+    ),
+    user: str = _only("user"),
+    team: str = _only("team"),
+    organisation: str = _only("organisation"),
+    agent: str = _only("agent"),
+    session: str = _only("session"),
+    contract: str = _only("contract"),
+    provider: str = _only("provider"),
+    model: str = _only("model"),
+    certainty: str = _only("certainty"),
     time_zone: str = field("Time zone of days, such as Europe/Berlin.", "UTC", most=64),
     why: bool = field(
         "Show the reasons of fallbacks, with example exchanges.", False, door="command"
@@ -66,7 +76,6 @@ def show_usage(
     parquet: Path | None = field(
         "Write a Parquet file (extra parquet).", None, door="command", metavar="FILE"
     ),
-    **owners: Any,
 ) -> dict[str, Any] | Document | Answer:  # fmt: skip
     """Show usage and cost of calls by time, owner, model and more.
 
@@ -91,9 +100,10 @@ def show_usage(
         raise InvalidInputError("--why cannot be combined with --csv or --parquet.")
     if csv and parquet:
         raise InvalidInputError("Choose one of --json, --csv and --parquet.")
-    where = {name: value for name, value in owners.items() if value}
-    if caller.is_local and owners["key"] not in ("", "dev"):  # dev mode's own is no virtual key
-        where["key"] = root.keys.find(owners["key"]).key_id
+    given = (key, user, team, organisation, agent, session, contract, provider, model, certainty)
+    where = {name: value for name, value in zip(_OWNERS, given, strict=True) if value}
+    if caller.is_local and key not in ("", "dev"):  # dev mode's own is no virtual key
+        where["key"] = root.keys.find(key).key_id
     names = [name for one in by.split(",") if (name := one.strip())]
     ends = [instant_of(one, time_zone) for one in (since, until)]
     end = None if caller.is_local and until == "now" else ends[1]

@@ -278,7 +278,7 @@ def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Findi
     file = found.name
     if found.matches(recorded) and (found.data or not named):
         return
-    keep = f"`remit price import {file}` records it; with --dry-run, it only shows the change."
+    keep = f"`remit price diff` shows the change; `remit price import {file}` records it."
     if is_staged(root, file):
         problem = f"A change of the prices in {file} was interrupted; the last recorded version is "
         yield Finding(f"{problem}{recorded.entry_id or 'none'}.",

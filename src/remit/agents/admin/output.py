@@ -18,6 +18,8 @@ from remit.ledger import Erased, LedgerClient
 
 SessionId = Annotated[str, Field(pattern="^SES-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
 """An optional session, such as ``SES-7K2M4QX9``."""
+Positive = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
+"""An optional number from 1 on."""
 
 _MAX_DEPTH = 100
 _MIN_CHARACTERS = 64  # An id or a time is never cut.

@@ -76,6 +76,7 @@ def require_archive(ledger: LedgerClient, folders: list[Path], what: str) -> Non
         )
 
 
+@verb("ledger archive", changes=True, doc="Deprecated name of `segment`, until version 1.0.")
 @verb("ledger segment", changes=True)
 def move_to_segment(
     root: RootPort, caller: Caller, *,
@@ -83,6 +84,8 @@ def move_to_segment(
                                metavar="WHEN|SEQ|ID"),
     folder: Path | None = field("Directory of the new segment.", None, flag="--out",
                                 place="folder"),
+    format: str | None = field("Ignored: archives of earlier versions had a format.", None,
+                               is_hidden=True),
     jobs: int | None = field("Processes (default: one per core).", None, least=1),
     finish: bool = field("Only complete an interrupted run or erasure.", False),
     convert: Path | None = field(
