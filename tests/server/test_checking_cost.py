@@ -32,7 +32,7 @@ from remit.server.app import App
 from remit.server.authentication import open_keys
 from remit.server.mcp.callers import LOCAL, Caller
 from remit.server.mcp.gateway.rules import Rules
-from remit.server.mcp.messages import MessageError, message_of, parsed
+from remit.server.mcp.messages import MessageError, message_of
 from remit.server.mcp.server import ToolRunner, all_tools
 from tests.server.asgi import AsgiRequest
 from tests.support.roots import new_root
@@ -181,9 +181,9 @@ def _message(value: Any) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": {"name": "t", "arguments": value}}  # fmt: skip
     with contextlib.suppress(MessageError):
-        message_of(parsed(json.dumps(call).encode()))
+        message_of(json.dumps(call).encode())
     with contextlib.suppress(MessageError):
-        message_of(parsed(json.dumps(value).encode()))
+        message_of(json.dumps(value).encode())
 
 
 def _contract(value: Any) -> None:

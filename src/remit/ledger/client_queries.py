@@ -6,7 +6,7 @@ import functools
 import heapq
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
@@ -30,6 +30,7 @@ Order = Literal["asc", "desc"]
 _NARROW = {"work_order_id", "session_id"}  # Filters that make a bound in time unnecessary.
 _QUERY = re.compile(r"\s*(SELECT|WITH|VALUES)\b", re.IGNORECASE)
 _PAGE = 500  # entries that a query fetches at once
+_MAX_KNOWN_BYTES = 8192  # A larger record is parsed at each query.
 _FIRST_PAGE = 16  # small, for callers that want only the first match
 
 
@@ -257,6 +258,7 @@ class LedgerQueries:
         text: str | None = None,
         text_limit: int | None = None,
         with_content: bool = True,
+        known: MutableMapping[str, LedgerEntry] | None = None,
         **equals: Unpack[Equalities],
     ) -> Iterator[LedgerEntry]:
         """Return an iterator over the entries that match all arguments, read page by page.
@@ -284,6 +286,9 @@ class LedgerQueries:
                 ``after`` may show. Of the entries that show them, at most so many are searched.
                 ``None`` for all.
             with_content: False leaves commitments in place of content, which is faster.
+            known: entries that such queries read before, by ``entry_hash``, all without content,
+                whatever ``with_content`` is. Known entries are not parsed again, and others of at
+                most 8 KB are added; the caller bounds their number. ``None`` parses all.
 
         Raises:
             InvalidInputError: a bound, a cursor, a value or the order cannot be understood,
@@ -308,7 +313,11 @@ class LedgerQueries:
             return (
                 entry
                 for rows in _pages(store, own, limit)
-                for entry in store.entries(rows, with_content)
+                for entry in (
+                    store.entries(rows, with_content)
+                    if known is None
+                    else _recalled(store, rows, known)
+                )
             )
 
         runs = [found(store) for store in (self._store, *self._segments)]
@@ -451,6 +460,19 @@ class LedgerQueries:
                 next_step="Ids look like LED-0000002a; `remit ledger tail` shows the latest.",
             )
         return row
+
+
+def _recalled(
+    store: Store, rows: Sequence[EntryRow], known: MutableMapping[str, LedgerEntry]
+) -> list[LedgerEntry]:
+    """Return the entries of rows without content, from ``known`` as far as it has them."""
+    found = {name: known[name] for row in rows if (name := row.entry_hash) in known}
+    rest = [row for row in rows if row.entry_hash not in found]
+    for row, entry in zip(rest, store.entries(rest, with_content=False), strict=True):
+        found[row.entry_hash] = entry
+        if len(row.record) <= _MAX_KNOWN_BYTES:
+            known[row.entry_hash] = entry
+    return [found[row.entry_hash] for row in rows]
 
 
 def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[list[EntryRow]]:

@@ -39,13 +39,14 @@ def list_sessions(root: RootPort, caller: Caller) -> Feed:
         InvalidInputError: the cursor is no entry's id; raised when the list is read.
         LedgerError: the ledger cannot be read; raised when the list is read.
     """
+    from remit.agents.sessions import overview_of
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
         for entry in root.ledger.query(
             event_type="SESSION_START", order="desc", after=cursor, limit=most,
             with_content=False,
         ):  # fmt: skip
-            yield entry.id, _overview(root.ledger, entry.submission_id)
+            yield entry.id, overview_of(root.ledger, entry).to_dict()
 
     return Feed(read)
 

@@ -7,15 +7,22 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.kernel.root import Root
-from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.ledger import LedgerClient, LedgerEntry, Transaction, entry_reader
 from remit.ledger.usage import INSERT, ON_CONFLICT, QUARTER_S
-from remit.server.console.caches import KeptReport, KeptUsage, added_up
+from remit.server.console.caches import (
+    KeptReport,
+    KeptUsage,
+    KnownEntries,
+    UntilNextEntry,
+    added_up,
+)
 from remit.views.usage import UsageRow, latest_quarters, read_usage
 from tests.support.roots import new_root
 
@@ -140,3 +147,28 @@ def test_a_report_is_read_again_in_time(tmp_path: Path, monkeypatch: pytest.Monk
         read.append(kept.read())
         assert len({id(one) for one in read}) == 3
         assert kept.read() is read[-1]
+
+
+def test_known_entries_are_parsed_once_and_changed_ones_again(tmp_path: Path) -> None:
+    known = KnownEntries()
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        for number in range(30):
+            ledger.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "x", metadata={"n": number}))
+        ledger.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "x", metadata={"n": "y" * 9_000}))
+        parse = entry_reader.decode_record
+        with mock.patch.object(entry_reader, "decode_record", side_effect=parse) as parsed:
+            plain = list(ledger.query(order="desc", with_content=False))
+            assert parsed.call_count == 31
+            for times in (62, 63):  # A large record is not remembered.
+                assert list(ledger.query(order="desc", known=known)) == plain
+                assert parsed.call_count == times
+        assert len(known) == 30
+
+
+def test_a_result_lasts_until_the_next_entry(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        made, results = UntilNextEntry(ledger), iter(range(9))
+        assert [made.read("a", results.__next__) for _ in range(3)] == [0, 0, 0]
+        assert made.read("b", results.__next__) == 1
+        ledger.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "x"))
+        assert [made.read("a", results.__next__) for _ in range(2)] == [2, 2]

@@ -15,7 +15,8 @@ import pytest
 from remit.ledger import EVENTS, LedgerClient, LedgerEntry, content, entry_id
 from remit.packages.gates import GateReport
 from remit.server.console import verification
-from remit.server.console.rows import live_row
+from remit.server.console.pages import templates
+from remit.server.console.rows import live_row, with_problems
 from tests.ledger.segments.writing import cut_off
 from tests.server.asgi import AsgiRequest
 from tests.server.console.client import VIEWS
@@ -52,6 +53,26 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
         assert re.findall(r"[A-Z]{3,}_?[A-Z_]+(?=\W)", re.sub(r"(LED|DEC|SES)-\w+", "", text)) in (
             [], ["UTC"]), text  # fmt: skip
         assert codes <= set(re.findall(r'title="([A-Z_]+)"', page))
+
+
+def test_a_failed_gate_says_its_first_problem(inside: Inside) -> None:
+    problems = content(["PKG-A needs PKG-B, which is missing.", "PKG-C is too old."])
+    failed = inside.ledger.write(LedgerEntry("GATE_FAILED", "G1", "FAILED", "2 problems.",
+        metadata={"gate": "G1", "errors": 2, "problems": problems}))  # fmt: skip
+    assert "PKG-A needs PKG-B, which is missing." in inside.get("/").text
+    bare = inside.ledger.read(failed, with_content=False)
+    assert live_row(bare)["cells"][3] == "2 problems."
+    told = live_row(with_problems(inside.ledger, bare))["cells"]
+    assert told[3] == "PKG-A needs PKG-B, which is missing."
+
+
+def test_commands_in_an_error_are_code() -> None:
+    coded = templates().filters["coded"]
+    assert coded("Run `remit init <b>` & wait.") == (
+        "Run <code>remit init &lt;b&gt;</code> &amp; wait."
+    )
+    assert coded("a ` alone") == "a ` alone"
+    assert coded("`a` and ` b") == "<code>a</code> and ` b"
 
 
 def test_a_session_whose_calls_have_no_price_has_an_unknown_cost(inside: Inside) -> None:

@@ -30,7 +30,7 @@ from remit.server.console import (
     spend,
     verification,
 )
-from remit.server.console.caches import KeptReport, KeptUsage, WaitingApprovals
+from remit.server.console.caches import KeptReport, KeptUsage, UntilNextEntry, WaitingApprovals
 from remit.server.console.pages import Asked, Page, Sources
 from tests.server.console.client import VIEWS
 
@@ -69,8 +69,9 @@ class Grown:
         waiting = WaitingApprovals(ledger, queue)
         root = OpenRoot(lambda: (runtime.root, runtime.loaded), lambda: ledger)
         self._sources = Sources(
-            runtime, ledger, queue, root, root, KeptUsage(ledger), learned, waiting
-        )
+            runtime, ledger, queue, root, root, KeptUsage(ledger), learned, waiting,
+            UntilNextEntry(ledger),
+        )  # fmt: skip
         self._steps = 0
         store = ledger._store
         assert isinstance(store, SqliteStore)

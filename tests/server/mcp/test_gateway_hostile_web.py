@@ -131,41 +131,12 @@ async def test_a_server_that_notifies_without_end(served: Served) -> None:
     assert peak_kb(served) - before < 60_000
 
 
-@pytest.mark.parametrize("asked", ["2025-03-26", "2025-06-18", "2025-11-25"])
-@pytest.mark.parametrize(
-    ("server", "spoken"), [("old", "2025-03-26"), ("new", "2025-11-25"), ("web", "")]
-)
-def test_batches_if_the_version_has_them(
-    served: Served, server: str, spoken: str, asked: str
-) -> None:
-    raw = Raw(served, server)
-    version = raw.begin(asked)
-    assert version == (spoken or asked)
-    answer = raw.post([request(1, "ping"), call("two", "echo"), 7])
-    if version != "2025-03-26":
-        assert answer.status_code == 400
-        assert f"this session uses {version}" in answer.json()["error"]["message"]
-        return
-    answers = {one["id"]: one for one in answer.json()}
-    assert set(answers) == {1, "two", None}
-    assert answers["two"]["result"]["_meta"]["remit/receipt"]["intent"].startswith("LED-")
-
-
-def test_a_server_asks_the_client_while_it_answers_a_batch(served: Served) -> None:
+def test_a_batch_is_refused(served: Served) -> None:
     raw = Raw(served, "old")
     raw.begin("2025-03-26")
-    with ThreadPoolExecutor() as pool:
-        batch = [call(1, "asks"), request(2, "ping")]
-        with httpx2.stream("POST", raw.url, json=batch, headers=raw.headers, timeout=60) as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            lines = (line for line in answer.iter_lines() if line.startswith("data:"))
-            asked = json.loads(next(lines)[5:])
-            assert asked["method"] == "elicitation/create"
-            said = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}
-            assert pool.submit(raw.post, said).result().status_code == 202
-            answers = {one["id"]: one for one in json.loads(next(lines)[5:])}
-    assert "decline" in answers[1]["result"]["content"][0]["text"]
-    assert answers[2]["result"] == {}
+    answer = raw.post([request(1, "ping"), call("two", "echo"), 7])
+    assert answer.status_code == 400
+    assert "Send each message separately" in answer.json()["error"]["message"]
 
 
 def test_two_clients_with_one_session_id(served: Served) -> None:

@@ -111,30 +111,10 @@ def test_no_message_is_refused_in_plain_words(
     assert ask(served, headers=session)[0] == 200
 
 
-def test_a_batch_is_answered_with_an_array_where_the_version_has_them(served: Served) -> None:
-    two = [PING, {**LIST, "id": "two"}]
-    status, raw, _ = ask(served, two, headers={SESSION: begun(served)})
+def test_a_batch_is_refused_with_the_way_to_go_on(served: Served) -> None:
+    status, raw, _ = ask(served, [PING, {**LIST, "id": "two"}], headers={SESSION: begun(served)})
     assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
-    assert "this session uses 2025-06-18" in json.loads(raw)["error"]["message"]
-    status, raw, _ = ask(served, two)
-    assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
-    assert "no such session" in json.loads(raw)["error"]["message"]
-
-    old = {**INITIALIZE, "params": {**INITIALIZE["params"], "protocolVersion": "2025-03-26"}}  # type: ignore[dict-item]
-    session = {SESSION: ask(served, old)[2][SESSION]}
-    notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    assert ask(served, [notice], headers=session)[:2] == (202, b"")
-    status, raw, headers = ask(served, [*two, notice, 7, {**LIST, "id": 3, "method": "x"}],
-                               headers=session)  # fmt: skip
-    assert status == 200
-    assert headers["content-type"].startswith("application/json")
-    answers = {answer["id"]: answer for answer in json.loads(raw)}
-    assert set(answers) == {1, "two", 3, None}
-    assert answers[1]["result"] == {}
-    assert len(answers["two"]["result"]["tools"]) == len(TOOLS)
-    assert answers[3]["error"]["code"] == -32601
-    status, raw, _ = ask(served, [], headers=session)
-    assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
+    assert "Send each message separately" in json.loads(raw)["error"]["message"]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -386,7 +386,7 @@ async def test_an_id_is_free_when_all_of_its_request_is_put_away() -> None:
         await send({"type": "http.response.body", "body": b"{}"})
         await put_away.wait()
 
-    bodies = Bodies(sdk, lambda _: "")
+    bodies = Bodies(sdk)
 
     async def post(answered: asyncio.Event) -> None:
         async def receive() -> dict[str, Any]:

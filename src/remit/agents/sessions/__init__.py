@@ -9,6 +9,7 @@ from remit.agents.sessions.manager import Marks, SessionManager, new_session_id
 from remit.agents.sessions.overview import (
     SessionOverview,
     list_sessions,
+    overview_of,
     session_overview,
     sessions_with_calls,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "latest_of",
     "list_sessions",
     "new_session_id",
+    "overview_of",
     "response_of",
     "session_overview",
     "sessions_with_calls",

@@ -46,7 +46,7 @@ from remit.server.console import (
     verification,
 )
 from remit.server.console.assets import ASSETS, scripts, style
-from remit.server.console.caches import KeptReport, KeptUsage, WaitingApprovals
+from remit.server.console.caches import KeptReport, KeptUsage, UntilNextEntry, WaitingApprovals
 from remit.server.console.cookies import Login
 from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
 from remit.server.console.live import Live
@@ -61,6 +61,7 @@ from remit.server.console.sign_in import LOGIN, Entrance
 from remit.server.device_sign_in import PAGE
 from remit.server.refusals import HttpError
 from remit.server.request_limits import SHARE
+from remit.views import POSITIONS
 from remit.views.page import style_hash
 
 _log = logging.getLogger("remit.server.console")
@@ -73,7 +74,7 @@ _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("logout", "live", "find
 _THREADS = 2  # Pages share the CPU with model calls, so few threads render them.
 _MAX_WAITING_PAGES = 100
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'sha256-{style_hash}'; "
+    "default-src 'none'; script-src 'self'; style-src 'sha256-{style}' 'sha256-{positions}'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
@@ -130,6 +131,7 @@ class Console:
             KeptUsage(self._ledger),
             KeptReport(runtime.root, self._ledger),
             WaitingApprovals(self._ledger, approvals_read),
+            UntilNextEntry(self._ledger),
         )
         self._entrance = Entrance(runtime, keys, authenticator)
         self._threads = ThreadPoolExecutor(_THREADS, "remit-console")
@@ -348,8 +350,9 @@ def _asset(name: str, method: str) -> Answer:
 @functools.cache
 def _headers() -> tuple[tuple[bytes, bytes], ...]:
     """Return the security headers of every answer."""
+    policy = _POLICY.format(style=style_hash(style()), positions=style_hash(POSITIONS))
     return (
-        (b"content-security-policy", _POLICY.format(style_hash=style_hash(style())).encode()),
+        (b"content-security-policy", policy.encode()),
         (b"x-frame-options", b"DENY"),
         (b"x-content-type-options", b"nosniff"),
         (b"referrer-policy", b"same-origin"),

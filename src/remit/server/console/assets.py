@@ -10,7 +10,6 @@ import functools
 import hashlib
 from importlib import resources
 
-from remit.views import POSITIONS
 from remit.views.page import style_sheet
 
 ASSETS = "/console/static/"
@@ -29,9 +28,12 @@ def scripts() -> dict[str, bytes]:
 
 @functools.cache
 def style() -> str:
-    """Return the style sheet of every page; the content security policy contains its hash."""
+    """Return the style sheet of every page. Pages with a timeline also have ``POSITIONS``.
+
+    The content security policy contains the hashes of both.
+    """
     shared = style_sheet("page.css", "learning.css")
-    return shared + (_STATIC / "console.css").read_text("utf-8") + POSITIONS
+    return shared + (_STATIC / "console.css").read_text("utf-8")
 
 
 def address_of(name: str) -> str:

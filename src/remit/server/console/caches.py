@@ -1,4 +1,4 @@
-"""The console's caches: usage of past hours and days, open approvals, the learning report.
+"""The console's caches: usage of past hours and days, open approvals, entries, the learning report.
 
 A page adds up only some hundred rows. The table ``usage`` contains a row for each session and
 quarter hour, so a month can have millions of rows. Usage of a past hour does not change, because
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.agents import Approval, ApprovalQueue
 from remit.contracts import ContractLoader
@@ -20,11 +20,13 @@ from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.learning.meta import read_report
 from remit.learning.proposals import ProposalError, Proposals
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.usage import QUARTER_S
 from remit.views.periods import Period, periods_of
 from remit.views.usage import UsageRow, quarters_between, read_usage
 
+_MAX_KNOWN = 6_000  # entries of some kilobytes each
+_MAX_RESULTS = 64
 _MAX_ROWS = 50_000  # A cached row takes half a kilobyte.
 _GRACE = 2  # Quarter hours: clocks of several machines may differ, and a commit may be late.
 _SUMS = (
@@ -32,6 +34,7 @@ _SUMS = (
     "reasoning_tokens", "unpriced_calls", "measured_nano", "estimated_nano", "upper_bound_nano",
 )  # fmt: skip
 _sums = attrgetter(*_SUMS)
+_T = TypeVar("_T")
 
 
 Window = tuple[int, Sequence[UsageRow]]
@@ -162,6 +165,47 @@ class WaitingApprovals:
             found = [one for one in self._approvals.list(limit=_READ) if one.state == "pending"]
             self._known = (latest, time.monotonic(), found)
         return found
+
+
+class KnownEntries(dict[str, LedgerEntry]):
+    """Entries without content that pages have read, by hash; emptied above 6,000.
+
+    They are shared, so do not change them. Threads may share the object.
+    """
+
+    def __setitem__(self, entry_hash: str, entry: LedgerEntry) -> None:
+        if len(self) >= _MAX_KNOWN:
+            self.clear()
+        super().__setitem__(entry_hash, entry)
+
+
+class UntilNextEntry:
+    """Results of queries, cached until the ledger has another entry; at most 64.
+
+    Threads may share the object: two of them may make the same result twice, and nothing else.
+
+    Args:
+        ledger: the ledger to read.
+    """
+
+    def __init__(self, ledger: LedgerClient) -> None:
+        self._ledger = ledger
+        self._known: tuple[Any, dict[Hashable, Any]] = (None, {})
+
+    def read(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """Return the result under ``key``, from ``make`` if it is not cached. Do not change it.
+
+        Raises:
+            LedgerError: the ledger cannot be read. Errors of ``make`` are raised too.
+        """
+        head = self._ledger.head()
+        if head != self._known[0] or len(self._known[1]) >= _MAX_RESULTS:
+            self._known = head, {}
+        known = self._known[1]
+        if key not in known:
+            known[key] = make()
+        made: _T = known[key]
+        return made
 
 
 LATEST = 2_000

@@ -87,7 +87,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     if "word" in query:
         _require_index(sources.ledger)
     everything = is_csv or sort in _SORTS
-    found = _find(sources.ledger, query, before, _SEARCHED if everything else _LISTED)
+    found = _find(sources, query, before, _SEARCHED if everything else _LISTED)
     entries = found.entries
     if sort in _SORTS:
         entries = sorted(entries, key=lambda entry: -_SORTS[sort](entry.metadata))
@@ -116,7 +116,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     )
 
 
-def _find(ledger: LedgerClient, query: Mapping[str, str], before: str, most: int) -> _Found:
+def _find(sources: Sources, query: Mapping[str, str], before: str, most: int) -> _Found:
+    ledger = sources.ledger
     zone = query.get("zone", "UTC")
     since, until = query.get("since", ""), query.get("until", "")
     outcome = query.get("outcome", "")
@@ -135,7 +136,9 @@ def _find(ledger: LedgerClient, query: Mapping[str, str], before: str, most: int
         events.remove("EXCHANGE")
     matches = _condition(ledger, query)
     read = (
-        ledger.query(event_type=event, order="desc", with_content=False, **where)
+        ledger.query(
+            event_type=event, order="desc", with_content=False, known=sources.known, **where
+        )
         for event in events
     )
     found: list[LedgerEntry] = []

@@ -12,7 +12,7 @@ from typing import Any
 from remit.kernel.json_text import dump
 from remit.ledger import LedgerClient
 from remit.server.asgi import Headers, Receive, Send
-from remit.server.console.rows import SHOWN_LIVE, live_row
+from remit.server.console.rows import SHOWN_LIVE, live_row, with_problems
 from remit.views.entries import place_of
 
 _log = logging.getLogger("remit.server.console")
@@ -140,7 +140,8 @@ class Live:
         first = max(seen, head[0] - _MAX_ENTRIES)
         found = list(self._ledger.query(after=first, limit=_MAX_ENTRIES, with_content=False))
         last = place_of(found[-1].id)
-        rows = [live_row(entry) for entry in found if entry.event_type in SHOWN_LIVE]
+        shown = (entry for entry in found if entry.event_type in SHOWN_LIVE)
+        rows = [live_row(with_problems(self._ledger, entry)) for entry in shown]
         data = {"entries": last + 1, "missed": first - seen, "rows": rows}
         return last, b"event: entries\ndata: " + dump(data) + b"\n\n"
 

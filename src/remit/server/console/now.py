@@ -15,7 +15,14 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.usage import QUARTER_S
 from remit.server.console.caches import added_up
 from remit.server.console.pages import Asked, Page, Sources, View
-from remit.server.console.rows import ALARMS, alarm_row, amounts_of, call_row, key_names
+from remit.server.console.rows import (
+    ALARMS,
+    alarm_row,
+    amounts_of,
+    call_row,
+    key_names,
+    with_problems,
+)
 from remit.views import wording
 from remit.views.entries import place_of
 
@@ -45,16 +52,18 @@ def show(sources: Sources, asked: Asked) -> Page:
         LedgerError: the ledger cannot be read.
     """
     ledger = sources.ledger
-    exchanges = ledger.query(event_type="EXCHANGE", order="desc", limit=_CALLS, with_content=False)
+    exchanges = ledger.query(
+        event_type="EXCHANGE", order="desc", limit=_CALLS, with_content=False, known=sources.known
+    )
     breakers = [
         (f"{provider}/{model}", breaker.state)
         for (provider, model), breaker in sorted(sources.runtime.gateway.breakers.items())
         if str(breaker.state).upper() != "CLOSED"
     ]
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    timed = _latest(ledger, "EXCHANGE", today, _TIMED)
+    timed = _latest(sources, "EXCHANGE", today, _TIMED)
     waiting = sources.waiting.read()
-    refused, is_cut = _refused(ledger)
+    refused, is_cut = _refused(sources)
     return Page(
         "now.html.j2",
         {
@@ -77,7 +86,7 @@ def show(sources: Sources, asked: Asked) -> Page:
             "refused_most": _REFUSALS if is_cut else 0,
             "under_way": _under_way(ledger),
             "calls": [call_row(entry) for entry in exchanges],
-            "alarms": [alarm_row(entry) for entry in _alarms(ledger)],
+            "alarms": [alarm_row(with_problems(ledger, entry)) for entry in _alarms(sources)],
             "breakers": breakers,
             "outage": sources.runtime.ledger.outage.reason,
             "most_calls": _CALLS,
@@ -106,7 +115,7 @@ def _yesterday(sources: Sources, begin: datetime) -> dict[str, Any]:
     """Return the figures of a past day, computed once, as a past day does not change."""
     if (known := sources.past_days.get(begin)) is not None:
         return known
-    timed = _latest(sources.ledger, "EXCHANGE", begin, _TIMED, begin + timedelta(days=1))
+    timed = _latest(sources, "EXCHANGE", begin, _TIMED, begin + timedelta(days=1))
     figures = _figures(sources, begin, _durations(timed))
     sources.past_days.clear()
     if datetime.now(UTC) > begin + timedelta(days=1) + _GRACE:
@@ -115,7 +124,7 @@ def _yesterday(sources: Sources, begin: datetime) -> dict[str, Any]:
 
 
 def _latest(
-    ledger: LedgerClient, event: str, since: datetime, most: int, until: datetime | None = None
+    sources: Sources, event: str, since: datetime, most: int, until: datetime | None = None
 ) -> list[LedgerEntry]:
     """Return at most ``most`` of the latest entries of an event type in a period, newest first."""
     least = since.isoformat(timespec="microseconds")[:19]
@@ -123,11 +132,12 @@ def _latest(
     if until is not None:
         # The query's own bounds would read every older entry.
         sql = "SELECT seq FROM entries WHERE timestamp < ? ORDER BY timestamp DESC LIMIT 1"
-        rows = ledger.select(sql, (until.isoformat(timespec="microseconds")[:19],))
+        rows = sources.ledger.select(sql, (until.isoformat(timespec="microseconds")[:19],))
         after = rows[0][0] + 1 if rows else 0
-    found = ledger.query(
-        event_type=event, order="desc", limit=most, after=after, with_content=False
-    )
+    found = sources.ledger.query(
+        event_type=event, order="desc", limit=most, after=after, with_content=False,
+        known=sources.known,
+    )  # fmt: skip
     return list(itertools.takewhile(lambda entry: entry.timestamp >= least, found))
 
 
@@ -148,13 +158,13 @@ def _percentile(ascending: list[float], share: float) -> float | None:
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
-def _refused(ledger: LedgerClient) -> tuple[list[dict[str, Any]], bool]:
+def _refused(sources: Sources) -> tuple[list[dict[str, Any]], bool]:
     """Return the refused requests of the last 24 hours by key, model and reason, most first.
 
     The second value is True if there were more requests than are read.
     """
     since = datetime.now(UTC) - timedelta(days=1)
-    found = _latest(ledger, "PROMPT_REJECTED", since, _REFUSALS)
+    found = _latest(sources, "PROMPT_REJECTED", since, _REFUSALS)
     names = ("key_id", "requested_model_id", "error_code", "agent_id")
     groups: Counter[tuple[str, ...]] = Counter()
     latest: dict[tuple[str, ...], LedgerEntry] = {}
@@ -165,7 +175,7 @@ def _refused(ledger: LedgerClient) -> tuple[list[dict[str, Any]], bool]:
         groups[group] += 1
         latest.setdefault(group, entry)
     most = groups.most_common(_GROUPS)
-    keys = key_names(ledger, {group[0] for group, _ in most})
+    keys = key_names(sources.ledger, {group[0] for group, _ in most})
     shown = []
     for group, count in most:
         key_id, model, code, agent = group
@@ -199,10 +209,12 @@ def _under_way(ledger: LedgerClient) -> list[dict[str, Any]]:
     ]
 
 
-def _alarms(ledger: LedgerClient) -> list[LedgerEntry]:
+def _alarms(sources: Sources) -> list[LedgerEntry]:
     """Return the latest events that need attention, newest first."""
     found = (
-        ledger.query(event_type=event, order="desc", limit=_ALARMS, with_content=False)
+        sources.ledger.query(
+            event_type=event, order="desc", limit=_ALARMS, with_content=False, known=sources.known
+        )
         for event in ALARMS
     )
     merged = heapq.merge(*found, key=lambda entry: -place_of(entry.id))

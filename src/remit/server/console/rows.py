@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.views import wording
 from remit.views.entries import named
 
@@ -69,14 +70,15 @@ def call_row(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
-    """Return the row of an event: time, event, agent, and a reason without content.
+    """Return the row of an event: time, event, agent, and a reason.
 
     Keys are ``id``, ``at``, ``kind`` (``alarm``), ``tone`` (``wait`` for approval requests, else
     ``bad``) and ``cells``, which are texts. The agent is the entry's subject if none is named. The
-    reason is the error code in words, else the tool, else the recorded reason.
+    reason is the error code in words, else the tool, else a gate's first problem, else the recorded
+    reason.
 
     Args:
-        entry: an event that needs attention; its content is not needed.
+        entry: an event that needs attention; content is needed only of :func:`with_problems`.
     """
     event = entry.event_type
     return {
@@ -90,6 +92,7 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
             named(entry.metadata, "agent_id") or entry.submission_id,
             str(wording.words_of(entry.metadata.get("error_code") or ""))
             or named(entry.metadata, "tool_id")
+            or _problems(entry.metadata)
             or _plain(entry.reason),
         ],
     }
@@ -126,6 +129,23 @@ def amounts_of(arguments: Any) -> list[tuple[str, str]]:
         for name, value in arguments.items()
         if wording.is_number(value) and _AMOUNTS & {*name.lower().split("_")}
     ]
+
+
+def with_problems(ledger: LedgerClient, entry: LedgerEntry) -> LedgerEntry:
+    """Return a failed gate with its problems, which are content; any other entry unchanged.
+
+    A gate whose problems cannot be read is returned unchanged too.
+    """
+    if entry.event_type == "GATE_FAILED":
+        with contextlib.suppress(LedgerError):
+            return ledger.read(entry.id)
+    return entry
+
+
+def _problems(data: Mapping[str, Any]) -> str:
+    """Return the first recorded problem of a gate; empty if there is none or it was erased."""
+    first = next(iter(found), "") if isinstance(found := data.get("problems"), list) else ""
+    return first if isinstance(first, str) else ""
 
 
 def _plain(reason: Any) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from remit.agents.sessions import session_overview
+from remit.agents.sessions import overview_of, session_overview
 from remit.kernel.errors import NotFoundError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, entry_id
 from remit.server.console.length_limits import Shortened
@@ -56,18 +56,21 @@ def show(sources: Sources, asked: Asked) -> Page:
     started = list(
         ledger.query(
             event_type="SESSION_START", order="desc", after=asked.query.get("before"),
-            limit=_LISTED + 1, with_content=False,
+            limit=_LISTED + 1, with_content=False, known=sources.known,
         )
     )  # fmt: skip
     listed, more = page_of_list(started, _LISTED)
     ids = [entry.submission_id for entry in listed]
     spent = _spent(ledger, ids, None)
-    agents = []
-    for entry in listed:
-        found = session_overview(ledger, entry.submission_id)
-        if found is not None:
-            agents.append({**found.to_dict(), **spent.get(found.session_id, {})})
-    active = [] if asked.query.get("before") else _active(ledger)
+    agents = [
+        overview_of(ledger, entry).to_dict() | spent.get(entry.submission_id, {})
+        for entry in listed
+    ]
+    active = (
+        []
+        if asked.query.get("before")
+        else sources.unchanged.read("active", lambda: _active(ledger))
+    )
     return Page(
         "sessions.html.j2",
         {"active": active, "listed": agents, "before": listed[-1].id if more else ""},

@@ -107,7 +107,10 @@ def show(sources: Sources, asked: Asked) -> Page:
     if by == "session":
         start = latest_quarters(sources.ledger, first, end, _LATEST_ROWS)
         since, until = time_of(start), time_of(end)
-        rows = read_usage(sources.ledger, since=since, until=until, by=[by], limit=_SHOWN).rows
+        rows = sources.unchanged.read(
+            (start, end),
+            lambda: read_usage(sources.ledger, since=since, until=until, by=[by], limit=_SHOWN),
+        ).rows
     else:
         rows = sorted(_by_name(by, now).values(), key=_dearest_first)[:_SHOWN]
     owners = sources.reads.directory.declared() if {by, question.stack} & {*_OWNERS} else {}

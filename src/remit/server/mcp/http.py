@@ -120,9 +120,7 @@ class _Application:
             )
             for path, manager in self._managers.items()
         }
-        self._bodies = {
-            path: Bodies(sessions, sessions.version_of) for path, sessions in self._sessions.items()
-        }
+        self._bodies = {path: Bodies(sessions) for path, sessions in self._sessions.items()}
         self._sweep_s = settings.auth.revocation_s / 2
         self._guard = Guard(
             self._session,

@@ -19,7 +19,6 @@ from remit.gateway.auth import AuthProvider, AuthUnavailableError, Identity
 from remit.kernel.errors import RemitError
 from remit.server.api_guard import IDENTITY, TOKEN
 from remit.server.asgi import Receive, Scope, Send
-from remit.server.mcp.bodies import VERSION, Version
 from remit.server.mcp.callers import Caller
 from remit.server.refusals import HttpError
 
@@ -33,7 +32,6 @@ class _Session:
     owner: str
     token: str | None  # The bearer token of the latest request.
     scope: Scope  # The scope of an earlier request; the session's end is sent with it.
-    version: Version
     requests: int = 0
     used: float = 0.0  # monotonic time at which its latest request ended
 
@@ -98,9 +96,7 @@ class SessionGuard:
                 new_id = _header(message.get("headers", ()), _SESSION)
                 if opening and new_id and message["status"] < 400:
                     kept = {**scope, "headers": [*scope["headers"]]}
-                    self._sessions[new_id] = _Session(
-                        owner, token, kept, scope.get(VERSION) or Version(), used=time.monotonic()
-                    )
+                    self._sessions[new_id] = _Session(owner, token, kept, used=time.monotonic())
                     opened()
                 elif known is not None and message["status"] == 404:
                     self._sessions.pop(session_id, None)  # the SDK ended it
@@ -125,21 +121,6 @@ class SessionGuard:
                 "invalid_api_key",
                 "The key was revoked or has expired; ask the operator for another.",
             )
-
-    def version_of(self, scope: Scope) -> str:
-        """Return the protocol version of a request's session; empty without one.
-
-        For an unknown session, the header of the request counts.
-
-        Args:
-            scope: ASGI's scope of the request, with its identity.
-        """
-        known = self._known(
-            {**scope, "user": _user(scope[IDENTITY])}, _header(scope["headers"], _SESSION)
-        )
-        return (
-            known.version.negotiated if known is not None else _header(scope["headers"], _VERSION)
-        )
 
     def _known(self, scope: Scope, session_id: str) -> _Session | None:
         known = self._sessions.get(session_id)

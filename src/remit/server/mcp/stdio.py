@@ -35,11 +35,8 @@ from remit.server.authentication import open_keys
 from remit.server.mcp.callers import LOCAL, Caller
 from remit.server.mcp.gateway import serve_stream, served_by
 from remit.server.mcp.messages import (
-    Batch,
     MessageError,
     message_of,
-    negotiated_version,
-    parsed,
 )
 from remit.server.mcp.server import all_tools, mcp_server
 
@@ -144,57 +141,16 @@ class _Pending:
         self._answers = answers
         self._most = most
         self._open: set[RequestId] = set()
-        self._batches: dict[RequestId, Batch] = {}
-        self._version = ""
-        self._initialize: RequestId | None = None
         self._progress = asyncio.Event()
 
-    def received(self, value: Any) -> tuple[list[JSONRPCMessage], Any]:
-        """Return the messages to handle, and an answer that can be sent at once (else None).
-
-        Raises:
-            MessageError: the value is neither a message nor an acceptable batch.
-        """
-        if not isinstance(value, list):
-            message = message_of(value)
-            if isinstance(message, JSONRPCRequest) and message.method == "initialize":
-                self._initialize = message.id
-            return [message], self._noted(message)
-        batch = Batch(value, self._version)
-        self._batches.update(dict.fromkeys(batch.waiting, batch))
-        for message in batch.messages:
-            self._noted(message)
-        return batch.messages, None if batch.waiting else batch.answers or None
-
-    def _noted(self, message: JSONRPCMessage) -> Any:
-        """Note a message; return a batch's answers if ``message`` cancels its last open request."""
+    def received(self, message: JSONRPCMessage) -> None:
+        """Note a message; a cancelled request needs no answer."""
         if isinstance(message, JSONRPCRequest):
             self._open.add(message.id)
         elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
             cancelled = (message.params or {}).get("requestId")
             if isinstance(cancelled, (int, str)):
                 self._open.discard(cancelled)
-                return self._batched(cancelled, None)
-        return None
-
-    def _batched(self, answered: RequestId, answer: Any) -> Any:
-        """Return all answers of a batch once its last request is answered, else None."""
-        batch = self._batches.pop(answered, None)
-        if batch is None:
-            return None
-        batch.answer(answered, answer)
-        return None if batch.waiting else batch.answers or None
-
-    def answer(self, message: JSONRPCMessage) -> bytes:
-        """Return the bytes to write for a message; empty while its batch is incomplete."""
-        data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        if isinstance(message, (JSONRPCResponse, JSONRPCError)) and message.id is not None:
-            if message.id == self._initialize:
-                self._version = negotiated_version(json.loads(data)) or self._version
-            if message.id in self._batches:
-                done = self._batched(message.id, json.loads(data))
-                return b"" if done is None else _line(done)
-        return data
 
     def written(self, message: JSONRPCMessage) -> None:
         """Note a message that was written."""
@@ -265,30 +221,33 @@ async def _read(
                 return
             elif line.strip():
                 try:
-                    messages, done = pending.received(parsed(line))
+                    message = message_of(line)
                 except MessageError as error:
-                    messages, done = [], error.answer
-                if done is not None:
-                    await answers.send(_line(done))
-                for message in messages:
-                    await to_server.send(SessionMessage(message))
+                    await answers.send(_line(error.answer))
+                    continue
+                pending.received(message)
+                await to_server.send(SessionMessage(message))
 
 
 async def _write(
     outgoing: int, messages: _Outgoing, reading: asyncio.Task[None], pending: _Pending
 ) -> None:
     async for item in messages:
-        message = None if isinstance(item, bytes) else item.message
-        if data := item if isinstance(item, bytes) else pending.answer(item.message):
-            try:
-                await call_in_thread("remit-mcp-out", partial(_put, outgoing, data))
-            except OSError:  # the client is gone
-                reading.cancel()
-                break
-        if message is not None:
-            pending.written(message)
+        try:
+            await call_in_thread("remit-mcp-out", partial(_put, outgoing, _bytes_of(item)))
+        except OSError:  # the client is gone
+            reading.cancel()
+            break
+        if isinstance(item, SessionMessage):
+            pending.written(item.message)
     async for _ in messages:
         pass
+
+
+def _bytes_of(item: SessionMessage | bytes) -> bytes:
+    if isinstance(item, bytes):
+        return item
+    return item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
 
 def _line(answer: Any) -> bytes:
