@@ -117,6 +117,8 @@ class EventSum(StreamSum):
             self._add_delta(event)
         elif kind.endswith((".done", ".completed")):
             self._end(event)
+        elif "b64_json" in event:  # a picture of which only a part is finished
+            self.pieces += 1
         elif "type" not in event:  # the whole, by a server that does not stream
             self._answer = event
             self._ended = self.is_last = True
