@@ -187,10 +187,10 @@ class CallPath:
             response = not_retried(call.last, erased) or await self.refuse(call, erased)
             return response
         except asyncio.CancelledError:
-            if (choice := call.choice) is not None and choice.is_routed:
+            if call.choice is not None and call.choice.is_routed:
                 named = call.request.session_id, call.since
                 if not await self._in_flight.is_erased(*named):
-                    await choice.abandon()
+                    await call.choice.abandon()
             raise
         finally:
             await self._close(call, response)
