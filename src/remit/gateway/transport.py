@@ -188,7 +188,7 @@ async def _streamed(
     await tap.finish(endpoint)
     kind = None if called == endpoint else reply.content_type
     answer = await _assembled(total, tap, endpoint, reply.status, headers, kind)
-    if tap.problem is not None and answer.reply is not None:
+    if called and tap.problem is not None and answer.reply is not None:
         raise _not_this_api(reply.content_type, answer.reply, total.answer()) from tap.problem
     return answer
 
