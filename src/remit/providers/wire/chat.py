@@ -192,6 +192,7 @@ class ChatSum(StreamSum):
 
     @override
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
+        """Add one event, as :meth:`.StreamSum.add`; nothing is added after ``[DONE]``."""
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self._done = self.is_last = True
             return None

@@ -99,6 +99,7 @@ class EventSum(StreamSum):
 
     @override
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
+        """Add one event, as :meth:`.StreamSum.add`; ``[DONE]`` is the last."""
         event = super().add(name, data, value)
         if type(event) is not dict:
             self.is_last = data.strip() == b"[DONE]"
@@ -178,6 +179,7 @@ class Passed(StreamSum):
 
     @override
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
+        """Append received bytes; return None."""
         self._parts.append(data)
         self.pieces += 1
         self.size += len(data)
