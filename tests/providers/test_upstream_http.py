@@ -467,6 +467,26 @@ async def test_time_to_connect_is_bounded() -> None:
     assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, False)
 
 
+@pytest.mark.parametrize("signed", [None, ({"Authorization": "Bearer signed-secret"}, "")])
+async def test_each_header_is_sent_once(signed: tuple[dict[str, str], str] | None) -> None:
+    names = ("Accept", "Host", "Content-Length", "Transfer-Encoding", "AUTHORIZATION", "X-A", "x-a")
+    headers = dict.fromkeys(names, "7")
+    async with connected(keeping) as (server, upstream):
+        named = upstream.url("").replace("://", "://user:password@")
+        both = HttpUpstream(named, {})
+        for client in (upstream, both):
+            reply = await client.send("POST", "/x", BODY, headers, PATIENT, signed=signed)
+            assert await reply.read() == BODY
+        await both.aclose()
+    for head, body in server.requests:
+        sent = [line.partition(b":")[0].lower() for line in head.split(b"\r\n")[1:] if line]
+        assert sorted(sent) == sorted(set(sent))
+        assert b"x-a" in sent
+        assert b"transfer-encoding" not in sent
+        assert body == BODY
+        assert (b"Bearer signed-secret" in head) == (signed is not None)
+
+
 @pytest.mark.parametrize("headers", [{"x-a": "b\r\nc: d"}, {"x-a": "b\n"}])
 async def test_headers_that_http_cannot_carry(headers: dict[str, str]) -> None:
     async with connected(keeping) as (server, upstream):

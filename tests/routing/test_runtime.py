@@ -155,6 +155,34 @@ def test_a_call_that_an_erasure_ends_before_its_retry_has_no_decision(
         assert not list(runtime.ledger.query(text="Bartleby"))
 
 
+def test_a_call_that_is_cancelled_after_an_erasure_has_no_decision(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with remit.Runtime.open(root) as runtime:
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+
+        async def cancelled_meanwhile(*_: object) -> None:
+            if erases:
+                await asyncio.to_thread(
+                    runtime.ledger.erase, session_id="SES-TESTTEST", reason="a request"
+                )
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr("remit.gateway.call.next_attempt", cancelled_meanwhile)
+        asked = prompt_request(model_id="auto", prompt="Bartleby lives here [[status=503]]")
+        for erases in (False, True):
+            with pytest.raises(asyncio.CancelledError):
+                asyncio.run(_awaited(runtime.gateway.aroute(asked)))
+            counts = runtime.ledger.count_by_event()
+            assert counts["EXCHANGE"] == 1 + erases
+            assert counts["THOUGHT_RECORD"] == 1
+        assert not list(runtime.ledger.query(text="Bartleby"))
+
+
+async def _awaited(call: Any) -> None:
+    await call
+
+
 def _check_decision(runtime: remit.Runtime, response: remit.PromptResponse) -> None:
     entry = runtime.ledger.read(response.decision_entry_id)
     (attempt,) = entry.metadata["attempts"]

@@ -142,6 +142,13 @@ def test_an_error_with_status_200_is_an_error_to_the_client(
     assert (last.decision, last.metadata["cost_usd"]) == ("ERROR", 0)
 
 
+_MESSAGE = message_events(message("fine"))
+_CHUNK = {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini"}
+_EMPTY, _SAID, _STOP = (
+    {**_CHUNK, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+    for delta, reason in (({"role": "assistant", "content": ""}, None), ({"content": "fine"}, None),
+                          ({}, "stop"))
+)  # fmt: skip
 _UNREADABLE = {
     "gpt-4o-mini": [{**_CHAT, "choices": None}, {**_CHAT, "choices": []}],
     "claude-sonnet-4-5": [{**message("x"), "content": None}],
@@ -174,6 +181,33 @@ def test_an_answer_that_cannot_be_read_for_translation_is_no_success(
         assert (entry.metadata["cost_certainty"] == "upper_bound") != is_stated
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", _GEMINI])
+@pytest.mark.parametrize("chunks", [0, 2])
+def test_a_stream_that_cannot_be_read_for_translation_is_no_success(
+    served: Served, provider: RawProvider, path: str, chunks: int
+) -> None:
+    chat = path != "/v1/responses"
+    body = _asked(path, "gpt-4o-mini" if chat else "claude-sonnet-4-5", stream=True)
+    if path == _GEMINI:
+        path = path.replace("generate", "streamGenerate")
+        body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    if chat:
+        events = [_EMPTY, *[_SAID] * chunks]
+        odd = {**_CHUNK, "choices": [{"index": 0, "delta": {"content": 5}}]}
+        end: list[dict[str, Any]] = [{**_STOP, "usage": {**_CHAT["usage"]}}]
+    else:
+        events, end = _MESSAGE[: 1 + chunks], _MESSAGE[-2:]
+        odd = {"type": "content_block_delta", "index": 7, "delta": {"type": "text_delta"}}
+    session = new_session()
+    paths = _replies(provider, whole(b"".join(sse([*events, odd, *end])), kind="text/event-stream"))
+    status, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
+    assert len(paths) == 1
+    assert status == (200 if chunks else 502)
+    assert b"cannot be translated" in raw
+    (entry,) = served.entries("EXCHANGE", session)
+    assert (entry.decision, entry.metadata["error_code"]) == ("ERROR", "SERVER_ERROR")
+
+
 @pytest.mark.parametrize("chunks", [0, 2])
 def test_an_error_in_a_stream_is_one(served: Served, provider: RawProvider, chunks: int) -> None:
     choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
@@ -189,14 +223,24 @@ def test_an_error_in_a_stream_is_one(served: Served, provider: RawProvider, chun
     assert b'"object":"error"' not in raw
 
 
-_MESSAGE = message_events(message("fine"))
 _OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 _NEW = {"type": "response.created", "response": {**_NATIVE, "status": "in_progress", "output": []}}
 _FAILED = {"type": "response.failed", "response": {
     **_NATIVE, "status": "failed", "error": {"code": "server_error", "message": "busy"},
     "output": [], "usage": None,
 }}  # fmt: skip
+_PART = {"candidates": [{"content": {"parts": [{"text": "fine"}], "role": "model"}}]}
+_BLANK = {"candidates": [{"content": {"parts": [{"text": ""}], "role": "model"}, "index": 0}]}
+_STREAMED = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
 _OPENINGS = {
+    "/v1/chat/completions": (
+        [_EMPTY, {"error": {"message": "busy", "code": 503}}],
+        [_EMPTY, _SAID, _STOP],
+    ),
+    _STREAMED: (
+        [_BLANK, {"error": {"message": "busy", "code": 503, "status": "UNAVAILABLE"}}],
+        [_BLANK, _PART, {"candidates": [{"finishReason": "STOP", "index": 0}]}],
+    ),
     "/v1/messages": ([_MESSAGE[0], {"type": "ping"}, _OVERLOADED], _MESSAGE),
     "/v1/responses": (
         [_NEW, {**_NEW, "type": "response.in_progress"}, _FAILED],
@@ -209,10 +253,15 @@ _OPENINGS = {
 def test_a_failed_opening_is_tried_again(provider: RawProvider, tmp_path: Path, path: str) -> None:
     model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
     body = _asked(path, model, stream=True)
+    if path == _STREAMED:
+        body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+        body["generationConfig"] = {"maxOutputTokens": 20}
     bad, good = (
         whole(b"".join(sse(events)), kind="text/event-stream") for events in _OPENINGS[path]
     )
-    with serving(tmp_path / "root", provider.url, toml=TOML) as served:
+    toml = f'{TOML}[providers.gemini]\nkind = "gemini"\nbase_url = "{provider.url}/v1beta"\n'
+    toml += 'default_model = "gemini-2.5-flash"\napi_key = "AIza-up"\n'
+    with serving(tmp_path / "root", provider.url, toml=toml) as served:
         paths = _replies(provider, bad, good)
         status, raw, _ = served.ask("POST", path, body)
         assert status == 200, raw

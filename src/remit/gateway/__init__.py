@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from remit.gateway.replay_gateway import ReplayGateway
     from remit.gateway.session_owners import NotYoursError, check_session, default_session, owner_of
     from remit.gateway.stored_response import CannotContinueError, KeptId, TooLongError
-    from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
+    from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_BY_OWNER, STOPPED_READING
     from remit.gateway.tool_bounds import runs_at_provider
     from remit.gateway.transport import AnyProvider
     from remit.gateway.validation import MAX_ID_CHARS
@@ -76,6 +76,7 @@ __all__ = [
     "MAX_ID_CHARS",
     "OWNERSHIP",
     "SHUTTING_DOWN",
+    "STOPPED_BY_OWNER",
     "STOPPED_READING",
     "AnyProvider",
     "Attempt",

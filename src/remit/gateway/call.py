@@ -15,11 +15,12 @@ with an error code, not an exception.
 
 A call is ended from outside by cancelling its task, with a reason of
 :data:`remit.gateway.stream.ENDED_BY` or with none if the client has gone:
-:mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` and
-:mod:`remit.server.responses.background` when the server shuts down, :mod:`remit.server.connection`
-when the client disconnects or stops reading, and this module at the time limit of a route's calls.
-Two ends have no reason, so the record states that the caller disconnected: of a background response
-that its owner cancels, and of the MCP requests of an ended key (:mod:`remit.server.mcp.sessions`).
+:mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` when the server
+shuts down, :mod:`remit.server.responses.background` then and when the owner cancels a response,
+:mod:`remit.server.connection` when the client disconnects or stops reading, and this module at the
+time limit of a route's calls.
+One end has no reason, so the record states that the caller disconnected: of the MCP requests of an
+ended key (:mod:`remit.server.mcp.sessions`).
 An outage of the store during a commit is handled by :mod:`remit.gateway.inflight`, a process that
 dies by :mod:`remit.gateway.leases`.
 """
@@ -133,7 +134,8 @@ class CallPath:
             LedgerError: an entry could not be written; recovery settles a call that was begun.
             LeaseLostError: the answer came after the call was settled as an orphan.
             ErasedMeanwhileError: an erasure may reach the content of this part of a routed call.
-            CancelledError: the caller was cancelled; what was begun is recorded with its decision.
+            CancelledError: the caller was cancelled; what was begun is recorded with its decision,
+                unless an erasure may reach the call.
         """
         response: PromptResponse | None = None
         try:
@@ -185,8 +187,10 @@ class CallPath:
             response = not_retried(call.last, erased) or await self.refuse(call, erased)
             return response
         except asyncio.CancelledError:
-            if call.choice is not None:
-                await call.choice.abandon()
+            if call.choice is not None and call.choice.is_routed:
+                named = call.request.session_id, call.since
+                if not await self._in_flight.is_erased(*named):
+                    await call.choice.abandon()
             raise
         finally:
             await self._close(call, response)

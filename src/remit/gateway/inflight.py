@@ -21,7 +21,7 @@ from remit.gateway.call_transactions import (
     StartCall,
     Step,
 )
-from remit.gateway.erasures import ErasedMeanwhileError, newest_entry
+from remit.gateway.erasures import ErasedMeanwhileError, check_erasures, newest_entry
 from remit.gateway.leases import LeaseLostError, Owner
 from remit.gateway.leases.recovery import Policy, Recovery
 from remit.gateway.leases.renewal import Renewal
@@ -336,6 +336,21 @@ class InFlightCalls:
             LedgerError: the ledger cannot be read.
         """
         return await asyncio.to_thread(newest_entry, self._ledger.select)
+
+    async def is_erased(self, session_id: str, since: str) -> bool:
+        """Return True if an erasure may reach a call, or the ledger cannot tell.
+
+        Args:
+            session_id: the session of the call.
+            since: id of the entry after which erasures count; empty for none.
+        """
+        if not since:
+            return False
+        try:
+            await self._ledger.submit(lambda tx: check_erasures(tx, session_id, since, ""))
+        except (ErasedMeanwhileError, LedgerError):
+            return True
+        return False
 
     async def answered(self, claim: Claim | None) -> str:
         """Return the id of the ``EXCHANGE`` that answered an idempotency key; empty if none did."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, MEMORY_FULL, Holding, memory, run_large
@@ -21,15 +21,16 @@ from remit.kernel.exchange import (
 )
 from remit.kernel.json_text import dump
 from remit.providers import Dispatched, EventSink, Outgoing, ProviderError, WireChunk
-from remit.providers.dialects import StreamReader, stream_reader
+from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
 from remit.providers.wire import Repeats, StreamSum, Usage, read_event
 
 STOPPED_READING = "the caller stopped reading the answer"
 SHUTTING_DOWN = "the server shut down before the answer ended"
+STOPPED_BY_OWNER = "the owner cancelled the response"
 KEY_ENDED = "the caller's key was revoked or has expired"
 TOO_LATE = "the time limit of the route's calls has passed"
-ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, KEY_ENDED, TOO_LATE)
+ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, STOPPED_BY_OWNER, KEY_ENDED, TOO_LATE)
 """Reasons with which a call's task is cancelled; the record of the call states them."""
 
 _log = logging.getLogger("remit.gateway")
@@ -82,6 +83,7 @@ class StreamTap:
     Attributes:
         wanted: True if there is a listener.
         came: upper bound of the bytes kept since the last weighing.
+        problem: the error with which the stream could not be read in neutral form; else None.
         next_weighing: value of ``came`` at which the stream is weighed again.
         kept: bytes kept at the last weighing.
         holding: the holding in the memory account, once the stream has grown; else None.
@@ -98,6 +100,7 @@ class StreamTap:
         self._pieces = self._size = 0
         self._started = 0.0
         self._reader: StreamReader | None = None
+        self.problem: RemitError | None = None
         self.wanted = on_text is not None or sink is not None
         self._sum: StreamSum | None = None
         self._unread: list[bytes] = []
@@ -125,21 +128,25 @@ class StreamTap:
         self._parts.clear()
         self._pieces = self._size = self.kept = self.came = 0
         self.next_weighing = _STEP_BYTES
-        self._sum = self._reader = self.wire = None
+        self._sum = self._reader = self.wire = self.problem = None
         self._unread.clear()
         self._unread_bytes = 0
         self._at_once = None
         if self.holding is not None:
             self.release()
 
-    def listen(self, total: StreamSum, *, asks_usage: bool) -> None:
+    def listen(
+        self, total: StreamSum, *, asks_usage: bool, reader: StreamReader | None = None
+    ) -> None:
         """Begin a stream of events.
 
         Args:
             total: adds the stream up.
             asks_usage: True if only Remit asked for the usage, so that the client must not see it.
+            reader: reads the events for a client of another dialect; None for one of their own.
         """
         self._sum, self._asks_usage = total, asks_usage
+        self._reader = reader
         self.kept = self.came = 0
         self.next_weighing = _STEP_BYTES
         self._repeats, self._block = Repeats(total), 1
@@ -360,19 +367,14 @@ class StreamTap:
 
         The first event with ``begins`` that the sink does not hold back (by returning False) sets
         ``first_after_ms``. The sum is not changed. An error of ``on_text`` or the sink is logged,
-        and neither is called again. A text that cannot be read ends ``on_text`` only.
+        and neither is called again.
 
         Args:
             chunk: the event.
             begins: False for an event that does not begin an answer, such as an error.
         """
-        if self._on_text is not None:
-            try:
-                if self._reader is None:
-                    self._reader = stream_reader(chunk.endpoint, chunk.total)
-                self._tell_texts(self._reader.feed(chunk.value))
-            except RemitError:
-                self._on_text = None  # the answer's own error says why it cannot be read
+        if self._on_text is not None and chunk.events:
+            self._tell_texts(chunk.events)
         passed = None
         if self._sink is not None:
             try:
@@ -383,13 +385,29 @@ class StreamTap:
         if begins and self.first_after_ms is None and passed is not False:
             self._mark()
 
-    def finish(self) -> None:
-        """Pass the rest of the text to the listener, once the whole stream has come."""
-        if self._on_text is not None and self._reader is not None:
-            try:
-                self._tell_texts(self._reader.finish())
-            except RemitError:
-                self._on_text = None  # the answer's own error says why it cannot be read
+    def read(self, value: Any) -> list[StreamEvent]:
+        """Return an event in neutral form; nothing once the stream could not be read.
+
+        The first error is stored in :attr:`problem`.
+
+        Args:
+            value: the parsed data of the event, which was just added to the sum.
+        """
+        return self._read(lambda reader: reader.feed(value))
+
+    async def finish(self, endpoint: str) -> None:
+        """Pass the rest of the answer to the listener, once the whole stream has come."""
+        if self._reader is not None and (events := self._read(StreamReader.finish)):
+            await self.chunk(WireChunk(endpoint, b"", "", None, events=events), begins=True)
+
+    def _read(self, read: Callable[[StreamReader], list[StreamEvent]]) -> list[StreamEvent]:
+        if self._reader is None or self.problem is not None:
+            return []
+        try:
+            return read(self._reader)
+        except RemitError as error:
+            self.problem = error.with_traceback(None)  # It would keep all received data alive.
+            return []
 
     async def event(self, event: Any) -> None:
         """Count one event of a stream in neutral form and pass it to the listener.

@@ -29,7 +29,7 @@ from remit.providers import (
     error_of_event,
     passed_on,
 )
-from remit.providers.dialects import read_answer, reported, sound_answer
+from remit.providers.dialects import read_answer, reported, sound_answer, stream_reader
 from remit.providers.wire import (
     MESSAGES,
     Passed,
@@ -113,7 +113,9 @@ async def _streamed(
     endpoint = outgoing.body.endpoint.name
     headers = passed_on(reply.headers)
     total = stream_sum(endpoint)
-    tap.listen(total, asks_usage=outgoing.asks_usage)
+    translates = called != endpoint and tap.wanted
+    reader = stream_reader(endpoint, total) if translates else None
+    tap.listen(total, asks_usage=outgoing.asks_usage, reader=reader)
     unread: list[bytes] | None = []  # Data received before the first readable event.
     last = False
     async for events in reply.events(tap.pass_on):
@@ -151,8 +153,9 @@ async def _streamed(
                     asked = value.get("choices") == []
                 elif raw.count(b'"usage"') == 1:  # there only because Remit asked for it
                     raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
+            neutral = tap.read(value) if translates else None
             chunk = WireChunk(
-                endpoint, raw, event.name, value, last, asked, "", left > 0, headers, total
+                endpoint, raw, event.name, value, last, asked, "", left > 0, headers, total, neutral
             )  # fmt: skip
             await tap.chunk(chunk, begins=error is None and event.data != b"")
             if unread is None:
@@ -182,9 +185,12 @@ async def _streamed(
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
         )
-    tap.finish()
-    kind = None if called else reply.content_type
-    return await _assembled(total, tap, endpoint, reply.status, headers, kind)
+    await tap.finish(endpoint)
+    kind = None if called == endpoint else reply.content_type
+    answer = await _assembled(total, tap, endpoint, reply.status, headers, kind)
+    if called and tap.problem is not None and answer.reply is not None:
+        raise _not_this_api(reply.content_type, answer.reply, total.answer()) from tap.problem
+    return answer
 
 
 async def _assembled(

@@ -149,6 +149,7 @@ class WireChunk(Struct, frozen=True):
         more: True if the next event is available, so that both can be sent together.
         headers: headers of the answer that the client receives, with lower-case names.
         total: the sum of the stream, this event included; None without one.
+        events: the event in neutral form, for a client of another dialect or of text; else None.
     """
 
     endpoint: str
@@ -161,6 +162,7 @@ class WireChunk(Struct, frozen=True):
     more: bool = False
     headers: tuple[tuple[str, str], ...] = ()
     total: StreamSum | None = None
+    events: list[StreamEvent] | None = None
 
 
 class EventSink(Protocol):

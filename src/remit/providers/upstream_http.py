@@ -39,6 +39,8 @@ _SECRET_CHARS = 8  # Shorter keys are placeholders for servers without keys, suc
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\r\n\x00]*")
 _TARGET = re.compile(r"/[!-~]*")
+_OF_THE_BODY = frozenset(("host", "content-length", "transfer-encoding"))
+"""Headers that follow from the URL and the body, so that no caller sets them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class HttpUpstream:
             url = url.with_user(None)
         # Without compression the recorded bytes are those that the provider writes.
         every["accept-encoding"] = "identity"
-        self._headers = {name.lower(): value for name, value in every.items()}
+        self._headers = {"accept": "*/*", **{name.lower(): each for name, each in every.items()}}
         self._base_url = str(url)
         self.secrets = _secrets(every)
         self._hidden = _encoded(self.secrets)
@@ -160,16 +162,20 @@ class HttpUpstream:
         if secret and secret not in self.secrets:
             own = _secrets({**self._headers, "authorization": secret})
             self.secrets, self._hidden = own, _encoded(own)
+        every = dict(self._headers)
+        for name, value in credentials.items():
+            every[name.lower()] = value
+        for name, value in headers.items():
+            if (low := name.lower()) not in every and low not in _OF_THE_BODY:
+                every[low] = value
         if self._proxy is not None:
             from remit.providers.proxied_http import proxied
 
             url = self.url(path)
-            every = {name.lower(): value for name, value in headers.items()} | self._headers
-            every |= credentials
             came = await proxied(method, url, body, every, timeouts, self._proxy, self.secrets)
         else:
             size = body.length if isinstance(body, Upload) else len(body)
-            head = self._head(method, path, size, headers, credentials)
+            head = self._head(method, path, size, every, prepares=not credentials)
             loop = asyncio.get_running_loop()
             pool = self._pools.get(loop)
             if pool is None:
@@ -202,23 +208,23 @@ class HttpUpstream:
         return f"{self._base_url}{path}"
 
     def _head(
-        self,
-        method: str,
-        path: str,
-        size: int | None,
-        headers: Mapping[str, str],
-        credentials: Mapping[str, str],
+        self, method: str, path: str, size: int | None, every: Mapping[str, str], *, prepares: bool
     ) -> bytes:
         """Return request line and headers; without a size the body is sent in chunks.
+
+        Args:
+            method: the HTTP method.
+            path: the path after the base URL.
+            size: bytes of the body; None if unknown.
+            every: all headers, by names in lower case.
+            prepares: True to keep the lines of the headers for later requests.
 
         Raises:
             ProviderError: HTTP cannot express them.
         """
         parts = [self._starts.get((method, path)) or self._start(method, path)]
-        for field in headers.items():
-            parts.append(self._lines.get(field) or self._line(*field))
-        for name, value in credentials.items():
-            parts.append(_field(name.lower(), value))
+        for field in every.items():
+            parts.append(self._lines.get(field) or self._line(field, prepares))
         if size is None:
             parts.append(b"transfer-encoding: chunked\r\n\r\n")
         elif size or method in ("POST", "PUT"):
@@ -232,17 +238,18 @@ class HttpUpstream:
         if _TARGET.fullmatch(target) is None or not method.isalpha():
             raise _unsendable()
         host = self._url.host_port_subcomponent or ""
-        start = f"{method} {target} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n".encode()
-        start += b"".join(_field(name, value) for name, value in self._headers.items())
+        start = f"{method} {target} HTTP/1.1\r\nhost: {host}\r\n".encode()
         if len(self._starts) < _MAX_PREPARED:
             self._starts[(method, path)] = start
         return start
 
-    def _line(self, name: str, value: str) -> bytes:
-        """Return a header of a request; empty if the provider sets that header itself."""
-        line = b"" if name.lower() in self._headers else _field(name.lower(), value)
-        if len(self._lines) < _MAX_PREPARED:
-            self._lines[(name, value)] = line
+    def _line(self, field: tuple[str, str], prepares: bool) -> bytes:
+        name, value = field
+        if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+            raise _unsendable()
+        line = f"{name}: {value}\r\n".encode("utf-8", "surrogateescape")
+        if prepares and len(self._lines) < _MAX_PREPARED:
+            self._lines[field] = line
         return line
 
     async def _connect(self, pool: HttpPool, timeout_s: float) -> HttpConnection:
@@ -343,12 +350,6 @@ def _unanswered(connection: HttpConnection, within_s: float) -> ProviderError:
     if not failure.is_http:
         said = "the response is not HTTP; check the base URL"
     return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
-
-
-def _field(name: str, value: str) -> bytes:
-    if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-        raise _unsendable()
-    return f"{name}: {value}\r\n".encode("utf-8", "surrogateescape")
 
 
 def _unsendable() -> ProviderError:

@@ -9,12 +9,13 @@ from msgspec import structs
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import load
-from remit.providers import Body, ProviderResponse, error_of_event
+from remit.providers import Body, ProviderResponse
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
 from remit.providers.wire import Usage, error_in
 from remit.server.asgi import Answer, Headers, Send, reply
 from remit.server.refusals import HttpError, status_of
 
+_FOREIGN = "does not have the format of this API"
 _UNREACHABLE = "cannot be reached"
 _LAST_STATUS = 599  # HTTP defines no status above, and uvicorn cannot send one.
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
@@ -216,19 +217,15 @@ def failure(response: PromptResponse) -> HttpError:
     The code and message are the call's; a call without them gets ``error`` and a general message.
     The address of a provider that cannot be reached is left out of the message. The status follows
     from the error code (:func:`~remit.server.refusals.status_of`). After several attempts, or if
-    the provider refuses Remit's key, ``x-should-retry: false`` is added. A reply without an error
-    that cannot be read gives the error of :func:`untranslatable`.
+    the provider refuses Remit's key, ``x-should-retry: false`` is added. An answer that cannot be
+    read for translation gives the error of :func:`untranslatable`.
 
     Args:
         response: outcome of the call.
     """
-    came = response.reply
-    if came is not None and came.status < 400 and error_of_event(came.body) is None:
-        try:
-            answer_of(response)
-        except (DialectError, InvalidInputError):
-            return untranslatable(response)
     message = response.error_message or "The call failed."
+    if _FOREIGN in message:
+        return untranslatable(response)
     headers = list(call_headers(response))
     status = status_of(response)
     if response.error_code == "AUTH_ERROR" and status >= 500:  # The key stays refused.

@@ -15,15 +15,9 @@ from remit.gateway import Dispatched
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import Body, WireChunk
-from remit.providers.dialects import (
-    StreamReader,
-    read_request,
-    stream_events,
-    stream_reader,
-    stream_writer,
-)
+from remit.providers.dialects import read_request, stream_events, stream_writer
 from remit.providers.wire import GENERATE
-from remit.server.answers import answer_of, end_comment
+from remit.server.answers import answer_of, end_comment, failure
 from remit.server.refusals import HttpError, error_event, status_of
 from remit.server.request import Request
 from remit.server.responses.call import ResponseCall
@@ -34,11 +28,7 @@ _HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
-_OPENING = frozenset(
-    ("message_start", "ping", "response.created", "response.queued", "response.in_progress")
-)
-"""Types of events that may come before an answer."""
-_MAX_OPENING = 3  # events: pings are then passed on, so that the client does not give up
+_MAX_OPENING = 3  # events without content: a fourth is passed on, so that no client gives up
 
 
 class Relay:
@@ -47,8 +37,8 @@ class Relay:
     The gateway calls ``take`` and ``pass_on``, the server the rest.
 
     The object serves one call: after the call, :meth:`finish`, :meth:`all_at_once` or
-    :meth:`break_off` ends the stream. Nothing is sent before the first event that belongs to an
-    answer, or the fourth event: until then another attempt can still answer.
+    :meth:`break_off` ends the stream. Nothing is sent before the first piece of content or the
+    fourth event: until then another attempt can still answer.
 
     Args:
         body: the client's request.
@@ -70,8 +60,7 @@ class Relay:
         self._dropped: Sequence[str] = ()
         self._held = b""
         self._ready: list[bytes] = []  # Events of one read, written together.
-        self._begins = False  # True if one of them belongs to an answer.
-        self._reader: StreamReader | None = None
+        self._begins = False  # True if the answer has content, or the client must not wait.
         self._writer: Any = None
         self._problem: RemitError | None = None
         self._kind = b""  # Content type of an answer that is not an event stream.
@@ -95,19 +84,19 @@ class Relay:
             True if the client has received anything, or is about to.
         """
         kind = type(event)
-        if kind is WireChunk and event.endpoint == self._endpoint:
+        if kind is WireChunk and event.events is None:
             self._pass_on(event)
         elif kind is Dispatched:
             self._dispatch, self._dropped = event.dispatch_entry_id, event.dropped
             self._created = event.created
             self._held = b""
             if not self.started:  # Another attempt may answer in another dialect.
-                self._reader = self._problem = None
+                self._problem = None
                 self._ready.clear()
                 self._begins = False
         elif self._problem is None:
             try:
-                self._translate(self._read(event) if kind is WireChunk else [event])
+                self._translate(event.events if kind is WireChunk else [event])
             except RemitError as error:
                 # The traceback would keep all received data alive.
                 self._problem = error.with_traceback(None)
@@ -135,19 +124,11 @@ class Relay:
             self._held = event.raw
         elif not event.is_asked:
             self._ready.append(event.raw)
-            value = event.value
-            self._begins = self._begins or not (
-                type(value) is dict
-                and value.get("type") in _OPENING
-                and len(self._ready) <= _MAX_OPENING
-            )
+            total = event.total
+            if total is None or total.pieces or len(self._ready) > _MAX_OPENING:
+                self._begins = True
         if self._ready and self._begins and (event.is_last or not event.more):
             self._write(b"")
-
-    def _read(self, event: WireChunk) -> list[Any]:
-        if self._reader is None:
-            self._reader = stream_reader(event.endpoint, event.total)
-        return self._reader.feed(event.value)
 
     def _translate(self, events: list[Any]) -> None:
         if not events:  # Nothing is begun, so that another attempt can still answer.
@@ -215,6 +196,8 @@ class Relay:
         comment = self._comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             code, message = response.error_code or "error", response.error_message or ""
+            if (refused := failure(response)).code == "answer_untranslatable":
+                code, message = "stream_untranslatable", refused.message
             # Unless it is [DONE], the last event is the provider's own error.
             if self._held and not self._kind and not self._held.rstrip().endswith(b"[DONE]"):
                 self._write(comment + self._held, more=False)
@@ -223,9 +206,7 @@ class Relay:
         elif self._problem is not None:
             raise self._problem
         elif self._writer is not None:
-            last = [] if self._reader is None else self._reader.finish()
-            wire = b"".join([self._writer.event(event) for event in last])
-            self._write(comment + wire + self._writer.end(answer_of(response)), more=False)
+            self._write(comment + self._writer.end(answer_of(response)), more=False)
         else:
             self._write(comment + self._held, more=False)
 

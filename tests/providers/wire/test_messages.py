@@ -264,3 +264,13 @@ def test_what_a_whole_answer_says() -> None:
         answer = _answer(TEXT, stop_reason=reason)
         for read in (answer_facts, read_answer):
             assert read("anthropic.messages", answer).finish_reason == finish
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+def test_uses_of_tools_are_unknown_in_content_that_is_no_list(is_list: bool) -> None:
+    block = {"type": "text", "text": "x"}
+    answer = {
+        "usage": {"input_tokens": 3, "output_tokens": 5},
+        "content": [block] if is_list else block,
+    }
+    assert (answer_facts("anthropic.messages", answer).usage is not None) == is_list

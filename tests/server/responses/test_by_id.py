@@ -313,8 +313,11 @@ def test_it_is_cancelled_also_from_another_process(tmp_path: Path, upstream: Ups
             assert canceller.responses.cancel(begun.id).status == "cancelled"
             for client in (first, second):
                 assert client.responses.retrieve(begun.id).status == "cancelled"
-        codes = [e.metadata["error_code"] for e in one.ledger.query(event_type="EXCHANGE")]
-        assert codes == ["CANCELLED", "CANCELLED"]
+        ends = [
+            (e.metadata["error_code"], e.metadata["error_message"])
+            for e in one.ledger.query(event_type="EXCHANGE")
+        ]
+        assert ends == [("CANCELLED", "the owner cancelled the response")] * 2
 
 
 @pytest.mark.parametrize("is_killed", [True, False])

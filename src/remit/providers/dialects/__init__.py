@@ -15,12 +15,11 @@ Start reading in :mod:`remit.providers.dialects.model_call`, then
 """
 
 from remit.providers.dialects.errors import DialectError, bedrock_exception, error_body
-from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
+from remit.providers.dialects.model_call import ModelCall, ResponseFormat
 from remit.providers.dialects.responses.request_writer import response_object
 from remit.providers.dialects.streaming import (
     SoundStream,
     StreamReader,
-    StreamWriter,
     sound_answer,
     stream_events,
 )
@@ -37,11 +36,9 @@ from remit.providers.dialects.usage import reported
 __all__ = [
     "DialectError",
     "ModelCall",
-    "Reasoning",
     "ResponseFormat",
     "SoundStream",
     "StreamReader",
-    "StreamWriter",
     "bedrock_exception",
     "error_body",
     "read_answer",

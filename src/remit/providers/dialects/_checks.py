@@ -210,6 +210,17 @@ def objects(values: Iterable[Any], where: str) -> Iterator[tuple[dict[str, Any],
             yield checked_object(value, at := f"{where}[{index}]"), at
 
 
+def other(endpoint: str, value: Any, where: str) -> dict[str, Any]:
+    """Return the neutral block of a part that only its own ``endpoint`` knows.
+
+    Args:
+        endpoint: the client's endpoint.
+        value: the part.
+        where: its place in the body.
+    """
+    return {"type": "other", "endpoint": endpoint, "value": value, "at": where}
+
+
 def checked_object(value: Any, where: str) -> dict[str, Any]:
     """Return a value if it is an object; raise DialectError if it is anything else."""
     if type(value) is not dict:

@@ -17,6 +17,7 @@ from remit.providers.dialects.errors import DialectError, cannot, shaped
 from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages import request_writer as messages_writer
 from remit.providers.dialects.messages.streams import MessagesReader, MessagesWriter
+from remit.providers.dialects.messages.streams import whole as complete_message
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import json_text
 from remit.providers.dialects.usage import usage_of
@@ -24,6 +25,7 @@ from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.converse import (
     DOCUMENTS,
     converse_block,
+    converse_delta,
     message_blocks,
     message_event,
 )
@@ -404,7 +406,7 @@ class ConverseWriter(MessagesWriter):
             return b""
         if name == "content_block_stop":
             return _event("contentBlockStop", at)
-        delta = _delta(data["delta"])
+        delta = converse_delta(data["delta"])
         return b"" if delta is None else _event("contentBlockDelta", {"delta": delta, **at})
 
     def _started(self, block: dict[str, Any], at: dict[str, Any]) -> bytes:
@@ -419,32 +421,20 @@ class ConverseWriter(MessagesWriter):
         return b""
 
 
-def _delta(delta: dict[str, Any]) -> dict[str, Any] | None:
-    kind = delta["type"]
-    if kind == "text_delta":
-        return {"text": delta["text"]}
-    if kind == "input_json_delta":
-        return {"toolUse": {"input": delta["partial_json"]}}
-    if kind == "thinking_delta":
-        return {"reasoningContent": {"text": delta["thinking"]}}
-    if kind == "signature_delta":
-        return {"reasoningContent": {"signature": delta["signature"]}}
-    return None  # The places of citations differ from API to API.
-
-
 def _event(name: str, data: Mapping[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), json_text(data).encode())
 
 
 def whole(message: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
-    """Return an answer of the Messages API as one of Converse.
+    """Return the sum of a written stream of the Messages API as an answer of Converse.
 
     Citations, empty texts, and blocks other than text, thinking and calls are left out.
 
     Args:
-        message: the answer of the Messages API.
+        message: the sum.
         answer: the answer in neutral form.
     """
+    message = complete_message(message, answer)
     shown = [block for block in message["content"] if block["type"] in _SHOWN]
     # The places of citations differ from API to API.
     plain = ({**block, "citations": None} for block in shown if block.get("text") != "")

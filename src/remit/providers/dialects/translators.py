@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from remit.kernel.exchange import BlockEnd, ToolUseStart, text_of
 from remit.providers.dialects import converse
 from remit.providers.dialects.chat import request_reader as chat_reader
 from remit.providers.dialects.chat import request_writer as chat_writer
 from remit.providers.dialects.chat import streams as chat_streams
-from remit.providers.dialects.chat.streams import ChatReader
 from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.gemini import request_reader as gemini_reader
 from remit.providers.dialects.gemini import request_writer as gemini_writer
@@ -19,7 +18,6 @@ from remit.providers.dialects.gemini.streams import GeminiReader, GeminiWriter
 from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages import request_writer as messages_writer
 from remit.providers.dialects.messages import streams as messages_streams
-from remit.providers.dialects.messages.streams import MessagesReader
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.responses import request_reader as responses_reader
 from remit.providers.dialects.responses import request_writer as responses_writer
@@ -38,41 +36,44 @@ from remit.providers.wire.readers import answer_facts, stream_sum
 
 _CHAT, _RESPONSES, _MESSAGES = "openai.chat", "openai.responses", "anthropic.messages"
 _GEMINI, _CONVERSE = "gemini.generate", "bedrock.converse"
-_READERS: dict[str, Callable[[Any], ModelCall]] = {
-    _CHAT: chat_reader.read_request,
-    _RESPONSES: responses_reader.read_request,
-    _MESSAGES: messages_reader.read_request,
-    _GEMINI: gemini_reader.read_request,
-    _CONVERSE: converse.read_request,
-}
-_WRITERS: dict[str, Callable[..., dict[str, Any]]] = {
-    _CHAT: chat_writer.write_request,
-    _RESPONSES: responses_writer.write_request,
-    _MESSAGES: messages_writer.write_request,
-    _GEMINI: gemini_writer.write_request,
-    _CONVERSE: converse.write_request,
-}
-_STREAM_READERS: dict[str, Callable[[Any], StreamReader]] = {
-    _CHAT: ChatReader, _RESPONSES: ResponsesReader, _MESSAGES: MessagesReader,
-    _GEMINI: GeminiReader, _CONVERSE: converse.ConverseReader,
-}  # fmt: skip
-_STREAM_WRITERS: dict[str, Callable[..., StreamWriter]] = {
-    _CHAT: chat_streams.ChatWriter, _RESPONSES: ResponsesWriter,
-    _MESSAGES: messages_streams.MessagesWriter, _GEMINI: GeminiWriter,
-    _CONVERSE: converse.ConverseWriter,
-}  # fmt: skip
-_WHOLE: dict[str, Callable[[dict[str, Any], ProviderResponse], dict[str, Any]]] = {
-    _CHAT: chat_streams.whole, _MESSAGES: messages_streams.whole,
-    _CONVERSE: lambda value, answer: converse.whole(messages_streams.whole(value, answer), answer),
-}  # fmt: skip
-"""The functions that complete the sum of a written stream."""
-
-_T = TypeVar("_T")
 
 
-def _of(endpoint: str, table: Mapping[str, _T]) -> _T:
-    """Return an endpoint's entry in a table; raise DialectError if it has none."""
-    found = table.get(endpoint)
+class _Dialect(NamedTuple):
+    """The readers and writers of a dialect, and the function that completes a written stream."""
+
+    read_request: Callable[[Any], ModelCall]
+    write_request: Callable[..., dict[str, Any]]
+    reader: Callable[[Any], StreamReader]
+    writer: Callable[..., StreamWriter]
+    whole: Callable[[dict[str, Any], ProviderResponse], dict[str, Any]] = lambda value, _: value
+
+
+_DIALECTS = {
+    _CHAT: _Dialect(
+        chat_reader.read_request, chat_writer.write_request,
+        chat_streams.ChatReader, chat_streams.ChatWriter, chat_streams.whole,
+    ),
+    _RESPONSES: _Dialect(
+        responses_reader.read_request, responses_writer.write_request,
+        ResponsesReader, ResponsesWriter,
+    ),
+    _MESSAGES: _Dialect(
+        messages_reader.read_request, messages_writer.write_request,
+        messages_streams.MessagesReader, messages_streams.MessagesWriter, messages_streams.whole,
+    ),
+    _GEMINI: _Dialect(
+        gemini_reader.read_request, gemini_writer.write_request, GeminiReader, GeminiWriter
+    ),
+    _CONVERSE: _Dialect(
+        converse.read_request, converse.write_request,
+        converse.ConverseReader, converse.ConverseWriter, converse.whole,
+    ),
+}  # fmt: skip
+
+
+def _of(endpoint: str) -> _Dialect:
+    """Return the dialect of an endpoint; raise DialectError if it cannot be translated."""
+    found = _DIALECTS.get(endpoint)
     if found is None:
         raise DialectError(
             f"The provider of this model does not have this endpoint ({endpoint}) or an "
@@ -93,7 +94,7 @@ def read_request(endpoint: str, body: Mapping[str, Any]) -> ModelCall:
         DialectError: the body is invalid (``param`` names the field), or bodies of the endpoint
             cannot be translated.
     """
-    return _of(endpoint, _READERS)(body)
+    return _of(endpoint).read_request(body)
 
 
 def write_request(
@@ -111,7 +112,7 @@ def write_request(
     Raises:
         DialectError: the endpoint cannot express the call; ``param`` names the client's own field.
     """
-    return _of(endpoint, _WRITERS)(call, model=model, max_output_tokens=max_output_tokens)
+    return _of(endpoint).write_request(call, model=model, max_output_tokens=max_output_tokens)
 
 
 def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
@@ -184,8 +185,7 @@ def write_answer(
     wire = [writer.start(), *map(writer.event, stream_events(answer)), writer.end(answer)]
     for event in parser.feed(b"".join(wire)):
         total.add(event.name, event.data)
-    whole = _WHOLE.get(endpoint)
-    return total.answer() if whole is None else whole(total.answer(), answer)
+    return _of(endpoint).whole(total.answer(), answer)
 
 
 def stream_reader(endpoint: str, total: StreamSum | None) -> StreamReader:
@@ -199,7 +199,7 @@ def stream_reader(endpoint: str, total: StreamSum | None) -> StreamReader:
     Raises:
         DialectError: streams of ``endpoint`` cannot be translated.
     """
-    return _of(endpoint, _STREAM_READERS)(total)
+    return _of(endpoint).reader(total)
 
 
 def stream_writer(
@@ -212,4 +212,4 @@ def stream_writer(
     Raises:
         DialectError: streams of ``endpoint`` cannot be translated.
     """
-    return _of(endpoint, _STREAM_WRITERS)(call, answer_id=answer_id, created=created, model=model)
+    return _of(endpoint).writer(call, answer_id=answer_id, created=created, model=model)

@@ -105,7 +105,7 @@ class StreamSum:
     """The sum of a stream of server-sent events: the answer so far. No method raises.
 
     A whole answer in place of events, by a server that does not stream, counts as one event. The
-    subclass of a dialect defines :meth:`add` and :meth:`answer`.
+    subclass of a dialect defines ``_add`` for events that are objects, and :meth:`answer`.
 
     Attributes:
         pieces: number of pieces of content so far: text, tool input, thinking, refusals,
@@ -162,16 +162,24 @@ class StreamSum:
         return self.read_facts(self.answer())
 
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event.
+        """Add one event, which may set ``error``. Most add nothing after the end of the stream.
 
         Args:
-            name: the event's name; empty without one.
+            name: the event's name, for data without a type; empty without one.
             data: the event's data; may be empty if ``value`` is given.
             value: the parsed data; None to parse them.
 
         Returns:
             The parsed data; None for ``[DONE]`` and for data that is not JSON.
         """
+        self.is_last = False
+        event = read_event(data) if value is None else value
+        if type(event) is dict:
+            kind = event.get("type") or name
+            self._add(kind if type(kind) is str else name, event, data)
+        return event
+
+    def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
         raise NotImplementedError
 
     def appended(self, value: Any) -> tuple[str, Pieces] | None:

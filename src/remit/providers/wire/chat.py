@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from remit.providers.wire.answer import (
     AnswerFacts,
     StreamSum,
@@ -166,7 +168,7 @@ class ChatSum(StreamSum):
     """The sum of a stream of Chat Completions or Completions: its choices and usage so far.
 
     The stream has ended once every begun choice has ended or ``[DONE]`` came, unless an event was
-    an error, or ``[DONE]`` came in the middle of a tool call.
+    an error, or ``[DONE]`` came in the middle of a tool call. After ``[DONE]`` nothing is added.
 
     Args:
         kind: the ``object`` of the answer: ``chat.completion``, whose choices have a ``message``,
@@ -188,16 +190,9 @@ class ChatSum(StreamSum):
         self._choices: dict[int, _Choice] = {}
         self._done = False
 
+    @override
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data, or None for ``[DONE]`` and if they are not JSON.
-
-        After ``[DONE]`` nothing is added. An event with an error, or named so, sets ``error``.
-
-        Args:
-            name: the event's name; empty without one.
-            data: the event's data.
-            value: the parsed data; None to parse them.
-        """
+        """Add one event, as :meth:`.StreamSum.add`; nothing is added after ``[DONE]``."""
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self._done = self.is_last = True
             return None

@@ -7,12 +7,14 @@ import binascii
 import re
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from remit.kernel.json_text import dump
 from remit.providers.wire import messages
-from remit.providers.wire.answer import AnswerFacts, read_event, texts
+from remit.providers.wire.answer import AnswerFacts, texts
 from remit.providers.wire.body import member_at
 from remit.providers.wire.messages import MessageSum
-from remit.providers.wire.usage import Usage, continued, is_count, objects_in, read_usage
+from remit.providers.wire.usage import continued, is_count, objects_in
 
 DOCUMENTS = {
     "pdf": "application/pdf", "csv": "text/csv", "html": "text/html", "txt": "text/plain",
@@ -29,6 +31,15 @@ _OF_EVENTS = frozenset(("output", "role", "start", "delta", "contentBlockIndex",
 """Members of events that are part of the message, and ``p``, which only fills up a frame."""
 
 _NOTHING: dict[str, Any] = {}
+
+_DELTAS = (
+    ("text_delta", "text", "", "text"),
+    ("input_json_delta", "partial_json", "toolUse", "input"),
+    ("thinking_delta", "thinking", "reasoningContent", "text"),
+    ("signature_delta", "signature", "reasoningContent", "signature"),
+    ("citations_delta", "citation", "", "citation"),
+)
+"""Deltas: type and member in the Messages API, and the object and its member in Converse."""
 
 
 def message_blocks(blocks: Any) -> Any:
@@ -171,20 +182,27 @@ def message_event(event: Any) -> Any:
 def _message_delta(index: Any, delta: Any) -> dict[str, Any]:
     found: Any = delta
     if type(delta) is dict:
-        thought, call = delta.get("reasoningContent"), delta.get("toolUse")
-        if "text" in delta:
-            found = {"type": "text_delta", "text": delta["text"]}
-        elif type(call) is dict:
-            found = {"type": "input_json_delta", "partial_json": call.get("input")}
-        elif type(thought) is dict and "text" in thought:
-            found = {"type": "thinking_delta", "thinking": thought["text"]}
-        elif type(thought) is dict and "signature" in thought:
-            found = {"type": "signature_delta", "signature": thought["signature"]}
-        elif type(thought) is dict and (block := _thought(thought)) is not None:
+        thought = delta.get("reasoningContent")
+        if type(thought) is dict and (block := _thought(thought)) is not None:
             return {"type": "content_block_start", "index": index, "content_block": block}
-        elif "citation" in delta:
-            found = {"type": "citations_delta", "citation": delta["citation"]}
+        for kind, name, outer, own in _DELTAS:
+            holder = delta.get(outer) if outer else delta
+            if type(holder) is dict and (own in holder or outer == "toolUse"):
+                found = {"type": kind, name: holder.get(own)}
+                break
     return {"type": "content_block_delta", "index": index, "delta": found}
+
+
+def converse_delta(delta: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a delta of the Messages API as one of Converse; None if there is none like it.
+
+    Citations have none, because their places differ from API to API.
+    """
+    for kind, name, outer, own in _DELTAS[:4]:
+        if delta["type"] == kind:
+            said = {own: delta[name]}
+            return {outer: said} if outer else said
+    return None
 
 
 def message_of(answer: dict[str, Any]) -> dict[str, Any]:
@@ -232,6 +250,7 @@ class ConverseSum(MessageSum):
     the usage follows, and is the last.
     """
 
+    read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = None
 
     __slots__ = ("_rest",)
@@ -240,19 +259,13 @@ class ConverseSum(MessageSum):
         super().__init__()
         self._rest: dict[str, Any] = {}
 
-    def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data, or None if they are not JSON.
-
-        Args:
-            name: ignored, since the kind follows from the data.
-            data: the event's data.
-            value: the parsed data; None to parse them.
-        """
-        event = read_event(data) if value is None else value
-        super().add("", b"", message_event(event))
+    @override
+    def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
+        said = message_event(event)
+        super()._add(str(said.get("type")), said, b"")
         self.is_last = False
-        if type(event) is not dict or event.get("type") == "error":
-            return event
+        if event.get("type") == "error":
+            return
         for key, each in event.items():
             if key == "usage":
                 self._rest[key] = continued(self._rest.get(key), each, cache_apart=True)
@@ -260,18 +273,11 @@ class ConverseSum(MessageSum):
                 self._rest[key] = each
         self._ended = self._ended or ("stopReason" in event and self.error is None)
         self.is_last = self._ended and "usage" in self._rest
-        return event
 
-    @property
-    def usage(self) -> Usage | None:
-        """The usage reported so far; once ``ended``, that of the whole answer or None."""
-        if self.ended:
-            return facts(self.answer()).usage
-        return read_usage(_usage(self._rest), cache_apart=True)
-
-    def facts(self) -> AnswerFacts:
-        """Return the facts of the answer so far."""
-        return facts(self.answer())
+    @override
+    def _usage_so_far(self) -> dict[str, Any] | None:
+        usage: dict[str, Any] | None = _usage(self._rest)
+        return usage
 
     def answer(self) -> dict[str, Any]:
         """Return the answer so far in the form of Converse, also after the stream broke off.

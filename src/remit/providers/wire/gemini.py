@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from remit.kernel.json_text import dump
-from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, string
 from remit.providers.wire.body import camel_case, member_at
 from remit.providers.wire.delta_sums import Pieces, settled
 from remit.providers.wire.usage import Usage, continued, objects_in, read_usage
@@ -139,23 +139,12 @@ class GenerateSum(StreamSum):
         found = member_at(self._candidates.get(0), "content.parts")
         return found if type(found) is list else []
 
-    def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data, or None if they are not JSON.
-
-        Of an event with an error, only :attr:`error` is set. After the end and an error nothing is
-        added. :attr:`is_last` stays False.
-
-        Args:
-            name: ignored.
-            data: the event's data.
-            value: the parsed data; None to parse them.
-        """
-        event = read_event(data) if value is None else value
-        if type(event) is not dict or (self._ended and self.error is not None):
-            return event
+    def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
+        if self._ended and self.error is not None:
+            return
         if event.get("error"):
             self.error = event["error"]
-            return event
+            return
         for key, each in event.items():
             if key == "usageMetadata":
                 self._answer[key] = continued(self._answer.get(key), each)
@@ -166,15 +155,14 @@ class GenerateSum(StreamSum):
         for at, candidate in enumerate(candidates_of(event)):
             index = candidate.get("index")  # JSON of protocol buffers leaves a 0 out.
             have = self._candidates.setdefault(index if type(index) is int else at, {})
-            self._add(have, candidate)
+            self._add_candidate(have, candidate)
         self.is_whole = self.is_whole or is_answer(event)
         feedback = self._answer.get("promptFeedback")
         self._ended = all("finishReason" in one for one in self._candidates.values()) and (
             bool(self._candidates) or (type(feedback) is dict and "blockReason" in feedback)
         )
-        return event
 
-    def _add(self, have: dict[str, Any], candidate: dict[str, Any]) -> None:
+    def _add_candidate(self, have: dict[str, Any], candidate: dict[str, Any]) -> None:
         for key, value in candidate.items():
             if key != "content" or type(value) is not dict:
                 if value is not None:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from remit.kernel.json_splice import elements, member, value_at
 from remit.kernel.json_text import JsonTextError, load_unique
-from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, string
 from remit.providers.wire.delta_sums import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, continued, objects_in, read_usage
 
@@ -154,21 +154,9 @@ class MessageSum(StreamSum):
         self._input: dict[int, Pieces] = {}  # Keyed by the block's place in _blocks.
         self._texts: dict[int, Pieces] = {}  # Growing texts, keyed by index.
 
-    def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data, or None if they are not JSON.
-
-        After the end of the stream nothing is added. An event of an error sets ``error``.
-
-        Args:
-            name: the event's name, for data without a type.
-            data: the event's data.
-            value: the parsed data; None to parse them.
-        """
-        self.is_last = False
-        event = read_event(data) if value is None else value
-        if type(event) is not dict or self._ended:
-            return event
-        kind = event.get("type") or name
+    def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
+        if self._ended:
+            return
         if kind == "content_block_delta":
             self._add_delta(event)
         elif kind == "content_block_start":
@@ -189,7 +177,6 @@ class MessageSum(StreamSum):
         elif kind == "message" or type(event.get("content")) is list:
             self._start(event)
             self._output_told = self._ended = self.is_last = self.is_whole = True
-        return event
 
     def _start(self, message: dict[str, Any]) -> None:
         self._message.update(message)
@@ -336,10 +323,11 @@ class MessageSum(StreamSum):
     def usage(self) -> Usage | None:
         """The usage reported so far; once ``ended``, that of the whole answer or None."""
         if self.ended:
-            return facts(self.answer()).usage
-        if self._usage is None:
-            return None
-        return read_usage({"output_tokens": 0, **self._usage}, cache_apart=True)
+            return self.facts().usage
+        return read_usage(self._usage_so_far(), cache_apart=True)
+
+    def _usage_so_far(self) -> dict[str, Any] | None:
+        return None if self._usage is None else {"output_tokens": 0, **self._usage}
 
     @property
     @override

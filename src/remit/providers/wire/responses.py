@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, read_event, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, string
 from remit.providers.wire.body import member_at
 from remit.providers.wire.delta_sums import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, is_count, plus, read_usage
@@ -246,23 +246,9 @@ class ResponseSum(StreamSum):
         self._items: dict[int, dict[str, Any]] = {}
         self._unreadable: list[Any] = []
 
-    def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data, or None if they are not JSON.
-
-        After the end of the stream nothing is added. An event of an error sets ``error``.
-
-        Args:
-            name: the event's name, for data without a type.
-            data: the event's data.
-            value: the parsed data; None to parse them.
-        """
-        self.is_last = False
-        event = read_event(data) if value is None else value
-        if type(event) is not dict or self._ended:
-            return event
-        kind = event.get("type") or name
-        if type(kind) is not str:
-            kind = name
+    def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
+        if self._ended:
+            return
         if kind.endswith(".delta"):
             self._add_delta(kind[:-6], event)
         elif kind.endswith(".done") and kind not in _ENDS:
@@ -283,7 +269,6 @@ class ResponseSum(StreamSum):
             self.error = error
         else:
             self._add_use(kind, event)
-        return event
 
     def _end(self, kind: str, response: Any) -> None:
         self._ended = self.is_last = True

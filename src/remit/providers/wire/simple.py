@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.providers.wire.answer import AnswerFacts, StreamSum, read_event, string
+from typing_extensions import override
+
+from remit.providers.wire.answer import AnswerFacts, StreamSum, string
 from remit.providers.wire.usage import (
     Usage,
     is_count,
@@ -81,7 +83,9 @@ class EventSum(StreamSum):
 
     Pictures are gathered under ``data``, sound under ``audio``, a transcript under ``text``, and
     usages are added. Other members of final events are added as they are. Later events are added
-    even after the end.
+    even after the end. A type that ends with ``.done`` or ``.completed`` ends the stream. Data
+    without a type that are no such event are a whole answer. An event of an error only sets
+    ``error``.
     """
 
     read_facts = staticmethod(facts)
@@ -93,34 +97,26 @@ class EventSum(StreamSum):
         self._answer: dict[str, Any] = {}
         self._text: list[str] = []
 
+    @override
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event; return its parsed data, or None for ``[DONE]`` and if they are not JSON.
-
-        A type that ends with ``.done`` or ``.completed`` ends the stream. Data without a type that
-        are no such event are a whole answer. An event of an error only sets ``error``.
-
-        Args:
-            name: the event's name, for data without a type.
-            data: the event's data.
-            value: the parsed data; None to parse them.
-        """
-        self.is_last = False
-        event = read_event(data) if value is None else value
+        """Add one event, as :meth:`.StreamSum.add`; ``[DONE]`` is the last."""
+        event = super().add(name, data, value)
         if type(event) is not dict:
             self.is_last = data.strip() == b"[DONE]"
-            return None if self.is_last else event
-        kind = event.get("type") or name
-        kind = kind if type(kind) is str else ""
+        return event
+
+    def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
         if event.get("error") or kind == "error":
             self.error = event.get("error") or event
         elif kind.endswith(".delta"):
             self._add_delta(event)
         elif kind.endswith((".done", ".completed")):
             self._end(event)
+        elif "b64_json" in event:  # a picture of which only a part is finished
+            self.pieces += 1
         elif "type" not in event:  # the whole, by a server that does not stream
             self._answer = event
             self._ended = self.is_last = True
-        return event
 
     def _add_delta(self, event: dict[str, Any]) -> None:
         if type(sound := event.get("audio")) is str:
@@ -181,6 +177,7 @@ class Passed(StreamSum):
         """The received bytes."""
         return b"".join(self._parts)
 
+    @override
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """Append received bytes; return None."""
         self._parts.append(data)

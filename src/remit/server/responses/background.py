@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from remit.gateway import SHUTTING_DOWN, Dispatched, Identity, LLMGateway
+from remit.gateway import SHUTTING_DOWN, STOPPED_BY_OWNER, Dispatched, Identity, LLMGateway
 from remit.gateway.leases import LeaseManager
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
@@ -109,7 +109,7 @@ class Background:
 
         def stop() -> None:
             call.cancelled = True
-            task.cancel()
+            task.cancel(STOPPED_BY_OWNER)
 
         async with self._leases.hold(_lease(call.response_id), wait_s=0, on_stop=stop):
             return await self._gateway.aroute(request, sink=sink, identity=identity)

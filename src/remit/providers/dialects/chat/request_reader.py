@@ -188,7 +188,7 @@ def _said(item: dict[str, Any], where: str) -> str | list[Any]:
                 plain = False
                 break
     if item.get("audio") is not None:
-        blocks.append(_other(item["audio"], f"{where}.audio"))
+        blocks.append(checks.other(ENDPOINT, item["audio"], f"{where}.audio"))
         plain = False
     calls = checks.optional(item, "tool_calls", list, where)
     for number, call in enumerate(calls or ()):
@@ -198,10 +198,6 @@ def _said(item: dict[str, Any], where: str) -> str | list[Any]:
         blocks.append(block)
         plain = False
     return content if plain else blocks
-
-
-def _other(value: Any, where: str) -> dict[str, Any]:
-    return {"type": "other", "endpoint": ENDPOINT, "value": value, "at": where}
 
 
 def _part(part: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
@@ -220,7 +216,7 @@ def _part(part: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     elif kind == "file":
         block = document_block(checks.required(part, kind, dict, where), f"{where}.file")
     else:
-        return _other(part, where)
+        return checks.other(ENDPOINT, part, where)
     return checks.with_hint(block, part)
 
 

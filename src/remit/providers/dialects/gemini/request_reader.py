@@ -160,7 +160,7 @@ def _add_part(
     elif (file := checks.optional(part, "fileData", dict, where)) is not None:
         blocks.append(_media(file, f"{where}.fileData", part))
     elif part.keys() - {"thoughtSignature", "thought"}:
-        blocks.append({"type": "other", "endpoint": ENDPOINT, "value": part, "at": where})
+        blocks.append(checks.other(ENDPOINT, part, where))
 
 
 def _result(result: dict[str, Any], where: str, waiting: dict[str, deque[str]]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _media(data: dict[str, Any], where: str, part: dict[str, Any]) -> dict[str, 
         not uri.startswith(("https://", "http://")) or "generativelanguage.googleapis.com" in uri
     )
     if stored or kind.startswith(("audio/", "video/")):
-        return {"type": "other", "endpoint": ENDPOINT, "value": part, "at": where}
+        return checks.other(ENDPOINT, part, where)
     if uri is not None:
         return {**block, "source": {"type": "url", "url": uri}}
     # The client library writes base64 in the alphabet of URLs.

@@ -147,8 +147,8 @@ def read_block(block: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
     else:
         name = str(block.get("name"))
         search = kind in _RUN[1:] or name == _SEARCHED or is_tool_search(name)
-        neutral = {"type": "server_tool" if search and kind in _RUN else "other"}
-        return {**neutral, "endpoint": ENDPOINT, "value": block, "at": where}
+        neutral = checks.other(ENDPOINT, block, where)
+        return {**neutral, "type": "server_tool"} if search and kind in _RUN else neutral
     if kind != "tool_result" and block.get("content"):
         raise checks.refuse("has more than one kind", where)
     return checks.with_hint(neutral, block)

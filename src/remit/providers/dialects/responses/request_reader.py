@@ -96,11 +96,7 @@ def read_item(item: Any, where: str) -> tuple[str, Any]:
         return "tool", [output]
     if kind == "web_search_call":
         return "assistant", [_search_call(item, where)]
-    return "assistant", [_other(item, where)]
-
-
-def _other(value: Any, where: str) -> dict[str, Any]:
-    return {"type": "other", "endpoint": ENDPOINT, "value": value, "at": where}
+    return "assistant", [checks.other(ENDPOINT, item, where)]
 
 
 def _message(item: dict[str, Any], where: str) -> tuple[str, Any]:
@@ -126,7 +122,7 @@ def _part(part: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
         return _image(part, where)
     if kind == "input_file":
         return document_block(part, where, url=part.get("file_url"))
-    return _other(part, where)
+    return checks.other(ENDPOINT, part, where)
 
 
 def _image(part: dict[str, Any], where: str) -> dict[str, Any]:
@@ -199,11 +195,9 @@ def _search_call(item: dict[str, Any], where: str) -> dict[str, Any]:
     ]
     identity = item.get("id")
     return {
+        **checks.other(ENDPOINT, item, where),
         "type": "server_tool",
         "id": identity if isinstance(identity, str) else "",
-        "endpoint": ENDPOINT,
-        "value": item,
-        "at": where,
         "queries": [query for query in queries if isinstance(query, str)],
         "sources": urls,
     }
