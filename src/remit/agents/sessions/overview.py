@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.sessions.recorded_turns import latest_of
-from remit.ledger import LedgerPort
+from remit.agents.workorders import start_of
+from remit.ledger import LedgerEntry, LedgerPort
 
 _CALLS_LOOKED_AT = 10_000
 
@@ -61,7 +62,7 @@ def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[S
     for entry in ledger.query(
         event_type="SESSION_START", order="desc", limit=limit, with_content=False
     ):
-        yield _overview(ledger, entry.submission_id, entry.metadata, entry.timestamp)
+        yield _overview(ledger, entry.submission_id, entry)
 
 
 def sessions_with_calls(ledger: LedgerPort, *, limit: int | None) -> list[SessionOverview]:
@@ -117,16 +118,12 @@ def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | N
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    for entry in ledger.query(
-        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
-    ):
-        return _overview(ledger, session_id, entry.metadata, entry.timestamp)
-    return None
+    start = start_of(ledger, session_id)
+    return None if start is None else _overview(ledger, session_id, start)
 
 
-def _overview(
-    ledger: LedgerPort, session_id: str, metadata: dict[str, Any], started_at: str
-) -> SessionOverview:
+def _overview(ledger: LedgerPort, session_id: str, start: LedgerEntry) -> SessionOverview:
+    metadata = start.metadata
     turn, end = (
         latest_of(ledger, session_id, event_type) for event_type in ("TURN_RECORDED", "SESSION_END")
     )
@@ -135,7 +132,7 @@ def _overview(
     return SessionOverview(
         session_id=session_id,
         agent_id=str(_dict(metadata.get("provenance")).get("agent_id", "")),
-        started_at=started_at,
+        started_at=start.timestamp,
         turns=number if type(number) is int else 0,
         last_turn_at=turn.timestamp if turn else "",
         ended=ended,
