@@ -145,23 +145,26 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         else:
             seq = entry_seq or 0
             metadata["erased_entry_id"] = format_id(seq)
-            rows = self._store.select("SELECT event_type FROM entries WHERE seq = ?", (seq,))
-            if rows and rows[0][0] == ARCHIVED:
-                raise ErasureError(
-                    f"{format_id(seq)} records an archived range, and contains no personal data.",
-                    next_step="Name an entry, a session or a person.",
-                )
-            if rows and rows[0][0] in _KEPT_EVENTS:
-                raise ErasureError(
-                    f"{format_id(seq)} records an installation, from which the registries are "
-                    "rebuilt.",
-                    next_step="Use `remit package remove` instead.",
-                )
+            self._require_erasable(seq)
             query, parameters = _BY_ENTRY, (seq, seq)
         entry = _entry(metadata, reason, requested_by or "operator")
         report = self._erase(query, parameters, entry, widen=session_id is None, dry_run=dry_run)
         self._purge(dry_run)
         return report
+
+    def _require_erasable(self, seq: int) -> None:
+        """Raise ErasureError if an entry records an archived range or an installation."""
+        rows = self._store.select("SELECT event_type FROM entries WHERE seq = ?", (seq,))
+        if rows and rows[0][0] == ARCHIVED:
+            raise ErasureError(
+                f"{format_id(seq)} records an archived range, and contains no personal data.",
+                next_step="Name an entry, a session or a person.",
+            )
+        if rows and rows[0][0] in _KEPT_EVENTS:
+            raise ErasureError(
+                f"{format_id(seq)} records an installation, from which the registries are rebuilt.",
+                next_step="Use `remit package remove` instead.",
+            )
 
     def _purge(self, dry_run: bool) -> None:
         """Delete erased values from the attached segments.
