@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import threading
@@ -26,7 +27,6 @@ from remit.ledger import (
     masked,
     remember_place,
 )
-from remit.ledger.erasure import Eraser
 from remit.ledger.record_builder import prepare
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, files_hold, outside
@@ -150,7 +150,9 @@ def test_a_view_without_end_in_the_place_of_a_table_is_not_read(talked: str, tab
 # -- unlucky timings -----------------------------------------------------------------------------
 
 
-def test_an_erasure_and_a_write_of_the_same_text_in_one_commit(target: str) -> None:
+def test_an_erasure_and_a_write_of_the_same_text_in_one_commit(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with LedgerClient(target, signer=SIGNER) as client:
         keys = frozenset(default_settings().ledger.content_keys)
 
@@ -160,11 +162,11 @@ def test_an_erasure_and_a_write_of_the_same_text_in_one_commit(target: str) -> N
                                          "prompt": "the same words"})  # fmt: skip
 
         client.write(said("s1"))
-        store = client._store
+        monkeypatch.setattr(client._store, "compact", str)
 
         def erase(tx: Any) -> Any:
-            inner = Eraser(store, lambda call: call(tx))
-            inner._store = _NoCompaction()  # type: ignore[assignment]
+            inner = copy.copy(client)
+            monkeypatch.setattr(inner, "transact", lambda call: call(tx))
             return inner.erase(session_id="s1", reason="r", requested_by="x")
 
         results: list[Any] = []
@@ -178,11 +180,6 @@ def test_an_erasure_and_a_write_of_the_same_text_in_one_commit(target: str) -> N
         assert client.read("LED-00000002").metadata["prompt"] == "the same words"
         assert client.read("LED-00000000").metadata["prompt"] == Erased("LED-00000001")
         assert client.verify().verified
-
-
-class _NoCompaction:
-    def compact(self) -> str:
-        return ""
 
 
 def test_writers_of_one_text_and_an_eraser(target: str) -> None:

@@ -36,7 +36,7 @@ LIMITS = {
         loop=180, ledger=124, objects=199, json=7, statements=20, rows=14, commits=2
     ),
     "routed call": Counts(
-        loop=260, ledger=206, objects=264, json=18, statements=23, rows=26, commits=2
+        loop=268, ledger=206, objects=267, json=18, statements=23, rows=26, commits=2
     ),
     "stream": Counts(loop=386, ledger=118, objects=362, json=17, statements=20, rows=16, commits=2),
     "chunk of a stream": Counts(

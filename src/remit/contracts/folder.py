@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -44,6 +45,7 @@ class ContractError(RemitError):
         self.code = code
 
 
+@dataclass(eq=False, repr=False)
 class Folder(Generic[_T]):
     """Files of a directory, keyed by the part of their name before ``@`` and the suffix.
 
@@ -59,21 +61,16 @@ class Folder(Generic[_T]):
             ``contract_changed`` in :meth:`read`. :meth:`names` lists such files too.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        suffixes: tuple[str, ...],
-        parse: Callable[[Path, bytes], _T],
-        installed: InstalledFiles | None = None,
-    ) -> None:
-        self.path = path
-        self._directory = str(path)
-        self._suffixes = suffixes
-        self._parse = parse
-        self._installed = installed
-        self._parsed: dict[str, tuple[bytes, _T]] = {}
-        self._read: dict[str, tuple[FileIdentity, str, str]] = {}
-        self._listed: tuple[FileIdentity, dict[str, list[str]]] | None = None
+    path: Path
+    _suffixes: tuple[str, ...]
+    _parse: Callable[[Path, bytes], _T]
+    _installed: InstalledFiles | None = None
+    _parsed: dict[str, tuple[bytes, _T]] = field(default_factory=dict, init=False)
+    _read: dict[str, tuple[FileIdentity, str, str]] = field(default_factory=dict, init=False)
+    _listed: tuple[FileIdentity, dict[str, list[str]]] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._directory = str(self.path)
 
     def names(self) -> dict[str, list[str]]:
         """Return the sorted file names, suffix included, keyed by the part before ``@`` or the

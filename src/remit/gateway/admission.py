@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from remit.gateway.auth import AuthProvider, Identity, KeyStore, LocalOperator
-from remit.gateway.lookup import hidden_name
+from remit.gateway.key_queries import hidden_name
 from remit.gateway.recorded_answers import asked_hash
 from remit.gateway.session_owners import NotYoursError, Ownership, ownership_of
 from remit.gateway.validation import Sent, check_request, encode_sent, ids_of

@@ -17,7 +17,7 @@ from typing import Any
 
 from remit.gateway.admission import caller_of
 from remit.gateway.config import RouterConfig
-from remit.gateway.lookup import FIND_CACHED, CachedAnswer, hidden_name
+from remit.gateway.key_queries import FIND_CACHED, CachedAnswer, hidden_name
 from remit.gateway.recorded_run import neutral_text
 from remit.gateway.transport import read_result
 from remit.gateway.validation import check_output, response_schema

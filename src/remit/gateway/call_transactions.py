@@ -13,9 +13,9 @@ from remit.gateway.budget import Accounts, Amount, BudgetRefusedError, Hold, Tok
 from remit.gateway.budget.account import bound_of, busy
 from remit.gateway.budget.wait_queue import WaitingRoom
 from remit.gateway.erasures import check_erasures, newest_entry
+from remit.gateway.key_queries import FIND_CACHED, CachedAnswer, select_in
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
-from remit.gateway.lookup import FIND_CACHED, CachedAnswer, select_in
 from remit.gateway.session_owners import Ownership, Sessions
 from remit.gateway.stored_response import KeptId
 from remit.gateway.values import Claim, DecisionStep

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from msgspec import Struct
 
 from remit.gateway.auth import Identity
-from remit.gateway.lookup import select_in
+from remit.gateway.key_queries import select_in
 from remit.kernel.errors import RemitError
 from remit.ledger import Transaction
 

@@ -11,7 +11,7 @@ from remit.gateway.auth import Identity
 from remit.gateway.billing import Tariff
 from remit.gateway.bounds import UsageBound
 from remit.gateway.budget import Amount, Hold
-from remit.gateway.lookup import CachedAnswer
+from remit.gateway.key_queries import CachedAnswer
 from remit.gateway.session_owners import Ownership
 from remit.gateway.stream import StreamTap
 from remit.gateway.transport import AnyProvider

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 __all__ = [
-    "fsync", "fsync_tree", "publish", "read_regular", "replacing", "take_lock", "write_new",
-    "write_over",
+    "fsync", "fsync_tree", "new_file", "publish", "read_regular", "replacing", "take_lock",
+    "write_new", "write_over",
 ]  # fmt: skip
 
 
@@ -43,19 +43,32 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # A process that was killed may have left one.
     try:
-        with open(
-            new, "xb", opener=lambda name, flags: os.open(name, flags, mode or 0o666)
-        ) as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
+        with new_file(new, mode) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(new, path)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
     fsync(path.parent)
+
+
+@contextlib.contextmanager
+def new_file(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """Yield a new file that is flushed to disk after the block; its directory is not flushed.
+
+    Args:
+        path: a file in an existing directory; it must not exist.
+        mode: mode of the file, whatever the umask; ``None`` follows the umask.
+
+    Raises:
+        OSError: the file exists (FileExistsError), or cannot be written; a part may remain.
+    """
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode or 0o666)) as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def fsync(path: Path) -> None:

@@ -126,11 +126,9 @@ class WritesAhead(Protocol):
         The commit of the entries taken before, noted by :meth:`follow`, is awaited. If it failed,
         its error is raised, and the pending entries stay.
         """
-        ...
 
     def follow(self, write: asyncio.Future[Any]) -> None:
         """Note the transaction with the taken entries, whose future :meth:`take` awaits."""
-        ...
 
 
 @dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
@@ -463,7 +461,6 @@ class GatewayPort(Protocol):
         Raises:
             LedgerError: the call cannot be recorded.
         """
-        ...
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
         """Return the capabilities of the model that ``request`` would reach.
@@ -474,7 +471,6 @@ class GatewayPort(Protocol):
         Raises:
             NotFoundError: the route that the request names does not exist.
         """
-        ...
 
     def input_bound(self, request: PromptRequest) -> int:
         """Return the maximum input tokens that ``request`` can be billed for.
@@ -485,4 +481,3 @@ class GatewayPort(Protocol):
         Raises:
             InvalidInputError: the request has no canonical form.
         """
-        ...

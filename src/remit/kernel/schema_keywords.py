@@ -33,10 +33,6 @@ MAX_COMPARED = 20
 """Most problems of which the most telling is shown."""
 
 
-class OutOfStepsError(Exception):
-    """A check has used up its steps; the value counts as unchecked."""
-
-
 @dataclass(slots=True)
 class CompiledSchema:
     """A schema that can be used; cached, and shared by all checks against it.
@@ -74,14 +70,14 @@ class SchemaCheck:
     describes: bool = False
 
     def spend(self, steps: int) -> None:
-        """Use up steps of the check's budget; raise OutOfStepsError if none remain.
+        """Use up steps of the check's budget; raise TimeoutError if none remain.
 
         Args:
             steps: number of steps, which are used up in either case.
         """
         self.steps -= steps
         if self.steps < 0:
-            raise OutOfStepsError
+            raise TimeoutError
 
 
 current_check: ContextVar[SchemaCheck] = ContextVar("remit_schema_check")

@@ -29,7 +29,6 @@ from remit.kernel.schema_keywords import (
     MAX_COMPARED,
     CompiledSchema,
     LinearValidator,
-    OutOfStepsError,
     SchemaCheck,
     current_check,
     finder_of,
@@ -155,7 +154,7 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
         return [], f"the schema refers to a missing definition: {excerpt(invalid)}"
     except RecursionError:
         return [], "it is nested too deeply to be checked, or the schema refers to itself"
-    except OutOfStepsError:
+    except TimeoutError:
         return (
             [],
             f"it cannot be checked in {steps:,} steps: the schema has too many alternatives",
@@ -165,7 +164,7 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
 def _taken(errors: Iterator[ValidationError], most: int) -> list[ValidationError]:
     """Return up to ``most`` errors; fewer if describing them takes too many steps."""
     found: list[ValidationError] = []
-    with contextlib.suppress(RecursionError, OutOfStepsError):
+    with contextlib.suppress(RecursionError, TimeoutError):
         found.extend(itertools.islice(errors, most))
     return found
 

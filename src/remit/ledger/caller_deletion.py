@@ -168,7 +168,9 @@ def erasable(
     Raises:
         LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
-    wanted = _directly_shown(tx, seqs) | _in_lists(tx, _list_ends(tx, seqs))
+    wanted = _column(tx, "SELECT content_id FROM shown_contents WHERE seq IN ({marks})", seqs)
+    ends = _column(tx, "SELECT step_id FROM shown_lists WHERE seq IN ({marks})", seqs)
+    wanted |= _in_lists(tx, ends)
     if digests is not None:
         wanted &= _with_digests(tx, session_id, digests)
     withdrawn = {*seqs, *earlier}
@@ -184,14 +186,6 @@ def erasable(
     if session_id and _are_messages(tx, wanted):
         wanted -= _in_lists(tx, _other_list_ends(tx, session_id, withdrawn))
     return wanted
-
-
-def _directly_shown(tx: Transaction, seqs: Collection[int]) -> set[int]:
-    return _column(tx, "SELECT content_id FROM shown_contents WHERE seq IN ({marks})", seqs)
-
-
-def _list_ends(tx: Transaction, seqs: Collection[int]) -> set[int]:
-    return _column(tx, "SELECT step_id FROM shown_lists WHERE seq IN ({marks})", seqs)
 
 
 def _in_lists(tx: Transaction, ends: Collection[int]) -> set[int]:

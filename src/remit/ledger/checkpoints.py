@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from remit.ledger.clock import utc_now
@@ -41,6 +42,7 @@ Transact = Callable[[Callable[[Transaction], Any]], Any]
 """Runs a function in a transaction and returns its result after the commit."""
 
 
+@dataclass(eq=False, repr=False)
 class Checkpoints:
     """The checkpoints stored in a ledger's database, and the last head stored with its key.
 
@@ -55,19 +57,11 @@ class Checkpoints:
         kept: the stored head; ``None`` outside a root.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        transact: Transact,
-        key: VerifierKey | None,
-        signer: Signer | None,
-        kept: KeptHead | None,
-    ) -> None:
-        self._store = store
-        self._transact = transact
-        self._kept = kept
-        self.key = key
-        self.signer = signer
+    _store: Store
+    _transact: Transact
+    key: VerifierKey | None
+    signer: Signer | None
+    _kept: KeptHead | None
 
     def latest(self) -> SignedCheckpoint | None:
         """Return the greatest stored checkpoint with its cosignatures; ``None`` if there is none.

@@ -14,10 +14,8 @@ from remit.kernel.loops import Closeable
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.client_erasure import LedgerErasures
-from remit.ledger.client_writes import LedgerWrites
 from remit.ledger.entry import parse_entry_id
 from remit.ledger.entry_reader import as_bytes
-from remit.ledger.erasure import Eraser
 from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.filter import to_seq
@@ -34,7 +32,7 @@ from remit.ledger.verification_marks import Marks
 from remit.ledger.verification_report import Progress, StateCheck, VerificationReport
 
 
-class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
+class LedgerClient(LedgerErasures, Closeable):
     """An open ledger. Threads can share a client; each process opens its own.
 
     A client holds connections to the database and one thread, which commits all writes.
@@ -105,7 +103,6 @@ class LedgerClient(LedgerWrites, LedgerErasures, Closeable):
                 next_step="Restore the ledger of the root from a copy.",
             )
         self._index = TextIndex(store, self.transact)
-        self._eraser = Eraser(store, self.transact)
         self.checkpoints = Checkpoints(store, self.transact, key, signer, kept)
         if kept is not None:
             store.guard, store.missed = self.checkpoints.hold, kept.note_seen

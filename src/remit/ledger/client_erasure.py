@@ -1,26 +1,80 @@
-"""Erasing content of a ledger: on request, for a caller, and by age."""
+"""Lawful erasure on request, for a caller, and by age, which keeps records, chain and proofs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import LedgerSettings
+from remit.ledger.archived_ranges import ARCHIVED
+from remit.ledger.caller_deletion import (
+    WITHDRAWN,
+    calls_in_flight,
+    erasable,
+    feedback_on,
+    session_of,
+    withdrawn_from,
+)
 from remit.ledger.client_queries import LedgerQueries
-from remit.ledger.erasure import Eraser, ErasureReport
+from remit.ledger.client_writes import LedgerWrites
+from remit.ledger.entry import LedgerEntry, parse_entry_id
+from remit.ledger.entry import entry_id as format_id
+from remit.ledger.entry_reader import marks
+from remit.ledger.erasure import (
+    CACHED,
+    ErasureReport,
+    Found,
+    containing,
+    delete_contents,
+    feedback_of,
+    found_in,
+    stored_of,
+    texts_of,
+)
 from remit.ledger.errors import ErasureError, LedgerError
-from remit.ledger.store import Transaction
+from remit.ledger.record import erasure_digest, is_plain_text
+from remit.ledger.store import Execute, Transaction
+from remit.ledger.subjects import BY_SUBJECT
+
+# The content that a session shows, and the subjects of its entries.
+_BY_SESSION = """
+    SELECT content_id FROM contents WHERE scope = ?
+    UNION
+    SELECT s.content_id FROM entries AS e JOIN shown_contents AS s ON s.seq = e.seq
+    JOIN contents AS c ON c.content_id = s.content_id
+    WHERE e.session_id = ? AND c.scope = 'e:' || e.seq"""
+# Everything that an entry shows: its values, and every message of its lists.
+_BY_ENTRY = """
+    WITH RECURSIVE walk(step_id) AS (
+        SELECT step_id FROM shown_lists WHERE seq = ?
+        UNION
+        SELECT s.parent_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
+    )
+    SELECT content_id FROM shown_contents WHERE seq = ?
+    UNION
+    SELECT s.content_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
+    WHERE s.content_id IS NOT NULL"""
+
+# A manifest too long for a record is content and defines the installed files; verification relies
+# on the archived ranges.
+_KEPT_EVENTS = ("INSTALLED", ARCHIVED)
+
+_MAX_ENTRIES = 1_000  # entries that one ERASURE can name within the limit of a record
 
 
-class LedgerErasures(LedgerQueries):
+class LedgerErasures(LedgerWrites, LedgerQueries):
     """The erasing methods of :class:`~remit.ledger.LedgerClient`; not used alone.
 
     Any thread may call them, but none inside a transaction, which raises LedgerError.
     """
 
     _settings: LedgerSettings
-    _eraser: Eraser
 
     def erase(
         self,
@@ -68,17 +122,49 @@ class LedgerErasures(LedgerQueries):
             self._purge(dry_run)  # Complete an erasure that was interrupted.
         elif self.archived_to:
             self._require_here(entry_id, session_id, subject_id)
-        report = self._eraser.erase(
-            entry_seq=None if entry_id is None else self._locate(entry_id)[1].seq,
-            session_id=session_id,
-            subject_id=subject_id,
-            reason=reason,
-            requested_by=requested_by or "operator",
-            dry_run=dry_run,
-            segments=self._segments,
-        )
+        entry_seq = None if entry_id is None else self._locate(entry_id)[1].seq
+        given = {"entry": entry_seq, "session": session_id, "subject": subject_id}
+        kinds = [name for name, value in given.items() if value is not None]
+        if len(kinds) != 1:
+            raise InvalidInputError("Name one of: an entry, a session, a subject.")
+        (kind,) = kinds
+        if kind != "entry" and not is_plain_text(given[kind]):
+            raise InvalidInputError(f"The {kind} is not a text that can be recorded.")
+        if not reason.strip():
+            raise InvalidInputError(
+                "An erasure requires a reason.",
+                next_step="The reason is recorded permanently: name the request, not the person.",
+            )
+        metadata: dict[str, Any] = {"target": kind}
+        parameters: tuple[Any, ...]
+        if session_id is not None:
+            metadata["erased_session_id"] = session_id
+            query, parameters = _BY_SESSION, (f"s:{session_id}", session_id)
+        elif subject_id is not None:
+            query, parameters = BY_SUBJECT, (subject_id, subject_id)
+        else:
+            seq = entry_seq or 0
+            metadata["erased_entry_id"] = format_id(seq)
+            self._require_erasable(seq)
+            query, parameters = _BY_ENTRY, (seq, seq)
+        entry = _entry(metadata, reason, requested_by or "operator")
+        report = self._erase(query, parameters, entry, widen=session_id is None, dry_run=dry_run)
         self._purge(dry_run)
         return report
+
+    def _require_erasable(self, seq: int) -> None:
+        """Raise ErasureError if an entry records an archived range or an installation."""
+        rows = self._store.select("SELECT event_type FROM entries WHERE seq = ?", (seq,))
+        if rows and rows[0][0] == ARCHIVED:
+            raise ErasureError(
+                f"{format_id(seq)} records an archived range, and contains no personal data.",
+                next_step="Name an entry, a session or a person.",
+            )
+        if rows and rows[0][0] in _KEPT_EVENTS:
+            raise ErasureError(
+                f"{format_id(seq)} records an installation, from which the registries are rebuilt.",
+                next_step="Use `remit package remove` instead.",
+            )
 
     def _purge(self, dry_run: bool) -> None:
         """Delete erased values from the attached segments.
@@ -142,10 +228,51 @@ class LedgerErasures(LedgerQueries):
         if self.archived_to:
             for entry_id in entry_ids:
                 self._require_here(entry_id, None, None)
-        return self._eraser.withdraw(
-            seqs, reason=reason, requested_by=requested_by,
-            digests=None if texts is None else [sha256(text).digest() for text in texts], also=also,
-        )  # fmt: skip
+        digests = None if texts is None else [sha256(text).digest() for text in texts]
+        reports: list[ErasureReport] = []
+        groups = [seqs[at : at + _MAX_ENTRIES] for at in range(0, len(seqs), _MAX_ENTRIES)]
+        for group in groups:
+            is_last = group is groups[-1]
+
+            def call(
+                tx: Transaction, group: Sequence[int] = group, is_last: bool = is_last
+            ) -> list[ErasureReport]:
+                done = self._withdraw_in(tx, group, reason, requested_by, digests)
+                if is_last and also is not None:
+                    also(tx)
+                return done
+
+            reports += self.transact(call)
+        if any(report.values for report in reports):
+            remainder = self._store.compact()
+            reports = [replace(report, remainder=remainder) for report in reports]
+        return reports
+
+    def _withdraw_in(
+        self,
+        tx: Transaction,
+        seqs: Sequence[int],
+        reason: str,
+        requested_by: str,
+        digests: Collection[bytes] | None,
+    ) -> list[ErasureReport]:
+        """Withdraw entries in a transaction, with an ``ERASURE`` for each session."""
+        by_session: dict[str, set[int]] = defaultdict(set)
+        for seq in {*seqs, *(feedback_on(tx, seqs) if digests is None else ())}:
+            by_session[session_of(tx, seq)].add(seq)
+        reports = []
+        for session_id, own in sorted(by_session.items()):
+            earlier = withdrawn_from(tx, session_id) if session_id else set()
+            ids = sorted(erasable(tx, session_id, own, earlier, digests))
+            new = sorted(own - earlier) if digests is None else []
+            if not ids and not new:
+                continue
+            entry = _entry(
+                {"target": "call", WITHDRAWN: [format_id(seq) for seq in new]}, reason,
+                requested_by, session_id,
+            )  # fmt: skip
+            reports.append(self._erase_in(tx, ids, entry, []))
+        return reports
 
     def _require_here(self, entry_id: str | None, session_id: str | None, subject: Any) -> None:
         """Raise ErasureError if content of the target may be in a segment that is not attached."""
@@ -198,15 +325,104 @@ class LedgerErasures(LedgerQueries):
             LedgerError: attached segments are not all of them, or one cannot be written; the ledger
                 cannot be read; or the files cannot be compacted.
         """
-        days = dict(self.retention_days if days_by_event is None else days_by_event)
+        days_of = dict(self.retention_days if days_by_event is None else days_by_event)
         if self._segments:
             self._require_segments()
             self._purge(dry_run)
-        reports = self._eraser.retain(
-            days, requested_by=requested_by, dry_run=dry_run, segments=self._segments
-        )
+        if kept := sorted(set(_KEPT_EVENTS) & set(days_of)):
+            raise InvalidInputError(
+                f"{kept[0]} cannot have a retention period: the registries are rebuilt from it."
+            )
+        now = datetime.now(UTC)
+        named = [*_KEPT_EVENTS, *(name for name in days_of if name != "*")]
+        reports = []
+        for event_type, days in days_of.items():
+            limit = (now - timedelta(days=days)).isoformat(timespec="microseconds")[:-6] + "Z"
+            if event_type == "*":
+                condition, types = f"e.event_type NOT IN ({marks(named)})", named
+            else:
+                condition, types = "e.event_type = ?", [event_type]
+            query = (
+                "SELECT s.content_id FROM entries AS e JOIN shown_contents AS s ON s.seq = e.seq "
+                f"WHERE e.timestamp < ? AND {condition} AND NOT EXISTS (SELECT 1 FROM "
+                "shown_contents AS b WHERE b.content_id = s.content_id AND b.seq < s.seq)"
+            )
+            metadata: dict[str, Any] = {"target": "retention", "erased_event_type": event_type}
+            metadata["retention_days"] = days
+            entry = _entry(metadata, f"Retention of {event_type}: {days:g} days", requested_by)
+            with contextlib.suppress(ErasureError):  # nothing is that old
+                reports.append(
+                    self._erase(query, (limit, *types), entry, widen=False, dry_run=dry_run)
+                )
         self._purge(dry_run)
         return reports
+
+    def _erase(
+        self,
+        query: str,
+        parameters: tuple[Any, ...],
+        entry: LedgerEntry,
+        *,
+        widen: bool,
+        dry_run: bool,
+    ) -> ErasureReport:
+        """Erase the content whose ids a query finds, in a transaction; compact the files.
+
+        With ``widen``, values that quote an erased text are erased too. The query finds the content
+        of each segment as well.
+
+        Raises:
+            ErasureError: the query finds no content.
+        """
+
+        def call(tx: Any) -> ErasureReport:
+            selects: list[Execute] = [tx.execute, *(one.select for one in self._segments)]
+            ids = [{int(row[0]) for row in select(query, parameters)} for select in selects]
+            if widen:
+                texts = texts_of(zip(selects, ids, strict=True))
+                for select, own in zip(selects, ids, strict=True):
+                    own |= containing(select, own, texts)
+            feedback = feedback_of(selects, ids)
+            for own, more in zip(ids, feedback, strict=True):
+                own |= more
+            found = [found_in(*pair) for pair in zip(selects[1:], ids[1:], strict=True)]
+            ids[0] |= stored_of(tx, found)
+            running = calls_in_flight(tx, entry.metadata)
+            if not any(ids):
+                raise ErasureError(
+                    f"There is no content to erase. {running}".strip(),
+                    next_step="The content may already be erased: `remit ledger query "
+                    "--event-type ERASURE` lists all erasures.",
+                )
+            report = self._erase_in(tx, sorted(ids[0]), None if dry_run else entry, found)
+            return replace(report, remainder=running)
+
+        report: ErasureReport = self.transact(call)
+        copies = "" if dry_run else self._store.compact()
+        return replace(report, remainder=f"{copies} {report.remainder}".strip())
+
+    def _erase_in(
+        self, tx: Any, ids: list[int], entry: LedgerEntry | None, segments: list[Found]
+    ) -> ErasureReport:
+        """Delete content, nonces and index rows under ``entry``; without an entry only report."""
+        found = [found_in(tx.execute, ids), *segments]
+        commitments = sorted(set[str]().union(*(one.commitments for one in found)))
+        scopes = set[str]().union(*(one.scopes for one in found))
+        sessions = sorted(scope[2:] for scope in scopes if scope.startswith("s:"))
+        entries = sum(one.entries for one in found)
+        if entry is None:
+            return ErasureReport("", len(commitments), entries, sessions)
+        entry.metadata["erased_count"] = len(commitments)
+        entry.metadata["erased_hash"] = erasure_digest(commitments)
+        erasure_id = tx.append(entry)
+        seq = parse_entry_id(erasure_id)
+        tx.execute_many(
+            "INSERT INTO erasures VALUES (?, ?)", [(commitment, seq) for commitment in commitments]
+        )
+        delete_contents(tx, self._index, ids)
+        # Any of these rows may lead to the content, or tell by its hash what was asked.
+        tx.execute(f"DELETE FROM idempotency WHERE token = '{CACHED}'")
+        return ErasureReport(erasure_id, len(commitments), entries, sessions)
 
     def compact(self) -> str:
         """Remove erased bytes from the files; return the reason if some remain, else empty.
@@ -218,3 +434,15 @@ class LedgerErasures(LedgerQueries):
             LedgerError: the database cannot be compacted.
         """
         return self._store.compact()
+
+
+def _entry(
+    metadata: dict[str, Any], reason: str, requested_by: str, submission_id: str = ""
+) -> LedgerEntry:
+    return LedgerEntry(
+        event_type="ERASURE",
+        submission_id=submission_id or requested_by,
+        decision="ERASED",
+        reason=reason,
+        metadata={**metadata, "requested_by": requested_by},
+    )

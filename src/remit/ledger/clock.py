@@ -19,14 +19,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from remit.ledger.entry_reader import PUT_INFO
+
 _log = logging.getLogger("remit.ledger")
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FIND = "SELECT value FROM ledger_info WHERE name = 'clock'"
-_PUT = (
-    "INSERT INTO ledger_info VALUES ('clock', ?) "
-    "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-)
 _STEP_S = 1.0  # Smaller differences are ordinary drift between two clocks.
 _WARNING_INTERVAL_S = 60.0
 _RECENT_ENTRIES = 10_000
@@ -59,12 +57,10 @@ class Clock(Protocol):
         SQLite it is a clock of the machine's boot, which stops while the machine sleeps and can
         step at a boot.
         """
-        ...
 
     @property
     def wall_ms(self) -> int:
         """Milliseconds since 1970 by the wall clock of the database's machine, for dates."""
-        ...
 
 
 class BootClock:
@@ -113,7 +109,7 @@ class BootClock:
             found = _offset_of(connection.execute(_FIND).fetchone(), boot)
             if found is None:
                 found = (time.time_ns() - time.monotonic_ns()) // 1_000_000
-                connection.execute(_PUT, (f"{boot} {found}",))
+                connection.execute(PUT_INFO, ("clock", f"{boot} {found}"))
             connection.execute("COMMIT")
         self.offset_ms = found
 

@@ -14,7 +14,7 @@ import orjson
 from remit.ledger.contents import Erased, ExactText, StoredValue, commitments_in, fill
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.record import is_plain_text, record_problem
+from remit.ledger.record import inspect_record, is_plain_text
 from remit.ledger.recorded_bodies import Resolve, context_hash
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ def decode_record(row: EntryRow) -> dict[str, Any]:
     """
     try:
         record: dict[str, Any] = orjson.loads(row.record)
-        if problem := record_problem(record):
+        if problem := inspect_record(record)[0]:
             raise ValueError(problem)
     except ValueError as error:
         raise LedgerFormatError(
@@ -400,6 +400,12 @@ def decode_record(row: EntryRow) -> dict[str, Any]:
             next_step="Run `remit ledger verify` to see what is damaged.",
         ) from error
     return record
+
+
+PUT_INFO = (
+    "INSERT INTO ledger_info VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
+"""Stores a row of ``ledger_info``, whether or not the row exists."""
 
 
 def info_number(select: Callable[..., Any], name: str) -> int:

@@ -6,12 +6,13 @@ The thread that commits also signs a checkpoint when one is due.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from typing_extensions import override
@@ -20,7 +21,7 @@ from remit.kernel.errors import RemitError
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.clock import WALL_WATCH
 from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerRollbackError
-from remit.ledger.store import Store, Transaction, Unit
+from remit.ledger.store import Store, Unit, transact
 
 _CLOCK_CHECK_S = 1.0
 _MAX_BATCH = 512  # units in one transaction
@@ -123,7 +124,7 @@ class CheckpointSchedule:
         if new >= self._every_entries or closing or now >= self._deadline:
             self._deadline = None
             try:
-                self._checkpoints.sign_in(self._transact)
+                self._checkpoints.sign_in(functools.partial(transact, self._store))
             except LedgerRollbackError as error:
                 self._store.doubt()
                 _log.error("%s", error)
@@ -133,12 +134,6 @@ class CheckpointSchedule:
             self._covered = self._store.size
             return None
         return self._deadline - now
-
-    def _transact(self, call: Callable[[Transaction], Any]) -> Any:
-        (result,) = self._store.run([Unit(call=call)])
-        if isinstance(result, BaseException):
-            raise result
-        return result
 
 
 class GroupCommitter:

@@ -39,7 +39,6 @@ class LedgerReader(Protocol):
                 EntryArchivedError if it was archived.
             LedgerError: the entry cannot be read.
         """
-        ...
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
         """Yield the existing entries with the given ids, with content, in ledger order, each once.
@@ -49,7 +48,6 @@ class LedgerReader(Protocol):
         Args:
             entry_ids: ids; missing, archived and malformed ones are left out.
         """
-        ...
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a ``SELECT`` with ``?`` placeholders, on a read-only connection.
@@ -61,12 +59,10 @@ class LedgerReader(Protocol):
         Raises:
             LedgerError: the statement is no query, or failed.
         """
-        ...
 
     @property
     def query(self) -> Callable[..., Iterator[LedgerEntry]]:
         """The method :meth:`LedgerClient.query`, which yields matching entries."""
-        ...
 
 
 class LedgerPort(Protocol):
@@ -87,7 +83,6 @@ class LedgerPort(Protocol):
                 says that the outcome is unknown.
             LedgerClosedError: the client is closed.
         """
-        ...
 
     def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
         """Do the work in a single transaction, before later writes; return a future of the results.
@@ -107,7 +102,6 @@ class LedgerPort(Protocol):
             LedgerClosedError: the client is closed.
             RuntimeError: no event loop is running.
         """
-        ...
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check and encode an entry for a later :meth:`submit`; write nothing.
@@ -122,7 +116,6 @@ class LedgerPort(Protocol):
             InvalidInputError: the entry cannot be recorded.
             LedgerError: this handle may not write the entry.
         """
-        ...
 
     def read(self, entry_id: str) -> LedgerEntry:
         """Return the entry with that id, with content; Erased stands for an erased value.
@@ -135,7 +128,6 @@ class LedgerPort(Protocol):
                 EntryArchivedError if it was archived.
             LedgerError: the entry cannot be read.
         """
-        ...
 
     def exact(self, entry_id: str) -> dict[str, ExactText]:
         """Return the entry's content as bytes, by metadata key, as :meth:`LedgerClient.exact` does.
@@ -148,7 +140,6 @@ class LedgerPort(Protocol):
                 EntryArchivedError if it was archived.
             LedgerError: the content cannot be read.
         """
-        ...
 
     def has_left(self, session_id: str) -> bool:
         """Return True if the entries of the session may have left the database for a segment.
@@ -159,12 +150,10 @@ class LedgerPort(Protocol):
         Args:
             session_id: the session.
         """
-        ...
 
     @property
     def query(self) -> Callable[..., Iterator[LedgerEntry]]:
         """The method :meth:`LedgerClient.query`, which yields matching entries."""
-        ...
 
 
 class ScopedLedger:

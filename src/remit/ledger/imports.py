@@ -16,6 +16,7 @@ from remit.kernel.json_text import load_unique
 from remit.ledger.archived_ranges import ARCHIVED, ARCHIVED_TO, Places
 from remit.ledger.contents import EncodedValue, StoredValue
 from remit.ledger.entry import entry_id
+from remit.ledger.entry_reader import PUT_INFO
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.export_head import STATEMENT, ExportHead, read_head, statement_of
 from remit.ledger.export_reader import (
@@ -36,9 +37,6 @@ from remit.ledger.usage import INSERT
 from remit.ledger.usage_tables import archived_usage_problem
 from remit.ledger.verification_report import Progress
 
-_INFO = (
-    "INSERT INTO ledger_info VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-)
 _ENTRY = {"seq": int, "entry_hash": str, "record": str, "contents": list, "steps": list}
 _NOTHING = "Nothing was imported. Get the export again from its source."
 
@@ -163,8 +161,8 @@ class Import:
         with _refused("The export does not hold"):
             self._check_whole(head, signed, stated)
         if head.subjects_before:
-            self._tx.execute(_INFO, (BEFORE, str(head.subjects_before)))
-        self._tx.execute(_INFO, ("imported", str(head.entries)))
+            self._tx.execute(PUT_INFO, (BEFORE, str(head.subjects_before)))
+        self._tx.execute(PUT_INFO, ("imported", str(head.entries)))
         held = signed is not None and self._key is not None
         return ImportReport(
             head.entries, len(self._reader.values), len(self._reader.erased),
@@ -350,7 +348,7 @@ class Import:
             "leaf-archived",
             "an entry is away, and no ARCHIVED entry says so",
         )
-        self._tx.execute(_INFO, (ARCHIVED_TO, str(self._left.end)))
+        self._tx.execute(PUT_INFO, (ARCHIVED_TO, str(self._left.end)))
         self._tx.execute_many(INSERT, head.usage or [])
         problem = archived_usage_problem(self._tx.execute, self._left.end, self._hours)
         require(not problem, "archived-usage", problem)

@@ -84,11 +84,6 @@ def require_plain_text(name: str, value: Any) -> None:
         )
 
 
-def record_problem(record: Any) -> str:
-    """Return the fault of a parsed record, as part of a sentence; empty if there is none."""
-    return inspect_record(record)[0]
-
-
 def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
     """Check the form of a parsed record in a single walk, because verification reads millions.
 

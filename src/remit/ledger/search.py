@@ -15,7 +15,7 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import load_exact
 from remit.ledger.contents import StoredValue
-from remit.ledger.entry_reader import chunks, info_number, marks
+from remit.ledger.entry_reader import PUT_INFO, chunks, info_number, marks
 from remit.ledger.errors import LedgerWriteError
 from remit.ledger.store import Store, Transaction
 
@@ -183,7 +183,7 @@ class TextIndex:
         rows = tx.execute("SELECT max(content_id) FROM contents")
         greatest = rows[0][0] or 0
         if self._done(tx.execute) > greatest:
-            self._mark(tx, greatest)
+            tx.execute(PUT_INFO, (_INDEXED_TO, str(greatest)))
 
     def _index_some(self, tx: Transaction) -> int:
         done = self._done(tx.execute)
@@ -196,20 +196,12 @@ class TextIndex:
             return 1 << 62
         self._store.index_texts(tx, [(row[0], _indexed(row[1], row[2])) for row in rows])
         done = int(rows[-1][0])
-        self._mark(tx, done)
+        tx.execute(PUT_INFO, (_INDEXED_TO, str(done)))
         return done
 
     @staticmethod
     def _done(execute: Callable[..., list[tuple[Any, ...]]]) -> int:
         return info_number(execute, _INDEXED_TO)
-
-    @staticmethod
-    def _mark(tx: Transaction, content_id: int) -> None:
-        tx.execute(
-            "INSERT INTO ledger_info VALUES (?, ?) ON CONFLICT (name) DO UPDATE "
-            "SET value = excluded.value",
-            (_INDEXED_TO, str(content_id)),
-        )
 
 
 def _indexed(codec: str, value: Any) -> str:

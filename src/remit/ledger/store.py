@@ -50,12 +50,10 @@ class Transaction(Clock, Protocol):
             LedgerFormatError: a stored content value that the entry repeats is damaged.
             LedgerError: the database is a segment.
         """
-        ...
 
     @property
     def last_timestamp(self) -> str:
         """Timestamp of the last appended entry: ISO 8601, UTC, microseconds, ``Z``."""
-        ...
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a portable SQL statement with ``?`` placeholders; return the rows.
@@ -68,7 +66,6 @@ class Transaction(Clock, Protocol):
             sql: the statement.
             parameters: values of the placeholders.
         """
-        ...
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
         """Run a statement that only reads, and return its rows, to iterate inside the transaction.
@@ -80,11 +77,9 @@ class Transaction(Clock, Protocol):
             sql: the statement, with ``?`` placeholders.
             parameters: values of the placeholders.
         """
-        ...
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a portable SQL statement for each of ``rows``, which hold the parameters."""
-        ...
 
 
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -109,11 +104,9 @@ class Stage(Protocol):
         Args:
             step: the argument of ``LedgerClient.step``.
         """
-        ...
 
     def write(self) -> None:
         """Write the changes since the last call to the tables, by ``execute_many`` alone."""
-        ...
 
 
 StageOpener = Callable[[Transaction, Sequence[Any]], Stage]
@@ -380,9 +373,12 @@ class Store(Reader):
         return int((time.monotonic() - self.outage.ended) * 1000)
 
     @property
-    @abstractmethod
     def wall_ms(self) -> int:
-        """The wall clock of the database's machine, outside a transaction."""
+        """The wall clock of the database's machine, outside a transaction; a server has one clock.
+
+        In milliseconds since 1970.
+        """
+        return self.now_ms
 
     def equalities(self, where: Filter) -> list[str]:
         """Return a condition for each of ``where.equals``, in the engine's best form."""

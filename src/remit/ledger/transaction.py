@@ -104,9 +104,9 @@ class Batch(ABC):
         """The shared clock of all writers, as :attr:`~remit.ledger.store.Clock.now_ms`."""
 
     @property
-    @abstractmethod
     def wall_ms(self) -> int:
-        """The wall clock, as :attr:`~remit.ledger.store.Clock.wall_ms`."""
+        """The wall clock, as :attr:`~remit.ledger.store.Clock.wall_ms`; a server has one clock."""
+        return self.now_ms
 
     @abstractmethod
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

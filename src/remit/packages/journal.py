@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from remit.kernel.canonical import sha256_hex
-from remit.kernel.durable_files import fsync, read_regular, replacing, take_lock
+from remit.kernel.durable_files import fsync, new_file, read_regular, replacing, take_lock
 from remit.kernel.installed_files import LOCK_FILE, digest_of
 from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS
@@ -243,12 +243,8 @@ def write_new(path: Path, data: bytes, mode: int | None = None) -> None:
     Raises:
         OSError: the file exists (FileExistsError), or cannot be written.
     """
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode or 0o666)) as stream:
-        if mode is not None:
-            os.fchmod(stream.fileno(), mode)
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
+    with new_file(path, mode) as file:
+        file.write(data)
 
 
 class Operation:

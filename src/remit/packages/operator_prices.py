@@ -54,7 +54,7 @@ class PriceFile(NamedTuple):
     @property
     def sha256(self) -> str:
         """The SHA-256 of the bytes as 64 hex digits; empty if there are no bytes."""
-        return _digest(self.data)
+        return hashlib.sha256(self.data).hexdigest() if self.data else ""
 
     def matches(self, recorded: RecordedPrices) -> bool:
         """Return True if name and content are those that the ledger records.
@@ -294,7 +294,3 @@ def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Findi
         yield Finding(f"{problem}its prices are not recorded.", keep)
     else:
         yield Finding(f"The prices in {file} are not recorded.", keep)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest() if data else ""

@@ -56,7 +56,7 @@ def recorded_trust(ledger: LedgerClient) -> str:
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    entry = _newest(ledger)
+    entry = next(_history(ledger), None)
     return "" if entry is None else str(entry.metadata.get("sha256", ""))
 
 
@@ -239,7 +239,7 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
             not valid; ``trust_unwritable``: the file cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    entry = _newest(ledger)
+    entry = next(_history(ledger), None)
     if entry is None:
         raise PackageError(
             "nothing_recorded",
@@ -286,10 +286,6 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
     state = "is missing" if found is None else "is older than the recorded one"
     problem = f"the change of {newest.id} was not finished, or somebody replaced the file."
     return policy, newest, f"{path} {state}: {problem}"
-
-
-def _newest(ledger: LedgerClient) -> LedgerEntry | None:
-    return next(_history(ledger), None)
 
 
 def _history(ledger: LedgerClient) -> Iterator[LedgerEntry]:

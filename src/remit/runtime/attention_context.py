@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ _BYTES_PER_TOKEN = 4
 _MAX_SESSIONS = 50  # Other sessions whose topics are read.
 
 
+@dataclass(eq=False, repr=False)
 class KernelContext:
     """Adopted policies, and open topics of an agent's other sessions.
 
@@ -38,21 +39,14 @@ class KernelContext:
             that serve people who must not learn of each other.
     """
 
-    def __init__(
-        self,
-        root: Root,
-        ledger: LedgerClient,
-        settings: Settings,
-        agent_id: str,
-        *,
-        shares_sessions: bool,
-    ) -> None:
-        self._root = root
-        self._installed = InstalledFiles(root.path)
-        self._ledger = ledger
-        self._settings = settings
-        self._agent_id = agent_id
-        self._shares = shares_sessions
+    _root: Root
+    _ledger: LedgerClient
+    _settings: Settings
+    _agent_id: str
+    shares_sessions: bool
+
+    def __post_init__(self) -> None:
+        self._installed = InstalledFiles(self._root.path)
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
         """Return open topics of the agent's other sessions; empty if sessions are not shared.
@@ -65,7 +59,7 @@ class KernelContext:
         Raises:
             LedgerError: the ledger cannot be read.
         """
-        if not self._shares:
+        if not self.shares_sessions:
             return []
         return [
             replace(thread, kind="session")

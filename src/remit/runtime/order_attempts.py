@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.queue import Row, principal_of, subject_of
-from remit.agents.sessions import SessionManager
+from remit.agents.sessions import SessionManager, latest_of
 from remit.agents.supervisor import TurnCancelledError, TurnResult
 from remit.kernel.errors import ConflictError, InvalidInputError, RemitError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerError
@@ -112,13 +112,9 @@ def _ended(
 ) -> Done:
     """Return the result of an ended turn, from this or a dead process; end its session."""
     session_id = session.session_id
-    turn = next(
-        ledger.query(
-            session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1,
-            with_content=False,
-        )
-    )  # fmt: skip
-    if not any(ledger.query(session_id=session_id, event_type="SESSION_END", limit=1)):
+    turn = latest_of(ledger, session_id, "TURN_RECORDED")
+    assert turn is not None  # It was recorded before its attempt ended.
+    if latest_of(ledger, session_id, "SESSION_END") is None:
         session.end()
     if turn.metadata.get("outcome") == "cancelled":
         return Done(outcome="cancelled", turn_entry_id=turn.id)

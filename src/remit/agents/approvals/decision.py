@@ -196,17 +196,6 @@ def order_ended_error(approval: Approval) -> ApprovalError:
     )
 
 
-def people_required(settings: ApprovalSettings, tool_id: str) -> int:
-    """Return how many distinct people must grant a call of a tool: 1 unless configured.
-
-    Args:
-        settings: ``[approvals]``.
-        tool_id: the tool.
-    """
-    policy = settings.tools.get(tool_id)
-    return 1 if policy is None else policy.people
-
-
 def represented_approver(
     ledger: LedgerClient, settings: ApprovalSettings, tool_id: str, names: Iterable[str]
 ) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from remit.agents.workorders import start_of
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 
 _KEY_ID_PREFIX = "KEY-"
@@ -22,14 +23,12 @@ def person_of_session(ledger: LedgerClient, session_id: str) -> str:
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    starts = ledger.query(
-        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
-    )
-    for start in starts:
-        user_id, key_id = (str(start.metadata.get(name) or "") for name in ("user_id", "key_id"))
-        person = key_person(ledger, key_id)
-        return user_id if person == key_id and user_id else person
-    return ""
+    start = start_of(ledger, session_id)
+    if start is None:
+        return ""
+    user_id, key_id = (str(start.metadata.get(name) or "") for name in ("user_id", "key_id"))
+    person = key_person(ledger, key_id)
+    return user_id if person == key_id and user_id else person
 
 
 def key_person(ledger: LedgerClient, key_id: str) -> str:

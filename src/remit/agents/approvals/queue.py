@@ -26,7 +26,6 @@ from remit.agents.approvals.decision import (
     decision_entry,
     granted_action,
     order_ended_error,
-    people_required,
     represented_approver,
     require_new_vote,
     subject_of,
@@ -467,7 +466,8 @@ class ApprovalQueue:
         self, request: LedgerEntry, answers: builtins.list[LedgerEntry] | None = None
     ) -> Approval:
         answers = self._answers(request.id) if answers is None else answers
-        people = people_required(self._settings, str(request.metadata["tool_id"]))
+        policy = self._settings.tools.get(str(request.metadata["tool_id"]))
+        people = 1 if policy is None else policy.people
         return approval_of(self._ledger, request, answers, people)
 
     def _check_open(self, approval: Approval) -> None:

@@ -51,7 +51,6 @@ class Taker(Protocol):
 
     def room(self) -> int:
         """Return how many more orders the worker can take now."""
-        ...
 
     def begin(self, claim: Row) -> asyncio.Task[None]:
         """Start a claimed order in a task, and return the task without waiting.
@@ -61,7 +60,6 @@ class Taker(Protocol):
         Args:
             claim: the row as it was claimed.
         """
-        ...
 
     async def nudged(self, timeout_s: float | None) -> None:
         """Wait until the worker has room, is to end, or the time is over (None: no limit).
@@ -69,7 +67,6 @@ class Taker(Protocol):
         Args:
             timeout_s: longest wait, in seconds.
         """
-        ...
 
 
 class Engine(Protocol):
@@ -92,7 +89,6 @@ class Engine(Protocol):
         Raises:
             LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
         """
-        ...
 
     async def hand_out(self, worker: Taker) -> None:
         """Give orders to a worker until the worker drains; claim each by changing its row.
@@ -106,7 +102,6 @@ class Engine(Protocol):
         Raises:
             InvalidInputError: a library of the engine is not installed.
         """
-        ...
 
 
 def promote(tx: Transaction, engine: Engine) -> None:

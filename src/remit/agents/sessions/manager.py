@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from remit.agents.sessions.recorded_turns import Turn, latest_of
-from remit.agents.workorders import NOBODY, Effect, Principal, Usage, callers_of, tools_usage
+from remit.agents.workorders import (
+    NOBODY,
+    Effect,
+    Principal,
+    Usage,
+    callers_of,
+    start_of,
+    tools_usage,
+)
 from remit.kernel.errors import InvalidInputError, NotFoundError, excerpt
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, content, utc_now
 
@@ -137,12 +145,7 @@ class SessionManager:
                 ``SESSION_START`` still present.
             LedgerError: the ledger cannot be read.
         """
-        started = next(
-            self._ledger.query(
-                session_id=self.session_id, event_type="SESSION_START", limit=1, with_content=False
-            ),
-            None,
-        )
+        started = start_of(self._ledger, self.session_id)
         if started is None:
             return False
         provenance = started.metadata.get("provenance") or {}

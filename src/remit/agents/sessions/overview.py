@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.sessions.recorded_turns import latest_of
+from remit.agents.workorders import start_of
 from remit.ledger import LedgerEntry, LedgerPort
 
 _CALLS_LOOKED_AT = 10_000
@@ -117,11 +118,8 @@ def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | N
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    for entry in ledger.query(
-        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
-    ):
-        return overview_of(ledger, entry)
-    return None
+    start = start_of(ledger, session_id)
+    return None if start is None else overview_of(ledger, start)
 
 
 def overview_of(ledger: LedgerPort, start: LedgerEntry) -> SessionOverview:

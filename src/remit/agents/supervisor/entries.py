@@ -35,24 +35,7 @@ class SupervisorJournal(Journal):
 
     Entries are returned unwritten by :meth:`planned`, or held until the next write by
     :meth:`checked`.
-
-    Args:
-        ledger: receives the entries, in tier ``ho2``.
-        session_id: session of the entries.
-        agent_id: agent of the entries.
-        agent_class: class of that agent.
-        subject_id: person whom the entries are about, for erasure; empty for nobody.
     """
-
-    def __init__(
-        self,
-        ledger: LedgerPort,
-        session_id: str,
-        agent_id: str,
-        agent_class: str,
-        subject_id: str = "",
-    ) -> None:
-        super().__init__(ledger, "ho2", session_id, agent_id, agent_class, subject_id=subject_id)
 
     def last_number(self, latest: LedgerEntry | None) -> int:
         """Return the number of the latest numbered order; 0 if there is none.

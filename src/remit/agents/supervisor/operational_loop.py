@@ -11,6 +11,7 @@ import logging
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -63,6 +64,7 @@ class Outcome(NamedTuple):
     failed: bool | None
 
 
+@dataclass(eq=False, repr=False)
 class Exclusions:
     """The names that one session excludes.
 
@@ -82,20 +84,15 @@ class Exclusions:
             (``contract@version``).
     """
 
-    def __init__(
-        self,
-        journal: SupervisorJournal,
-        substitutes: Mapping[str, SubstitutesOf],
-        max_turns: Callable[[], int],
-        own: tuple[str, str] | None = None,
-    ) -> None:
-        self._journal = journal
-        self._substitutes = substitutes
-        self._max_turns = max_turns
-        self._own = own
-        self._read: tuple[int, int] | None = None  # sequence numbers of the latest signal and end
-        self._ended = -1
-        self.names: tuple[str, ...] = ()
+    _journal: SupervisorJournal
+    _substitutes: Mapping[str, SubstitutesOf]
+    _max_turns: Callable[[], int]
+    _own: tuple[str, str] | None = None
+    _read: tuple[int, int] | None = field(
+        default=None, init=False
+    )  # sequence numbers of the latest signal and end
+    _ended: int = field(default=-1, init=False)
+    names: tuple[str, ...] = field(default=(), init=False)
 
     def refresh(self, marks: Marks) -> None:
         """Read the excluded models, tools and contract versions again if the session has a new

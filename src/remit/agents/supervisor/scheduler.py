@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remit.agents.supervisor.carried_effects import (
@@ -42,6 +42,7 @@ from remit.ledger import LedgerEntry
 _DEPENDENCY_FAILURE = "a step that it waits for did not give a result"
 
 
+@dataclass(eq=False, repr=False)
 class Scheduler:
     """The runner of one turn's work orders; an order starts when its dependencies are completed.
 
@@ -68,30 +69,24 @@ class Scheduler:
         LedgerError: the ledger cannot be read.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        guard: Callable[[], None],
-        before: UnfinishedTurn | None,
-        last_number: int,
-        check: Callable[[Any], str] | None = None,
-    ) -> None:
-        self._services = services
-        self.agent = services.agent
-        self.contracts: dict[str, PromptContract] = {}
-        self.carried = carried_effects(services)
-        self._agents: dict[str, Responder] = {}
-        self.handed: tuple[str, ...] = ()
-        self._journal = services.journal
-        self._turn_number = services.session.turn_count + 1
-        self._guard = guard
-        self._before = before
-        self.last_number = last_number
-        self._check = check
-        self._orders: dict[str, WorkOrder] = {}
-        self._steps: dict[str, WorkOrder] = {}
-        self._new: set[str] = set()
-        self._is_concurrent = False
+    _services: Services
+    _guard: Callable[[], None]
+    _before: UnfinishedTurn | None
+    last_number: int
+    _check: Callable[[Any], str] | None = None
+    contracts: dict[str, PromptContract] = field(default_factory=dict, init=False)
+    _agents: dict[str, Responder] = field(default_factory=dict, init=False)
+    handed: tuple[str, ...] = field(default=(), init=False)
+    _orders: dict[str, WorkOrder] = field(default_factory=dict, init=False)
+    _steps: dict[str, WorkOrder] = field(default_factory=dict, init=False)
+    _new: set[str] = field(default_factory=set, init=False)
+    _is_concurrent: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.agent = self._services.agent
+        self.carried = carried_effects(self._services)
+        self._journal = self._services.journal
+        self._turn_number = self._services.session.turn_count + 1
 
     @property
     def orders(self) -> list[WorkOrder]:

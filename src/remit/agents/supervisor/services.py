@@ -39,7 +39,6 @@ class ContextPort(Protocol):
         Raises:
             ChangedFileError: the table of installed files cannot be read.
         """
-        ...
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
         """Return open threads of other sessions that may matter now.
@@ -50,7 +49,6 @@ class ContextPort(Protocol):
         Raises:
             LedgerError: the ledger cannot be read.
         """
-        ...
 
     def required(self, contract: PromptContract, session_id: str) -> Mapping[str, Any]:
         """Return the context that a contract's ``required_context`` asks for; empty if none.
@@ -65,7 +63,6 @@ class ContextPort(Protocol):
             ContractError: something that the contract requires is missing, refused or too large.
             LedgerError: the ledger cannot be read.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -183,10 +180,11 @@ class Services:
         """
         return SupervisorJournal(
             self.ledger,
+            "ho2",
             self.session.session_id,
             self.agent.agent_id,
             self.agent_class,
-            self.session.principal.subject_id,
+            subject_id=self.session.principal.subject_id,
         )
 
     @asynccontextmanager

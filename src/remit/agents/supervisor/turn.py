@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -61,6 +61,7 @@ _VERIFY = PlanStep("verify", "PRC-VERIFY-001")
 _DIRECT = "direct"
 
 
+@dataclass(eq=False, repr=False)
 class TurnRun:
     """A turn in progress and its intermediate results.
 
@@ -84,39 +85,32 @@ class TurnRun:
         entry_id: id of the ``TURN_RECORDED``; empty before, and while the turn waits.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        threads: Callable[[], Sequence[Candidate]],
-        message: str,
-        files: Sequence[Mapping[str, Any]],
-        scheduler: Scheduler,
-        before: UnfinishedTurn | None,
-        output: OutputType[Any] | None,
-        on_event: EventSink | None,
-    ) -> None:
-        self._services = services
-        self._threads = threads
-        self._config = services.config
-        self._journal = services.journal
-        self._session = services.session
-        self.message = message
-        self._files = files
-        self.scheduler = scheduler
-        self._before = before
-        self._output = output
-        self._on_event = on_event
-        self._asked: dict[str, ApprovalNeeded] = {}
-        self._classification: Mapping[str, Any] | None = None
-        self.response = ""
-        self.waiting = False
-        self.entry_id = ""
-        self._error = ("", "")
-        self._degraded = False
-        self._delivered: WorkOrder | None = None
-        self._treatment = Treatment(when={})
-        self._withholds = False  # True: stream the text only after acceptance.
-        self._has_withheld = False
+    _services: Services
+    _threads: Callable[[], Sequence[Candidate]]
+    message: str
+    _files: Sequence[Mapping[str, Any]]
+    scheduler: Scheduler
+    _before: UnfinishedTurn | None
+    _output: OutputType[Any] | None
+    _on_event: EventSink | None
+    _asked: dict[str, ApprovalNeeded] = field(default_factory=dict, init=False)
+    _classification: Mapping[str, Any] | None = field(default=None, init=False)
+    response: str = field(default="", init=False)
+    waiting: bool = field(default=False, init=False)
+    entry_id: str = field(default="", init=False)
+    _error: tuple[str, str] = field(default=("", ""), init=False)
+    _degraded: bool = field(default=False, init=False)
+    _delivered: WorkOrder | None = field(default=None, init=False)
+    _treatment: Treatment = field(default_factory=lambda: Treatment(when={}), init=False)
+    _withholds: bool = field(
+        default=False, init=False
+    )  # True: stream the text only after acceptance.
+    _has_withheld: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._config = self._services.config
+        self._journal = self._services.journal
+        self._session = self._services.session
 
     @property
     def outcome(self) -> str:

@@ -91,7 +91,6 @@ class Successor(Protocol):
     @property
     def agent_id(self) -> str:
         """The recorded id of the agent."""
-        ...
 
 
 class SubAgent(Protocol):
@@ -105,7 +104,6 @@ class SubAgent(Protocol):
     @property
     def is_repeatable(self) -> bool:
         """True if all tools of the agent may run twice without harm."""
-        ...
 
     async def cancel(self, idempotency_key: str) -> None:
         """End the unfinished work of one call, which will not be continued.
@@ -116,7 +114,6 @@ class SubAgent(Protocol):
         Args:
             idempotency_key: key of the tool call.
         """
-        ...
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
         """Return the effects of the agent's tools in a call, its sub-agents' included.
@@ -126,7 +123,6 @@ class SubAgent(Protocol):
         Args:
             idempotency_key: key of the tool call.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

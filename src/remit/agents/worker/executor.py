@@ -51,7 +51,6 @@ class BudgetPort(Protocol):
             limits: all limits of the scope, which replace the earlier ones.
             by: recorded as the allocating agent.
         """
-        ...
 
     def check(self, scope: BudgetScope) -> BudgetCheckResult:
         """Return whether a request of the scope would be allowed, and what remains.
@@ -61,7 +60,6 @@ class BudgetPort(Protocol):
         Args:
             scope: the accounts of the request, with its tokens.
         """
-        ...
 
     def paid(
         self,
@@ -84,7 +82,6 @@ class BudgetPort(Protocol):
             then: the action that is paid for.
             enforce: True to refuse an action that the budgets cannot pay.
         """
-        ...
 
 
 class HO1Executor:

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.tools import Tool, ToolResult
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _NO_TEXT_CRITERIA = {"non_empty": False, "failures_are_told": False}
 
 
+@dataclass(eq=False, repr=False)
 class AttachedOrder:
     """An executing order whose steps another program takes.
 
@@ -47,24 +48,18 @@ class AttachedOrder:
         LedgerError: the order's entries cannot be read.
     """
 
-    def __init__(
-        self,
-        services: HO1Executor,
-        order: WorkOrder,
-        guard: Callable[[], None],
-        buffer: WriteBuffer,
-        gate: Callable[[WorkOrder], Awaitable[WorkOrder]],
-    ) -> None:
-        self.order = order
-        self._gate = gate
-        self._interrupted_keys: set[str] = set()
-        self._services = services
-        self._guard = guard
-        self._buffer = buffer
-        self._is_waiting = False
-        self._started = time.perf_counter()
-        self._calls: dict[str, tuple[str, bytes]] = {}
-        self._results: dict[str, ToolResult] = {}
+    _services: HO1Executor
+    order: WorkOrder
+    _guard: Callable[[], None]
+    _buffer: WriteBuffer
+    _gate: Callable[[WorkOrder], Awaitable[WorkOrder]]
+    _interrupted_keys: set[str] = field(default_factory=set, init=False)
+    _is_waiting: bool = field(default=False, init=False)
+    _started: float = field(default_factory=time.perf_counter, init=False)
+    _calls: dict[str, tuple[str, bytes]] = field(default_factory=dict, init=False)
+    _results: dict[str, ToolResult] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._reload()
 

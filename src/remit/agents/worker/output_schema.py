@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -20,6 +21,7 @@ _REPAIR_PREFIX = "Your answer could not be used: "
 _STEP = 20  # A partial text is parsed again after growing by a twentieth.
 
 
+@dataclass(eq=False, repr=False)
 class OutputSchema:
     """The output schema of one order, and the text of the answer that streams at present.
 
@@ -32,16 +34,11 @@ class OutputSchema:
         emit: receives the partial answer while it streams.
     """
 
-    def __init__(
-        self,
-        schema: Mapping[str, Any],
-        check: Callable[[Any], str] | None,
-        emit: Callable[[PartialOutput], None],
-    ) -> None:
-        self._schema = schema
-        self._check = check
-        self._emit = emit
-        self._text, self._next = "", 0
+    _schema: Mapping[str, Any]
+    _check: Callable[[Any], str] | None
+    _emit: Callable[[PartialOutput], None]
+    _text: str = field(default="", init=False)
+    _next: int = field(default=0, init=False)
 
     def with_schema(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages followed by a user's request for JSON that fits the schema.

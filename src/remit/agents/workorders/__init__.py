@@ -32,6 +32,7 @@ from remit.agents.workorders.order import (
     WorkOrderState,
     WorkOrderType,
     callers_of,
+    start_of,
     sub_session_id,
     work_order_id,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "recorded_order",
     "replay",
     "session_usage",
+    "start_of",
     "sub_session_id",
     "tools_usage",
     "trace_hash",

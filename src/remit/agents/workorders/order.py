@@ -14,7 +14,7 @@ from typing import Any
 from remit.kernel.budget_values import BudgetScope
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import MAX_ID_CHARS
-from remit.ledger import LedgerPort, require_plain_text
+from remit.ledger import LedgerEntry, LedgerPort, require_plain_text
 
 
 class WorkOrderState(StrEnum):
@@ -383,15 +383,26 @@ def callers_of(ledger: LedgerPort, session_id: str) -> tuple[Caller, ...]:
         LedgerError: the ledger cannot be read.
     """
     found: list[Caller] = []
-    while (caller := _caller_of(ledger, session_id)) is not None and caller not in found:
+    while (start := start_of(ledger, session_id)) is not None:
+        caller = Caller.of(start.metadata.get("caller"))
+        if caller is None or caller in found:
+            break
         found.append(caller)
         session_id = caller.session_id
     return tuple(found)
 
 
-def _caller_of(ledger: LedgerPort, session_id: str) -> Caller | None:
-    for entry in ledger.query(
+def start_of(ledger: LedgerPort, session_id: str) -> LedgerEntry | None:
+    """Return a session's first ``SESSION_START``, without content; None if there is none.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    found = ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
-    ):
-        return Caller.of(entry.metadata.get("caller"))
-    return None
+    )
+    return next(found, None)

@@ -167,7 +167,6 @@ class AuthProvider(Protocol):
             AuthenticationError: the token is missing, unknown, expired or revoked.
             AuthUnavailableError: tokens cannot be checked now.
         """
-        ...
 
 
 class LocalOperator:

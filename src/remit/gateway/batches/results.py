@@ -13,7 +13,7 @@ from remit.gateway.batches.lines import answer_of, object_of, read_line
 from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_of, hold_name, line_name
 from remit.gateway.billing import Bill, Billing
 from remit.gateway.budget import Amount, Hold, TokenBudgeter
-from remit.gateway.lookup import HIDDEN
+from remit.gateway.key_queries import HIDDEN
 from remit.gateway.provider_objects import KeptObject, keep, provider_id_of
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
 from remit.gateway.session_owners import owner_of

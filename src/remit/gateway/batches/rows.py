@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from remit.gateway.auth import Identity
-from remit.gateway.lookup import hidden_name
+from remit.gateway.key_queries import hidden_name
 from remit.kernel.exchange import PromptRequest
 
 _CALLER = (

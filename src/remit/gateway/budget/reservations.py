@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -45,6 +46,7 @@ _RAISE = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class Accounts:
     """Accounts that are loaded, reserved on, settled and written back within one transaction.
 
@@ -66,25 +68,17 @@ class Accounts:
 
     is_full = False
 
-    def __init__(
-        self,
-        ask: _Ask,
-        clock: Clock,
-        execute_many: _ExecuteMany | None = None,
-        append: _Append | None = None,
-        *,
-        allow_unpriced: bool = False,
-    ) -> None:
-        self._clock = clock
-        self._now_s = 0
-        self._ask = ask
-        self._execute_many = execute_many
-        self._append = append
-        self._allow_unpriced = allow_unpriced
-        self._accounts: dict[str, Account | None] = {}
-        self._percents: dict[tuple[str, ...], int] = {}  # raised, as `bound_of` names them
-        self._changed: dict[str, Account] = {}
-        self._to_raise: list[tuple[str, str, int]] = []
+    _ask: _Ask
+    _clock: Clock
+    _execute_many: _ExecuteMany | None = None
+    _append: _Append | None = None
+    allow_unpriced: bool = False
+    _now_s: int = field(default=0, init=False)
+    _accounts: dict[str, Account | None] = field(default_factory=dict, init=False)
+    # Raised bounds, as `bound_of` names them.
+    _percents: dict[tuple[str, ...], int] = field(default_factory=dict, init=False)
+    _changed: dict[str, Account] = field(default_factory=dict, init=False)
+    _to_raise: list[tuple[str, str, int]] = field(default_factory=list, init=False)
 
     def load(self, scopes: Sequence[str], bounds: Sequence[tuple[str, ...]] = ()) -> None:
         """Read the accounts and raised bounds that are not loaded yet, in one statement.
@@ -208,7 +202,7 @@ class Accounts:
             return BudgetRefusedError("NOT_ALLOCATED", message, None, scope=path[-1])
         busy = None
         for account in accounts:
-            found = account.refusal(amount, turns, self._allow_unpriced, self._wait_s)
+            found = account.refusal(amount, turns, self.allow_unpriced, self._wait_s)
             if found is not None and not found.busy:
                 return found  # no waiting helps, whatever others hold elsewhere
             busy = busy or found

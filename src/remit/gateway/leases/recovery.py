@@ -9,9 +9,9 @@ import orjson
 
 from remit.gateway.budget import Accounts, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
 from remit.gateway.call_transactions import FIELDS
+from remit.gateway.key_queries import HIDDEN, hidden_name
 from remit.gateway.leases import Owner
 from remit.gateway.leases.renewal import is_out
-from remit.gateway.lookup import HIDDEN, hidden_name
 from remit.kernel.budget_values import charged_beside
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 

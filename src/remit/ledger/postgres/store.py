@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from typing_extensions import override
 
-from remit.ledger.entry_reader import as_bytes, pages
+from remit.ledger.entry_reader import PUT_INFO, as_bytes, pages
 from remit.ledger.errors import (
     LedgerClosedError,
     LedgerConnectionError,
@@ -50,11 +50,6 @@ _VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
 _MAX_PLACES = 255  # The engine stores no more positions of one word.
 _RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
-_WRITE_MARK = (
-    "INSERT INTO ledger_info VALUES ($1, $2) "
-    "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-)
-
 _CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
 
 _UP = (
@@ -215,7 +210,7 @@ class PostgresStore(Store):
         seen = sign = (size - 1, batch.entry_hash)
         if size == first:
             sign = (-1, secrets.token_hex(8))
-            writer.put(_WRITE_MARK, (self._name, sign[1]))
+            writer.put(PUT_INFO, (self._name, sign[1]))
             self._has_mark = True
         return results, seen, sign
 
@@ -278,14 +273,6 @@ class PostgresStore(Store):
         """
         ((up,),) = self.select(_UP)  # an idle process did not see it go
         return min(int(up), super().back_for_ms())
-
-    @property
-    @override
-    def wall_ms(self) -> int:
-        """This store's :attr:`now_ms`, in milliseconds since 1970, as the server has a single
-        clock.
-        """
-        return self.now_ms
 
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -118,14 +118,6 @@ class PostgresBatch(Batch):
             return int(now)
         return self._now_ms + (time.monotonic_ns() - self._began) // 1_000_000
 
-    @property
-    @override
-    def wall_ms(self) -> int:
-        """This batch's :attr:`now_ms`, in milliseconds since 1970, as the server has a single
-        clock.
-        """
-        return self.now_ms
-
     def _read(self, sql: str, parameters: Sequence[Any]) -> Found:
         self._heard = time.monotonic_ns()
         return self._writer.fetch(sql, parameters)

@@ -25,6 +25,7 @@ from remit.ledger.archived_ranges import (
 )
 from remit.ledger.contents import Content, content
 from remit.ledger.entry import LedgerEntry
+from remit.ledger.entry_reader import PUT_INFO
 from remit.ledger.errors import LedgerError, NoSignerError
 from remit.ledger.filter import instant, to_seq
 from remit.ledger.segments.removal import Guard, remove
@@ -54,10 +55,6 @@ _ATTEMPTS = 3
 _BATCH_TILES = 64
 _ROWS = 50_000
 _TILE = "INSERT INTO tree_hashes VALUES (0, ?, ?) ON CONFLICT (level, idx) DO NOTHING"
-_INFO = (
-    f"INSERT INTO ledger_info VALUES ('{ARCHIVED_TO}', ?) ON CONFLICT (name) DO UPDATE "
-    "SET value = excluded.value"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,7 +435,7 @@ class _Run:
         ]
         if alive or tx.execute("SELECT 1 FROM erasures WHERE seq >= ? LIMIT 1", (size,)):
             return alive
-        tx.execute(_INFO, (str(end),))
+        tx.execute(PUT_INFO, (ARCHIVED_TO, str(end)))
         return tx.append(
             LedgerEntry(
                 event_type=ARCHIVED,

@@ -95,11 +95,9 @@ def _is_of(path: Path, owner: VerifierKey) -> bool:
         if not {"ledger_info", "entries"} <= tables:
             return not tables
         names = [name for (name,) in file.execute(OWNER_SQL)]
-        return is_owner(owner, names[0]) if names else not _has_entries(file)
-
-
-def _has_entries(file: sqlite3.Connection) -> bool:
-    return bool(file.execute("SELECT 1 FROM entries LIMIT 1").fetchone())
+        if names:
+            return is_owner(owner, names[0])
+        return not file.execute("SELECT 1 FROM entries LIMIT 1").fetchone()
 
 
 def _remove_beside(path: Path) -> None:

@@ -158,30 +158,33 @@ def _read_tiles(store: Store, first: int, last: int) -> _Rows:
     )
 
 
+@dataclass(eq=False, repr=False)
 class _EntryChecker:
-    def __init__(
-        self,
-        store: Store,
-        bad_contents: Mapping[int, str],
-        bad_steps: Mapping[int, str],
-        sizes: Collection[int],
-        left: Places,
-        found: EntryRange,
-    ) -> None:
-        self._left = left
-        self._kept_leaves: dict[int, list[bytes]] = {}  # The stored hashes of each tile.
-        self._absent_tiles: dict[int, bytes] = {}  # Roots of tiles without an entry in a segment.
-        self._store = store
-        self._bad_contents = bad_contents
-        self._bad_steps = bad_steps
-        self._sizes = frozenset(sizes)
-        self._found = found
-        self._sound: dict[int, bool] = {}
-        self._steps: dict[int, tuple[int, int | None]] = {}  # parent and content, by step id
-        self._last_step: int | None = None
-        self._leaves: list[bytes] = []
-        self._subjects_before = subjects_before(store.select)
-        self._subjects: dict[int, int] = {}  # The entry of each subject value, by content id.
+    _store: Store
+    _bad_contents: Mapping[int, str]
+    _bad_steps: Mapping[int, str]
+    _sizes: Collection[int]
+    _left: Places
+    _found: EntryRange
+    _kept_leaves: dict[int, list[bytes]] = field(
+        default_factory=dict, init=False
+    )  # The stored hashes of each tile.
+    _absent_tiles: dict[int, bytes] = field(
+        default_factory=dict, init=False
+    )  # Roots of tiles without an entry in a segment.
+    _sound: dict[int, bool] = field(default_factory=dict, init=False)
+    _steps: dict[int, tuple[int, int | None]] = field(
+        default_factory=dict, init=False
+    )  # parent and content, by step id
+    _last_step: int | None = field(default=None, init=False)
+    _leaves: list[bytes] = field(default_factory=list, init=False)
+    _subjects: dict[int, int] = field(
+        default_factory=dict, init=False
+    )  # The entry of each subject value, by content id.
+
+    def __post_init__(self) -> None:
+        self._sizes = frozenset(self._sizes)
+        self._subjects_before = subjects_before(self._store.select)
 
     def run(self, first: int, last: int) -> None:
         """Check the range; add the problems to the result."""

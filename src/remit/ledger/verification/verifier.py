@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from remit.ledger.archived_ranges import ArchivedRange, Places, archived_ranges, left_of
@@ -40,6 +41,7 @@ _SAMPLE = 4  # ranges of each kind, taken at random, that are read again under a
 _Range = tuple[int, int]  # first and last
 
 
+@dataclass(eq=False, repr=False)
 class Verifier:
     """A verification of a ledger, which runs once, by :meth:`verify`.
 
@@ -53,23 +55,15 @@ class Verifier:
         marks: the marks of the root; ``None`` neither reads nor writes a mark.
     """
 
-    def __init__(
-        self,
-        reopen: Callable[[], Store],
-        store: Store,
-        key: VerifierKey | None,
-        witnesses: Sequence[VerifierKey],
-        marks: Marks | None = None,
-    ) -> None:
-        self._reopen = reopen
-        self._store = store
-        self._key = key
-        self._witnesses = witnesses
-        self._marks = marks
-        self._report = VerificationReport()
-        self._named: set[int] = set()  # the values that name subjects
-        self._waiting = 0  # entries that were archived and are to be removed
-        self._unread_archived = 0
+    _reopen: Callable[[], Store]
+    _store: Store
+    _key: VerifierKey | None
+    _witnesses: Sequence[VerifierKey]
+    _marks: Marks | None = None
+    _report: VerificationReport = field(default_factory=VerificationReport, init=False)
+    _named: set[int] = field(default_factory=set, init=False)  # the values that name subjects
+    _waiting: int = field(default=0, init=False)  # entries that were archived and are to be removed
+    _unread_archived: int = field(default=0, init=False)
 
     def verify(
         self,
