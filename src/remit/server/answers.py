@@ -15,7 +15,7 @@ from remit.providers.wire import Usage, error_in
 from remit.server.asgi import Answer, Headers, Send, reply
 from remit.server.refusals import HttpError, status_of
 
-_FOREIGN = "does not have the format of this API"
+_FOREIGN = "does not have the format of this API"  # the gateway's words for such an answer
 _UNREACHABLE = "cannot be reached"
 _LAST_STATUS = 599  # HTTP defines no status above, and uvicorn cannot send one.
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
@@ -224,7 +224,8 @@ def failure(response: PromptResponse) -> HttpError:
         response: outcome of the call.
     """
     message = response.error_message or "The call failed."
-    if _FOREIGN in message:
+    came = response.reply
+    if came is not None and came.status < 400 and _FOREIGN in message:
         return untranslatable(response)
     headers = list(call_headers(response))
     status = status_of(response)
