@@ -241,14 +241,24 @@ def test_one_rater_does_not_flip_the_best_model_against_a_reference(ledger: Ledg
     assert {sampled[one].raters for one in exchanges} == {("grader",)}
 
 
-def test_feedback_teaches_without_a_check(ledger: LedgerClient) -> None:
+def test_opinions_of_one_models_answers_count_next_to_checks(ledger: LedgerClient) -> None:
+    for number in range(20):
+        for model in ("cheap", "dear"):
+            graded(ledger, f"add {number}", model, 1, "grader", "reference")
+    graded(ledger, "asked once", "cheap", 0, "ann")
+    *_, one = graded_prompts(ledger)
+    assert (one.prompt, one.rewards) == ("asked once", {"cheap": 0})
+
+
+def test_feedback_teaches_without_enough_checks(ledger: LedgerClient) -> None:
     for number in range(40):
         for model, score in (("cheap", number % 2), ("dear", 1)):
             graded(ledger, f"add {number}", model, score, f"person {number % 5}")
-    # A check of one model's answers says nothing about the other model.
-    graded(ledger, "add 0", "dear", 1.0, "the program", source="reference")
+    for model in ("cheap", "dear"):
+        graded(ledger, "add 1", model, 1.0, "the program", source="reference")
     found = graded_prompts(ledger)
-    assert (len(found), {one.traffic for one in found}) == (40, {2.0})
+    assert {(one.prompt == "add 1", one.traffic) for one in found} == {(False, 2.0), (True, 2.0)}
+    assert len(found) == 40
     fit = fit_route(found, 0.02)
     assert isinstance(fit, RouteFit)
     assert fit.best_single == "dear"

@@ -1,7 +1,6 @@
 """Ridge regression of a learned head on graded answers, in plain Python.
 
-The head has integer weights and does not change after the fit. A fit takes a few seconds for
-:data:`MAX_PROMPTS` prompts.
+The head has integer weights. A fit takes a few seconds for :data:`MAX_PROMPTS` prompts.
 """
 
 from __future__ import annotations
@@ -35,6 +34,9 @@ from remit.routing.learned_head import Neighbour, binary_log, binary_power
 
 MAX_PROMPTS = 3000
 """Largest number of prompts in a fit; the time of a fit grows with their words."""
+
+ENOUGH_CHECKED = 20
+"""Number of prompts, checked for every model, from which on opinions do not choose among models."""
 
 _BUCKETS = 8192
 _SHRINKAGE = 10.0  # Between 3 and 30, held-out reward differs by less than 0.001.
@@ -235,8 +237,8 @@ _TOKENS = (
 )  # fmt: skip
 
 
+# Rank of the grades, their parties, key of the prompt, model, and the prompt with this answer.
 _Answer = tuple[int, Sequence[str], str, str, GradedPrompt]
-"""Rank of the grades, their parties, key of the prompt, model, and the prompt with this answer."""
 
 
 def graded_prompts(
@@ -250,10 +252,10 @@ def graded_prompts(
     failed exchanges, and fallbacks, are left out.
 
     If a model answered a prompt several times, its reward and cost are means over the answers whose
-    grades have the highest rank. If checks (references, schemas and tests) graded a prompt for
-    every model, and there are two or more, only answers that checks graded count. A prompt counts
-    as often as it was graded outside calibration, else once. The share of one party's opinions is
-    limited (:func:`rater_weights`).
+    grades have the highest rank. Once checks (references, schemas and tests) graded
+    :data:`ENOUGH_CHECKED` prompts for every model (two or more), opinions and judges count only for
+    prompts of one model. A prompt counts as often as it was graded outside calibration, else once.
+    The share of one party's opinions is limited (:func:`rater_weights`).
 
     Args:
         candidates: the route's models; their answers are keyed by candidate, others by the
@@ -301,14 +303,15 @@ def graded_prompts(
         highest[key, name] = min(rank, highest.get((key, name), rank))
     models = {one.model_id for one in candidates} or {name for _, name in highest}
     checked = Counter(key for (key, name), rank in highest.items() if not rank and name in models)
-    if len(models) > 1 and len(models) in checked.values():
-        highest = dict.fromkeys(highest, 0)
+    if len(models) > 1 and list(checked.values()).count(len(models)) >= ENOUGH_CHECKED:
+        answered = Counter(key for key, _ in highest)
+        highest = {at: rank if answered[at[0]] == 1 else 0 for at, rank in highest.items()}
     return _joined([one for one in answers if one[0] == highest[one[2], one[3]]])
 
 
 def _joined(answers: Sequence[_Answer]) -> list[GradedPrompt]:
     """Return the prompts with means over their answers, and with limited shares of opinions."""
-    weight_of = rater_weights(Counter(party for rank, of, *_ in answers if rank for party in of))
+    weight_of = rater_weights(Counter(party for _, of, *_ in answers for party in of))
     found: dict[str, GradedPrompt] = {}
     sums: dict[tuple[str, str], list[float]] = {}
     for rank, parties, key, name, answer in answers:
