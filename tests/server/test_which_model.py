@@ -129,6 +129,12 @@ def without_anthropic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[With
         yield running
 
 
+@pytest.fixture(scope="module")
+def without_openai(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Without]:
+    with _without(tmp_path_factory.mktemp("without") / "root", "OPENAI", "anthropic") as running:
+        yield running
+
+
 EVERY = [("anthropic", name, path) for name in CLAUDE for path in KINDS]
 EVERY += [("openai", name, path) for name in GPT for path in KINDS]
 

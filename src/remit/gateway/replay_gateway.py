@@ -191,8 +191,9 @@ class ReplayGateway(LLMGateway):
         await call.tap.dispatched(response.dispatch_entry_id, outgoing)
         player: Any = _Player(stream.encode())
         with contextlib.suppress(ProviderError):  # The record has the failure.
-            own = outgoing.body.endpoint.name
-            await send_body(player, outgoing, call.tap, _TIMEOUTS, called=own)
+            body = call.request.body
+            called = "" if body is None else body.endpoint.name
+            await send_body(player, outgoing, call.tap, _TIMEOUTS, called=called)
         return response
 
 

@@ -13,6 +13,7 @@ import pytest
 from remit import Runtime
 from remit.gateway.auth import Identity
 from remit.kernel.settings import load_settings
+from remit.learning import give_feedback
 from remit.learning.proposals import Change, Learner, Proposals
 from remit.learning.routes import ROUTE_SETTINGS, RouteFit, fit_route, graded_prompts
 from remit.learning.routes.route_fit import HEAD_FILE
@@ -120,7 +121,8 @@ def test_a_learned_route_is_adopted_replayed_rolled_back_and_erased(
         assert command(place, "learn", "proposals")["proposals"] == []
 
         for score, is_over in ((1.0, False), (0.9, False), (0.9, False), (0.8, True), (0.9, False)):
-            command(place, "feedback", ids[0], "--score", score)
+            with open_runtime(place) as runtime:
+                give_feedback(runtime.ledger, ids[0], score=score, by="unit", source="test")
             found = command(place, "route", "fit", "--usd-per-call", 0.01)
             assert any("2 fits have looked" in one for one in found["missing"]) is is_over
 
