@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -670,3 +672,19 @@ async def swaps(place: Path) -> None:
     assert [what for _, what in run.marks] == [
         "adopted: a learned route", "gemini answers as llama", "no alarm", "refused"
     ]  # fmt: skip
+
+
+def test_the_digest_of_a_price_is_the_same_in_every_process() -> None:
+    program = (
+        "from remit.learning.routes import prices_at\n"
+        "from remit.providers.prices import PriceTable\n"
+        "print(prices_at(PriceTable.shipped(), ['google/gemini-2.5-pro']))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True, check=True,
+        ).stdout
+        for seed in range(6)
+    }  # fmt: skip
+    assert len(found) == 1

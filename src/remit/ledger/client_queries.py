@@ -466,7 +466,7 @@ def _recalled(
     store: Store, rows: Sequence[EntryRow], known: MutableMapping[str, LedgerEntry]
 ) -> list[LedgerEntry]:
     """Return the entries of rows without content, from ``known`` as far as it has them."""
-    found = {name: known[name] for row in rows if (name := row.entry_hash) in known}
+    found = {row.entry_hash: entry for row in rows if (entry := known.get(row.entry_hash))}
     rest = [row for row in rows if row.entry_hash not in found]
     for row, entry in zip(rest, store.entries(rest, with_content=False), strict=True):
         found[row.entry_hash] = entry

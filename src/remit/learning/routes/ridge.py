@@ -13,6 +13,8 @@ from operator import mul
 from statistics import fmean
 from typing import Any
 
+from msgspec.json import encode
+
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
@@ -363,7 +365,7 @@ def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTabl
     recorded = float(meta.get("cost_usd") or 0.0)
     if candidate is None or prices is None or meta.get("price_version") == prices.version:
         return recorded
-    if candidate.input_price == 0 and candidate.output_price == 0:  # The provider bills nothing.
+    if candidate.input_price == candidate.output_price == 0:  # The provider bills nothing.
         return 0.0
     price = prices.find(candidate.provider_id, candidate.provider_model)
     if price is None or price.per_second or price.per_character:
@@ -376,15 +378,14 @@ def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTabl
 
 
 def prices_at(table: PriceTable, models: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of the price of each model, ``provider/model``.
+    """Return the SHA-256 of the price of each model, ``provider/model``; empty without a price.
 
-    Day and source of a price do not count. The text is empty for a model without a price.
+    Day, source, and the sizes that bound a call do not count.
     """
-    found = {name: table.find(*name.split("/", 1)) for name in models}
-    return {
-        name: sha256_hex(repr(replace(one, date="", source="")).encode()) if one else ""
-        for name, one in found.items()
-    }
+    rest: dict[str, Any] = dict.fromkeys(("date", "source", "context_window", "max_output_tokens"))
+    found = [(name, table.find(*name.split("/", 1))) for name in models]
+    return {name: sha256_hex(encode(replace(one, **rest), order="deterministic")) if one else ""
+            for name, one in found}  # fmt: skip
 
 
 def _prompt(entry: LedgerEntry) -> Any:

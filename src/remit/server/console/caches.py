@@ -180,7 +180,9 @@ class KnownEntries(dict[str, LedgerEntry]):
 
 
 class UntilNextEntry:
-    """Results of queries, cached until the ledger has another entry; at most 64.
+    """Results of queries, cached until the ledger has another entry, 10 s at most; at most 64.
+
+    A segment takes entries out of the database without another entry, hence the time limit.
 
     Threads may share the object: two of them may make the same result twice, and nothing else.
 
@@ -190,7 +192,7 @@ class UntilNextEntry:
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
-        self._known: tuple[Any, dict[Hashable, Any]] = (None, {})
+        self._known: tuple[Any, float, dict[Hashable, Any]] = (None, 0.0, {})
 
     def read(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """Return the result under ``key``, from ``make`` if it is not cached. Do not change it.
@@ -198,10 +200,11 @@ class UntilNextEntry:
         Raises:
             LedgerError: the ledger cannot be read. Errors of ``make`` are raised too.
         """
-        head = self._ledger.head()
-        if head != self._known[0] or len(self._known[1]) >= _MAX_RESULTS:
-            self._known = head, {}
-        known = self._known[1]
+        head, now = self._ledger.head(), time.monotonic()
+        at, since, known = self._known
+        if head != at or now > since + _LASTS_S or len(known) >= _MAX_RESULTS:
+            known = {}
+            self._known = head, now, known
         if key not in known:
             known[key] = make()
         made: _T = known[key]

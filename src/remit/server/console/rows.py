@@ -143,9 +143,9 @@ def with_problems(ledger: LedgerClient, entry: LedgerEntry) -> LedgerEntry:
 
 
 def _problems(data: Mapping[str, Any]) -> str:
-    """Return the first recorded problem of a gate; empty if there is none or it was erased."""
+    """Return the first recorded problem of a gate, cut; empty if there is none or it was erased."""
     first = next(iter(found), "") if isinstance(found := data.get("problems"), list) else ""
-    return first if isinstance(first, str) else ""
+    return first[:_LONGEST] if isinstance(first, str) else ""
 
 
 def _plain(reason: Any) -> str:
