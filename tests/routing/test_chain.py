@@ -357,3 +357,35 @@ def test_a_request_that_cannot_be_encoded_is_refused_once_and_says_why(
     (refusal,) = ledger.read_all()
     assert refusal.event_type == "PROMPT_REJECTED"
     assert refusal.metadata["error_code"] == "INVALID_INPUT"
+
+
+@pytest.mark.parametrize("mode", ["single", "ensemble"])
+def test_a_call_that_is_cancelled_after_an_erasure_has_no_decision(
+    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    models = (candidate("a", 90, "status=503"), candidate("b", 10, "status=503"))
+    waiting = []
+
+    async def wait(*_: object) -> None:
+        waiting.append(1)
+        await asyncio.sleep(60)
+
+    async def cut() -> None:
+        with gateway_to(ledger, upstream, models) as gateway:
+            options = emitting(ledger, gateway, models, mode=mode)
+            task = asyncio.ensure_future(aroute_request("Bartleby lives here", options))
+            while len(waiting) < (1 if mode == "single" else 2):
+                await asyncio.sleep(0.02)
+            session = ledger.read_by_event_type("DISPATCH")[0].metadata["session_id"]
+            await asyncio.to_thread(ledger.erase, session_id=session, reason="a request")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            for provider in gateway.providers.values():
+                await provider.aclose()
+
+    monkeypatch.setattr("remit.gateway.call.next_attempt", wait)
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        asyncio.run(cut())
+        assert "THOUGHT_RECORD" not in ledger.count_by_event()
+        assert not list(ledger.query(text="Bartleby"))

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from remit.gateway.auth import KeyStore
+from remit.gateway.budget import BudgetScope, TokenBudgeter
 from tests.server.running import Served, new_session, serving
 from tests.support.raw_provider import RawProvider, whole
 from tests.support.wire import completion, message, message_events, response, sse
@@ -229,18 +231,7 @@ _FAILED = {"type": "response.failed", "response": {
     **_NATIVE, "status": "failed", "error": {"code": "server_error", "message": "busy"},
     "output": [], "usage": None,
 }}  # fmt: skip
-_PART = {"candidates": [{"content": {"parts": [{"text": "fine"}], "role": "model"}}]}
-_BLANK = {"candidates": [{"content": {"parts": [{"text": ""}], "role": "model"}, "index": 0}]}
-_STREAMED = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
 _OPENINGS = {
-    "/v1/chat/completions": (
-        [_EMPTY, {"error": {"message": "busy", "code": 503}}],
-        [_EMPTY, _SAID, _STOP],
-    ),
-    _STREAMED: (
-        [_BLANK, {"error": {"message": "busy", "code": 503, "status": "UNAVAILABLE"}}],
-        [_BLANK, _PART, {"candidates": [{"finishReason": "STOP", "index": 0}]}],
-    ),
     "/v1/messages": ([_MESSAGE[0], {"type": "ping"}, _OVERLOADED], _MESSAGE),
     "/v1/responses": (
         [_NEW, {**_NEW, "type": "response.in_progress"}, _FAILED],
@@ -253,15 +244,10 @@ _OPENINGS = {
 def test_a_failed_opening_is_tried_again(provider: RawProvider, tmp_path: Path, path: str) -> None:
     model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
     body = _asked(path, model, stream=True)
-    if path == _STREAMED:
-        body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
-        body["generationConfig"] = {"maxOutputTokens": 20}
     bad, good = (
         whole(b"".join(sse(events)), kind="text/event-stream") for events in _OPENINGS[path]
     )
-    toml = f'{TOML}[providers.gemini]\nkind = "gemini"\nbase_url = "{provider.url}/v1beta"\n'
-    toml += 'default_model = "gemini-2.5-flash"\napi_key = "AIza-up"\n'
-    with serving(tmp_path / "root", provider.url, toml=toml) as served:
+    with serving(tmp_path / "root", provider.url, toml=TOML) as served:
         paths = _replies(provider, bad, good)
         status, raw, _ = served.ask("POST", path, body)
         assert status == 200, raw
@@ -294,3 +280,51 @@ def test_pings_reach_a_client_before_its_answer(served: Served, provider: RawPro
         while got.count(b"event: ping") < 3:
             got += connection.recv(4096)
         pinged.set()
+
+
+def test_a_stream_without_content_arrives_as_it_is(provider: RawProvider, tmp_path: Path) -> None:
+    toml = f'{TOML}[providers.gemini]\nkind = "gemini"\nbase_url = "{provider.url}/v1beta"\n'
+    toml += 'default_model = "gemini-2.5-flash"\napi_key = "AIza-up"\n'
+    path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
+    body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    with serving(tmp_path / "root", provider.url, toml=toml) as served:
+        for event in (
+            {"promptFeedback": {"blockReason": "SAFETY"}},
+            {"candidates": [{"finishReason": "SAFETY", "index": 0}]},
+            {"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": "STOP"}]},
+        ):
+            wire = b"".join(sse([event]))
+            _replies(provider, whole(wire, kind="text/event-stream"))
+            status, raw, _ = served.ask("POST", path, body)
+            assert (status, json.loads(raw.removeprefix(b"data: "))) == (200, event)
+
+
+def test_bytes_in_place_of_events_are_not_passed_to_another_dialect(
+    served: Served, provider: RawProvider
+) -> None:
+    body = _asked("/v1/chat/completions", "claude-sonnet-4-5", stream=True)
+    _replies(provider, whole(b"\x00\x01BINARY", kind="application/octet-stream"))
+    status, raw, _ = served.ask("POST", "/v1/chat/completions", body)
+    assert (status, json.loads(raw)["error"]["code"]) == (502, "answer_untranslatable")
+
+
+def test_an_answer_from_the_cache_follows_a_failed_opening_alone(
+    provider: RawProvider, tmp_path: Path
+) -> None:
+    toml = f'{TOML}max_retries = 0\n[gateway.answer_cache]\nkeys = ["cached"]\n'
+    toml += '[gateway.fallbacks]\n"claude-sonnet-4-5" = ["gpt-4o-mini"]\n'
+    body = _asked("/v1/messages", "claude-sonnet-4-5", stream=True)
+    opening = whole(b"".join(sse(_OPENINGS["/v1/messages"][0])), kind="text/event-stream")
+    with serving(tmp_path / "root", provider.url, toml=toml) as served:
+        with KeyStore(served.ledger) as store:
+            key = store.create("cached", role="agent", models=())
+        TokenBudgeter(served.ledger).allocate(BudgetScope(key_id=key.key_id), token_limit=10**9)
+        _replies(provider, whole(json.dumps(completion("from the cache")).encode()))
+        first = served.ask("POST", "/v1/messages", {**body, "model": "gpt-4o-mini"}, token=key.key)
+        assert first[0] == 200, first
+        paths = _replies(provider, opening)
+        status, raw, _ = served.ask("POST", "/v1/messages", body, token=key.key)
+        assert (status, raw.count(b"event: message_start")) == (200, 1)
+        assert b"from the cache" in raw
+        assert b"Overloaded" not in raw
+        assert len(paths) == 1

@@ -18,9 +18,8 @@ A call is ended from outside by cancelling its task, with a reason of
 :mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` when the server
 shuts down, :mod:`remit.server.responses.background` then and when the owner cancels a response,
 :mod:`remit.server.connection` when the client disconnects or stops reading, and this module at the
-time limit of a route's calls.
-One end has no reason, so the record states that the caller disconnected: of the MCP requests of an
-ended key (:mod:`remit.server.mcp.sessions`).
+time limit of a route's calls. One end has no reason, so the record states that the caller
+disconnected: of the MCP requests of an ended key (:mod:`remit.server.mcp.sessions`).
 An outage of the store during a commit is handled by :mod:`remit.gateway.inflight`, a process that
 dies by :mod:`remit.gateway.leases`.
 """
@@ -459,10 +458,13 @@ class CallPath:
         tasks = [asyncio.ensure_future(self.answer(made)) for made in calls]
         try:
             _, late = await asyncio.wait(tasks, timeout=limit_s)
+            await cancel_calls(late, TOO_LATE)
         except asyncio.CancelledError as cancelled:
             await cancel_calls(tasks, *cancelled.args)
             raise
-        await cancel_calls(late, TOO_LATE)
+        finally:  # An erasure since then may reach the decision.
+            begun = [made.since for made in calls if made.since]
+            call.since = min(begun, key=lambda since: parse_entry_id(since) or 0, default="")
         answers: list[PromptResponse | None] = []
         errors: list[BaseException] = []
         for part, task in zip(parts, tasks, strict=True):
@@ -476,8 +478,6 @@ class CallPath:
             answers.append(answer)
         if errors:
             raise errors[0]
-        begun = [made.since for made in calls if made.since]
-        call.since = min(begun, key=lambda since: parse_entry_id(since) or 0, default="")
         return answers
 
     async def _replay(self, call: Call, model: Model, exchange_entry_id: str) -> PromptResponse:

@@ -15,7 +15,7 @@ from remit.providers.wire import Usage, error_in
 from remit.server.asgi import Answer, Headers, Send, reply
 from remit.server.refusals import HttpError, status_of
 
-_FOREIGN = "does not have the format of this API"  # the gateway's words for such an answer
+_FOREIGN = "the answer does not have the format of this API"  # the gateway's words
 _UNREACHABLE = "cannot be reached"
 _LAST_STATUS = 599  # HTTP defines no status above, and uvicorn cannot send one.
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
@@ -225,7 +225,7 @@ def failure(response: PromptResponse) -> HttpError:
     """
     message = response.error_message or "The call failed."
     came = response.reply
-    if came is not None and came.status < 400 and _FOREIGN in message:
+    if came is not None and came.status < 400 and message.startswith(_FOREIGN):
         return untranslatable(response)
     headers = list(call_headers(response))
     status = status_of(response)

@@ -328,7 +328,7 @@ class ModelCalls:
             else:
                 response = await self._gateway.aroute(asked, sink=relay, identity=identity)
             own = is_own_answer(response, body.endpoint.name)
-            if relay.started or relay.holds:
+            if relay.started or (relay.holds and not response.replayed):
                 relay.finish(response)
             elif own and not response.replayed:
                 request.answer(upstream_answer(response))

@@ -28,7 +28,11 @@ _HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
-_MAX_OPENING = 3  # events without content: a fourth is passed on, so that no client gives up
+_OPENING = frozenset(
+    ("message_start", "ping", "response.created", "response.queued", "response.in_progress")
+)
+"""Types of events that may come before an answer."""
+_MAX_OPENING = 3  # events: pings are then passed on, so that the client does not give up
 
 
 class Relay:
@@ -37,8 +41,8 @@ class Relay:
     The gateway calls ``take`` and ``pass_on``, the server the rest.
 
     The object serves one call: after the call, :meth:`finish`, :meth:`all_at_once` or
-    :meth:`break_off` ends the stream. Nothing is sent before the first piece of content or the
-    fourth event: until then another attempt can still answer.
+    :meth:`break_off` ends the stream. Nothing is sent before the first event that belongs to an
+    answer, or the fourth event: until then another attempt can still answer.
 
     Args:
         body: the client's request.
@@ -60,7 +64,7 @@ class Relay:
         self._dropped: Sequence[str] = ()
         self._held = b""
         self._ready: list[bytes] = []  # Events of one read, written together.
-        self._begins = False  # True if the answer has content, or the client must not wait.
+        self._begins = False  # True if one of them belongs to an answer.
         self._writer: Any = None
         self._problem: RemitError | None = None
         self._kind = b""  # Content type of an answer that is not an event stream.
@@ -84,16 +88,14 @@ class Relay:
             True if the client has received anything, or is about to.
         """
         kind = type(event)
-        if kind is WireChunk and event.events is None:
+        if kind is WireChunk and event.endpoint == self._endpoint and event.events is None:
             self._pass_on(event)
         elif kind is Dispatched:
             self._dispatch, self._dropped = event.dispatch_entry_id, event.dropped
             self._created = event.created
             self._held = b""
             if not self.started:  # Another attempt may answer in another dialect.
-                self._problem = None
-                self._ready.clear()
-                self._begins = False
+                self._forget()
         elif self._problem is None:
             try:
                 self._translate(event.events if kind is WireChunk else [event])
@@ -103,6 +105,14 @@ class Relay:
         if self._request.full:
             await self._request.drain()
         return self.started or self._begins
+
+    def _forget(self) -> None:
+        """Drop what an earlier attempt left unsent."""
+        self._held = self._kind = b""
+        self._problem = self._writer = None
+        self._passed = ()
+        self._ready.clear()
+        self._begins = False
 
     def pass_on(self, raw: bytes) -> bool:
         """Send complete events in the client's dialect, none of which is the last.
@@ -124,9 +134,12 @@ class Relay:
             self._held = event.raw
         elif not event.is_asked:
             self._ready.append(event.raw)
-            total = event.total
-            if total is None or total.pieces or len(self._ready) > _MAX_OPENING:
-                self._begins = True
+            value = event.value
+            self._begins = self._begins or not (
+                type(value) is dict
+                and value.get("type") in _OPENING
+                and len(self._ready) <= _MAX_OPENING
+            )
         if self._ready and self._begins and (event.is_last or not event.more):
             self._write(b"")
 
@@ -229,7 +242,8 @@ class Relay:
         Raises:
             RemitError: the answer cannot be translated.
         """
-        self._dispatch = self._dispatch or response.dispatch_entry_id
+        self._forget()
+        self._dispatch = response.dispatch_entry_id or self._dispatch
         if self._keeper is not None and response.replayed and response.reply is not None:
             wire = self._comment(response) + stream_of(response.reply.body)
             self._write(wire, more=False)
