@@ -107,7 +107,7 @@ class Relay:
         return self.started or self._begins
 
     def _forget(self) -> None:
-        """Drop what an earlier attempt left unsent."""
+        """Drop the unsent events and the state of an earlier attempt."""
         self._held = self._kind = b""
         self._problem = self._writer = None
         self._passed = ()
