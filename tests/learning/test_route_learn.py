@@ -62,6 +62,19 @@ def record(root: Path, numbers: range, **fields: Any) -> list[str]:
     return [one.exchange_entry_id for one in answers]
 
 
+def judging(pair: Pair) -> None:
+    """Have the dear model also judge answers: 0 for "7", else 1."""
+    sums = pair.dear.reply
+
+    def reply(body: dict[str, Any]) -> str:
+        text = json.dumps(body["messages"])
+        if ("invoice" not in text and "order" not in text) or "score" not in text:
+            return sums(body)
+        return json.dumps({"score": 0 if "\\n7\\n" in text else 1, "reason": "as it is"})
+
+    pair.dear.reply = reply
+
+
 def test_the_plan_spends_nothing_and_states_what_is_needed(pair: Pair, tmp_path: Path) -> None:
     root = pair.root(tmp_path / "root")
     file = prompts_file(tmp_path / "prompts.jsonl", range(8))
@@ -140,15 +153,7 @@ def test_each_grader_grades_both_models(
         (tmp_path / "schema.json").write_text('{"type": "integer", "not": {"const": 7}}')
         more = ("--schema", tmp_path / "schema.json")
     else:
-        sums = pair.dear.reply
-
-        def judging(body: dict[str, Any]) -> str:
-            text = json.dumps(body["messages"])
-            if ("invoice" not in text and "order" not in text) or "score" not in text:
-                return sums(body)
-            return json.dumps({"score": 0 if "\\n7\\n" in text else 1, "reason": "as it is"})
-
-        pair.dear.reply = judging
+        judging(pair)
         more = ("--judge", "dearco/dear-1")
     done = learn(root, *more, "--yes")
     assert done["plan"]["gradable"] == {kind: 4}
@@ -176,6 +181,74 @@ def test_a_grader_that_fails_gives_no_grade(pair: Pair, tmp_path: Path) -> None:
         assert len(pair.dear.bodies) - asked == (2 if name == "nothing" else 0)
     assert "no-such-program is not found" in refusal(root, "--test", "no-such-program", "--yes")
     assert "is not a function" in refusal(root, "--code", "json:__name__", "--yes")
+
+
+def test_judged_answers_are_not_paid_for_again_after_enough_checks(
+    pair: Pair, tmp_path: Path
+) -> None:
+    root = pair.root(tmp_path / "root")
+    learn(root, "--prompts", prompts_file(tmp_path / "prompts.jsonl", range(24)), "--yes")
+    ids = record(root, range(100, 104))
+    judging(pair)
+    done = [learn(root, "--judge", "dearco/dear-1", "--yes") for _ in range(2)]
+    assert [(one["calls"], one["graded"]) for one in done] == [(4, 8), (0, 0)]
+    assert done[1]["plan"]["gradable"] == {}
+    assert done[1]["plan"]["graded"] == 24  # A fit counts only the checked prompts.
+    run_remit("feedback", ids[0], "--reference", right_answer(question(100)), "--root", root)
+    again = remit_json("route", "calibrate", "--usd", 1, "--root", root)
+    assert (again["calls"], again["without_reference"]) == (0, 3)
+
+
+def test_a_declined_answer_blocks_nothing(pair: Pair, tmp_path: Path) -> None:
+    root = pair.root(tmp_path / "root")
+    name = f"declining_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        f"def grade(prompt, answer):\n    return None if {question(5)!r} in prompt else 1\n"
+    )
+    found = []
+    for count in (12, 24):
+        file = prompts_file(tmp_path / "prompts.jsonl", range(count), references=False)
+        done = run_remit("route", "learn", "--budget-usd", 1, "--prompts", file, "--yes", "--json",
+                         "--code", f"{name}:grade", "--root", root, cwd=tmp_path)  # fmt: skip
+        found.append(json.loads(done.stdout))
+    assert [(one["calls"], one["graded"], one["ended"]) for one in found] == [
+        (24, 22, "done"), (24, 24, "done"),
+    ]  # fmt: skip
+
+
+def test_a_broken_grader_leaves_the_prompts_of_others(pair: Pair, tmp_path: Path) -> None:
+    root = pair.root(tmp_path / "root")
+    record(root, range(2))
+    file = prompts_file(tmp_path / "prompts.jsonl", range(10, 14))
+    done = learn(
+        root, "--prompts", file, "--test", "python -c 'raise SystemExit(3)'", "--yes"
+    )  # fmt: skip
+    assert (done["calls"], done["graded"], done["ended"]) == (8, 8, "grader")
+
+
+def test_unreadable_answers_do_not_end_a_judge(pair: Pair, tmp_path: Path) -> None:
+    root = pair.root(tmp_path / "root")
+    sums = pair.dear.reply
+    record(root, range(6, 10))
+    pair.dear.reply = lambda body: " "
+    record(root, range(4, 6))  # The latest answers are judged first.
+    pair.dear.reply = sums
+    judging(pair)
+    done = learn(root, "--judge", "dearco/dear-1", "--yes")
+    assert (done["calls"], done["graded"], done["ended"]) == (4 + 2 * 2, 12, "done")
+
+
+def test_a_budget_too_small_for_the_judge_is_no_fault_of_it(pair: Pair, tmp_path: Path) -> None:
+    judging(pair)
+    file = prompts_file(tmp_path / "prompts.jsonl", range(24), references=False)
+    root = pair.root(tmp_path / "root")
+    spend = ("--prompts", file, "--judge", "dearco/dear-1", "--max-tokens", 50, "--yes")
+    for calls in (4, 0):  # The second run has recorded answers, which it does not buy again.
+        done = learn(root, *spend, "--budget-usd", 0.005)
+        assert (done["calls"], done["graded"], done["ended"]) == (calls, 0, "budget")
+        assert done["usd"] <= 0.005
+    done = learn(root, *spend)
+    assert (done["calls"], done["graded"], done["ended"]) == (44, 48, "done")
 
 
 def test_each_refusal_names_the_next_command(pair: Pair, tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ Score = Callable[[GradedPrompt, str, str], float | None]
 """Grades an answer of a model to a prompt, 0 to 1; ``None`` if it cannot."""
 
 FIRST = 2
-"""Prompts, or answers of a judge, after which a grader that gave no grade is not asked again."""
+"""Prompts, or answers, after which a grader that never graded in this root counts as broken."""
+IN_A_ROW = 20
+"""Prompts, or answers of a judge, after which any grader that gave no grade counts as broken."""
 
 _TEST_S = 60.0
 _LATEST = 20_000
@@ -368,11 +370,11 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
 
 def grade_recorded_by(
     runtime: Runtime, grader: Grader, waiting: Sequence[Found], usd: float, by: str
-) -> tuple[int, float, bool]:
+) -> tuple[int, float, str]:
     """Grade recorded answers that have no grade.
 
-    Graded answers are added to the rewards of their prompts, so that calibration leaves them out.
-    A judge, which costs, is asked no more if it gives no grade for the first 2 answers.
+    Graded answers are added to the rewards of their prompts, so that calibration leaves them out,
+    and so are answers for which a function gave no grade.
 
     Args:
         runtime: the open root.
@@ -382,7 +384,9 @@ def grade_recorded_by(
         by: name of the person who acts, for the record.
 
     Returns:
-        The number of grades, their cost in US dollars, and True if the grader was tried.
+        The number of grades, their cost in US dollars, and how the grading ended: ``done``,
+        ``budget``, or ``grader`` if the grader gave no grade for 2 or more answers and never graded
+        in this root.
 
     Raises:
         ContractError: the contract of the judge cannot be used.
@@ -392,28 +396,48 @@ def grade_recorded_by(
         entry_id: (one.prompt, model) for one in waiting for model, entry_id in one.answers.items()
     }
     if grader.grade is None:
-        graded, cost = judge_answers(runtime, grader, list(ungraded)[:FIRST], usd)
-        if graded:
-            more, further = judge_answers(runtime, grader, list(ungraded)[FIRST:], usd - cost)
-            graded, cost = [*graded, *more], cost + further
+        graded, cost, ended = judge_answers(runtime, grader, list(ungraded), usd)
         for prompt, model in map(ungraded.__getitem__, graded):
             prompt.rewards[model] = 0.0  # type: ignore[index]  # The ledger has the grade.
-        return len(graded), cost, cost > 0
-    count = 0
+        return len(graded), cost, ended
+    tried = count = 0
     for entry_id, (prompt, model) in ungraded.items():
         answer = runtime.ledger.read(entry_id).metadata.get("response")
-        score = grader.grade(prompt, model, answer) if isinstance(answer, str) else None
+        if not isinstance(answer, str):
+            continue
+        tried += 1
+        score = grader.grade(prompt, model, answer)
         if score is not None:
             give_feedback(runtime.ledger, entry_id, score=score, source=grader.source, by=by)
-            prompt.rewards[model] = score  # type: ignore[index]
             count += 1
-    return count, 0.0, bool(ungraded)
+        prompt.rewards[model] = score or 0.0  # type: ignore[index]  # The ledger has the grade.
+    is_broken = tried >= FIRST and not has_graded(runtime, grader)
+    return count, 0.0, "grader" if is_broken else "done"
+
+
+def has_graded(runtime: Runtime, grader: Grader) -> bool:
+    """Return True if the ledger has a grade of this judge, or of a function of this kind.
+
+    Args:
+        runtime: the open root.
+        grader: the grader.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    name = " " + "/".join(grader.judge) if grader.grade is None else ""
+    said = feedback_on(runtime.ledger)
+    return any(one.source == grader.source and one.by.endswith(name) for one in said)
 
 
 def judge_answers(
     runtime: Runtime, grader: Grader, exchange_ids: Sequence[str], usd: float
-) -> tuple[Sequence[str], float]:
-    """Have the judge grade answers; return the graded ones and the cost in US dollars.
+) -> tuple[Sequence[str], float, str]:
+    """Have the judge grade answers; return the graded ones, the cost in US dollars and the end.
+
+    The end is ``done``, ``budget``, or ``grader`` if the judge gave no grade in its first 2 calls,
+    or 20 if it has graded in this root; then no further call is made. Answers that the judge cannot
+    read, or judged before, cost nothing.
 
     Args:
         runtime: the open root.
@@ -426,8 +450,15 @@ def judge_answers(
         LedgerError: the ledger cannot be read or written.
     """
     judge = Judge(runtime.gateway, runtime.ledger, runtime.contracts, *grader.judge)
-    done = judge.run(exchange_ids, usd=max(0.0, usd))
-    return done.graded, done.usd
+    tries = IN_A_ROW if has_graded(runtime, grader) else FIRST
+    first = judge.run(exchange_ids, usd=max(0.0, usd), calls=tries)
+    if first.calls < tries:
+        return first.graded, first.usd, first.ended
+    if not first.graded:
+        return (), first.usd, "grader"
+    rest = exchange_ids[first.passed_over + first.calls :]
+    more = judge.run(rest, usd=max(0.0, usd - first.usd))
+    return [*first.graded, *more.graded], first.usd + more.usd, more.ended
 
 
 def right_answers(ledger: LedgerClient) -> dict[str, str]:

@@ -37,11 +37,13 @@ from remit.runtime.installation import gate_context
 from remit.runtime.operator_models import permit_models
 from remit.runtime.route_graders import (
     FIRST,
+    IN_A_ROW,
     Found,
     Grader,
     Graders,
     find_prompts,
     grade_recorded_by,
+    has_graded,
     judge_answers,
     right_answers,
 )
@@ -55,8 +57,6 @@ Progress = Callable[[str, int, int], None]
 """Called with the step, the number done and in all."""
 
 _CONCURRENT_CALLS = 8
-_PART = 20
-"""Prompts that are asked before their grades are looked at, after the first 2."""
 
 _NANO = 1_000_000_000
 
@@ -96,7 +96,7 @@ class RoutePlan:
     Attributes:
         candidates: the models of the route.
         permits: models without permission, as ``provider/model``; the run permits them.
-        graded: number of prompts with graded answers of all models.
+        graded: number of prompts with graded answers of all models that count in a fit.
         by_source: number of further prompts that can be graded, by kind of grader.
         waiting: the further prompts, grouped by their grader.
         ungraded: number of recorded prompts that no grader fits.
@@ -141,9 +141,9 @@ class RouteLearned:
         calls: number of answered calls.
         graded: number of graded answers.
         usd: cost in US dollars.
-        ended: ``done``; ``budget`` if the budget ended the calibration; ``grader`` if the grader
-            gave no grade for any recorded answer, for its first 2 prompts or for 20 in a row, so
-            that no further prompt was asked.
+        ended: ``done``; ``budget`` if the budget ended the calibration or the judge; ``grader`` if
+            a grader gave no grade for 20 prompts in a row or, if it never graded in this root, for
+            2 or more recorded answers or its first 2 prompts. Its further prompts were not asked.
         fit: the fitted route, or a sentence about what is missing.
         means: mean reward and mean cost in US dollars of each model over prompts with graded
             answers of all.
@@ -216,9 +216,10 @@ def plan_route(runtime: Runtime, wanted: RouteWanted) -> RoutePlan:
             f"Gate G3 would refuse the route: {refusal.message}", next_step=refusal.next_step
         )
     every = prompts_of(runtime, wanted.route)
+    graded = prompts_of(runtime, wanted.route, all_grades=True)
     whole = [one for one in every if len(one.rewards) == len(candidates)]
     known = right_answers(runtime.ledger)
-    waiting, ungraded = find_prompts(runtime, candidates, every, known, wanted.graders)
+    waiting, ungraded = find_prompts(runtime, candidates, graded, known, wanted.graders)
     by_source: dict[str, int] = {}
     for grader, prompts in waiting:
         by_source[grader.name] = by_source.get(grader.name, 0) + len(prompts)
@@ -343,7 +344,9 @@ def propose_route(
     )  # fmt: skip
 
 
-def prompts_of(runtime: Runtime, route: str) -> list[GradedPrompt]:
+def prompts_of(
+    runtime: Runtime, route: str, *, all_grades: bool = False
+) -> list[GradedPrompt]:  # fmt: skip
     """Return graded prompts with the answers of a route's models, at the prices in force.
 
     Prompts without any grade are left out. Nothing is written.
@@ -351,6 +354,8 @@ def prompts_of(runtime: Runtime, route: str) -> list[GradedPrompt]:
     Args:
         runtime: the open root.
         route: name of the route.
+        all_grades: True to add grades that do not count in a fit; see
+            :func:`remit.learning.routes.graded_prompts`.
 
     Raises:
         NotFoundError: the route does not exist.
@@ -360,7 +365,7 @@ def prompts_of(runtime: Runtime, route: str) -> list[GradedPrompt]:
     known = {one.model_id for one in candidates}
     found = graded_prompts(
         runtime.ledger, candidates=candidates, prices=runtime.prices,
-        rules=runtime.router.rules.weights,
+        rules=runtime.router.rules.weights, all_grades=all_grades,
     )  # fmt: skip
     return [
         replace(one, rewards={name: one.rewards[name] for name in one.rewards if name in known})
@@ -381,48 +386,67 @@ def _bought(
     total = Calibration(0, 0, 0.0, 0, "done")
     rest = max(0, plan.power.missing)
     every = min(rest, sum(plan.by_source.values()))
+    is_broken = False
+
+    def ask(grader: Grader, part: Sequence[Found], total: Calibration) -> Calibration:
+        return run_blocking(
+            calibrate(
+                runtime.gateway, runtime.ledger, plan.candidates, [one.prompt for one in part],
+                grader.grade or _ungraded, usd=wanted.usd - total.usd, prices=runtime.prices,
+                by=by, source=grader.source, max_tokens=wanted.max_tokens,
+                charged_to=(*scope.path, *LEARNING.path), at_once=_CONCURRENT_CALLS,
+                progress=lambda done, _: progress("calibrating", total.prompts + done, every),
+            )
+        )  # fmt: skip
+
     for grader, waiting in plan.waiting:
-        waiting = waiting[:rest]
-        rest -= len(waiting)
-        for number, part in enumerate(_parts(waiting)):
-            begun, before = total.prompts, total.graded
-            if number == 0:
-                left = wanted.usd - total.usd
-                graded, cost, is_tried = grade_recorded_by(runtime, grader, waiting, left, by)
-                total = _added(total, graded, cost)
-                if is_tried and not graded:
-                    return replace(total, ended="grader")
-            head = runtime.ledger.head()
+        total = _bought_for(runtime, grader, waiting[:rest], wanted.usd, by, total, ask)
+        if total.ended == "budget":
+            return total
+        if total.ended == "grader":
+            is_broken = True
+        else:
+            rest -= len(waiting[:rest])
+    return replace(total, ended="grader" if is_broken else "done")
 
-            def show(done: int, _: int, begun: int = begun) -> None:
-                progress("calibrating", begun + done, every)
 
-            done = run_blocking(
-                calibrate(
-                    runtime.gateway, runtime.ledger, plan.candidates, [one.prompt for one in part],
-                    grader.grade or _ungraded, usd=wanted.usd - total.usd,
-                    prices=runtime.prices, by=by, source=grader.source,
-                    max_tokens=wanted.max_tokens, charged_to=(*scope.path, *LEARNING.path),
-                    at_once=_CONCURRENT_CALLS, progress=show,
-                )
-            )  # fmt: skip
-            total = Calibration(
-                total.calls + done.calls, total.graded + done.graded, total.usd + done.usd,
-                total.prompts + done.prompts, done.ended,
-            )  # fmt: skip
-            if grader.grade is None:
-                made = _made_since(runtime, head)
-                judged, usd = judge_answers(runtime, grader, made, wanted.usd - total.usd)
-                total = _added(total, len(judged), usd)
-            if done.ended == "budget":
-                return total
-            if total.graded == before and done.calls and len(part) == (_PART if number else FIRST):
-                return replace(total, ended="grader")
+def _bought_for(
+    runtime: Runtime, grader: Grader, waiting: Sequence[Found], usd: float, by: str,
+    total: Calibration, ask: Callable[[Grader, Sequence[Found], Calibration], Calibration],
+) -> Calibration:  # fmt: skip
+    """Return the total after one grader's prompts; ``ended`` is that of this grader.
+
+    Args:
+        usd: budget of the whole run in US dollars.
+        total: the calls, grades and costs before.
+        ask: asks the models some prompts, given the total before.
+    """
+    count, cost, ended = grade_recorded_by(runtime, grader, waiting, usd - total.usd, by)
+    total, before = _added(total, count, cost, ended), total.graded
+    is_known = has_graded(runtime, grader)
+    for number, part in enumerate(_parts(waiting)):
+        if total.ended != "done":
+            break
+        head = runtime.ledger.head()
+        done = ask(grader, part, total)
+        total = Calibration(
+            total.calls + done.calls, total.graded + done.graded, total.usd + done.usd,
+            total.prompts + done.prompts, done.ended,
+        )  # fmt: skip
+        if grader.grade is None:
+            made = _made_since(runtime, head)
+            judged, cost, ended = judge_answers(runtime, grader, made, usd - total.usd)
+            total = _added(total, len(judged), cost, ended if done.ended == "done" else "budget")
+        is_full = len(part) == (IN_A_ROW if number else FIRST)
+        is_without = total.graded == before and done.calls > 0 and is_full
+        if total.ended == "done" and is_without and (number or not is_known):
+            total = replace(total, ended="grader")
+        before = total.graded
     return total
 
 
-def _added(total: Calibration, graded: int, usd: float) -> Calibration:
-    return replace(total, graded=total.graded + graded, usd=total.usd + usd)
+def _added(total: Calibration, graded: int, usd: float, ended: str) -> Calibration:
+    return replace(total, graded=total.graded + graded, usd=total.usd + usd, ended=ended)
 
 
 def _ungraded(prompt: GradedPrompt, model: str, answer: str) -> None:
@@ -431,8 +455,8 @@ def _ungraded(prompt: GradedPrompt, model: str, answer: str) -> None:
 
 def _parts(items: Sequence[Found]) -> Iterator[Sequence[Found]]:
     yield items[:FIRST]
-    for start in range(FIRST, len(items), _PART):
-        yield items[start : start + _PART]
+    for start in range(FIRST, len(items), IN_A_ROW):
+        yield items[start : start + IN_A_ROW]
 
 
 def _made_since(runtime: Runtime, head: tuple[int, str] | None) -> list[str]:

@@ -245,7 +245,7 @@ _Answer = tuple[int, Sequence[str], str, str, GradedPrompt]
 
 def graded_prompts(
     ledger: LedgerReader, *, candidates: Sequence[Candidate] = (), prices: PriceTable | None = None,
-    rules: Weights | None = None,
+    rules: Weights | None = None, all_grades: bool = False,
 ) -> list[GradedPrompt]:  # fmt: skip
     """Return prompts with a graded answer, oldest first; equal prompts are one item.
 
@@ -256,8 +256,8 @@ def graded_prompts(
     If a model answered a prompt several times, its reward and cost are means over the answers whose
     grades have the highest rank. Once checks (references, schemas and tests) graded
     :data:`ENOUGH_CHECKED` prompts for every model (two or more), opinions and judges count only for
-    prompts of one model. A prompt counts as often as it was graded outside calibration, else once.
-    The share of one party's opinions is limited (:func:`rater_weights`).
+    prompts of one model, unless ``all_grades``. A prompt counts as often as it was graded outside
+    calibration, else once. The share of one party's opinions is limited (:func:`rater_weights`).
 
     Args:
         candidates: the route's models; their answers are keyed by candidate, others by the
@@ -305,7 +305,7 @@ def graded_prompts(
         highest[key, name] = min(rank, highest.get((key, name), rank))
     models = {one.model_id for one in candidates} or {name for _, name in highest}
     checked = Counter(key for (key, name), rank in highest.items() if not rank and name in models)
-    if len(models) > 1 and list(checked.values()).count(len(models)) >= ENOUGH_CHECKED:
+    if not all_grades and list(checked.values()).count(max(2, len(models))) >= ENOUGH_CHECKED:
         answered = Counter(key for key, _ in highest)
         highest = {at: rank if answered[at[0]] == 1 else 0 for at, rank in highest.items()}
     return _joined([one for one in answers if one[0] == highest[one[2], one[3]]])

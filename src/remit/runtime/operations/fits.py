@@ -73,10 +73,11 @@ def calibrate_route(
         candidates = runtime.router.candidates(name)
         grade_recorded(runtime.ledger, given, by=by)
         known = {**right_answers(runtime.ledger), **given}
-        every = prompts_of(runtime, name)
+        every = prompts_of(runtime, name, all_grades=True)
         right = {one.exchange_id: known[entry]
                  for one in every for entry in one.evidence if entry in known}  # fmt: skip
-        plan = power_plan(every, candidates, guard=runtime.loaded.settings.routing.guard)
+        counted = prompts_of(runtime, name)
+        plan = power_plan(counted, candidates, guard=runtime.loaded.settings.routing.guard)
         root.note(plan.text())
         scope = _new_session()
         runtime.budgeter.allocate(scope, limits=BudgetLimits(nano=round(usd * _NANO)), by=by)

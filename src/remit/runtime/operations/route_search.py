@@ -113,8 +113,8 @@ def learn_route(
         "fit": None if isinstance(done.fit, str) else route_learner.figures_of(done.fit),
     }  # fmt: skip
     if done.ended == "grader":
-        root.note("The run stopped: the grader gave no grade for recorded answers, for its first 2 "
-                  "prompts, or for 20 in a row. Test the grader, and try again.")  # fmt: skip
+        root.note("A grader was not used further: it gave no grade for recorded answers, for its "
+                  "first 2 prompts, or for 20 in a row. Test it, and try again.")  # fmt: skip
     elif not proposal_id:
         root.note("Give more prompts (--prompts), ask for less with --saving, or, if the budget "
                   "ended the run, raise --budget-usd; paid answers are kept.")  # fmt: skip
