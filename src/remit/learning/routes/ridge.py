@@ -383,9 +383,8 @@ def prices_at(table: PriceTable, models: Iterable[str]) -> dict[str, str]:
     Day, source, and the sizes that bound a call do not count.
     """
     rest: dict[str, Any] = dict.fromkeys(("date", "source", "context_window", "max_output_tokens"))
-    found = [(name, table.find(*name.split("/", 1))) for name in models]
-    return {name: sha256_hex(encode(replace(one, **rest), order="deterministic")) if one else ""
-            for name, one in found}  # fmt: skip
+    return {name: sha256_hex(encode(replace(one, **rest), order="deterministic"))
+            if (one := table.find(*name.split("/", 1))) else "" for name in models}  # fmt: skip
 
 
 def _prompt(entry: LedgerEntry) -> Any:
