@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from remit.gateway import Dispatched
+from remit.kernel.errors import RemitError
 from remit.providers import Body, WireChunk
+from remit.providers.dialects import stream_reader
 from remit.providers.wire import CHAT, RESPONSES, stream_sum
 from remit.runtime import Runtime
 from remit.server.app import App
@@ -39,7 +41,7 @@ async def _call(
     return request
 
 
-@contextmanager
+@contextlib.contextmanager
 def _app(root: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-upstream-openai")
@@ -115,11 +117,17 @@ def _relay(endpoint: Any, body: Any) -> tuple[_Client, Relay]:
     return client, Relay(Body.read(endpoint, json.dumps(body).encode()), cast("Request", client))
 
 
-def _chunk(endpoint: str, value: Any) -> WireChunk:
+def _chunk(endpoint: str, value: Any, *, is_translated: bool = False) -> WireChunk:
+    """An event as the gateway passes it, with its neutral form for a client of another dialect."""
     data = json.dumps(value).encode()
     total = stream_sum(endpoint)
     total.add("", data, value)
-    return WireChunk(endpoint, b"data: %b\n\n" % data, "", value, total=total)
+    events: list[Any] | None = [] if is_translated else None
+    if is_translated:
+        with contextlib.suppress(RemitError):
+            events = stream_reader(endpoint, total).feed(value)
+    raw = b"data: %b\n\n" % data
+    return WireChunk(endpoint, raw, "", value, total=total, events=events)
 
 
 async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:
@@ -141,12 +149,14 @@ async def test_another_attempt_is_translated_from_its_beginning(fails: str) -> N
     client, relay = _relay(RESPONSES, {"model": "m", "input": "hi", "stream": True})
     await relay.take(Dispatched("LED-1"))
     for value in _FAILS[fails]:
-        began = await relay.take(_chunk(_MESSAGES if "type" in value else _CHAT, value))
+        endpoint = _MESSAGES if "type" in value else _CHAT
+        began = await relay.take(_chunk(endpoint, value, is_translated=True))
         assert not began
     await relay.take(Dispatched("LED-2"))
     said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
-    assert await relay.take(_chunk(_CHAT, said))
+    assert await relay.take(_chunk(_CHAT, said, is_translated=True))
     assert b"hello" in client.wire
+    assert b"response.created" in client.wire
 
 
 async def test_a_stream_without_its_record_has_no_end() -> None:
