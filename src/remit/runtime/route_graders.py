@@ -410,7 +410,7 @@ def grade_recorded_by(
         if score is not None:
             give_feedback(runtime.ledger, entry_id, score=score, source=grader.source, by=by)
             count += 1
-        prompt.rewards[model] = score or 0.0  # type: ignore[index]  # The ledger has the grade.
+        prompt.rewards[model] = score or 0.0  # type: ignore[index]  # Any value leaves it out.
     is_broken = tried >= FIRST and not has_graded(runtime, grader)
     return count, 0.0, "grader" if is_broken else "done"
 
