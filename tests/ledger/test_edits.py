@@ -67,7 +67,6 @@ LEDGERS: dict[str, tuple[Callable[[str], None], VerifierKey | None]] = {
 
 def _verify(target: str, name: str) -> VerificationReport:
     with LedgerClient(target, create=False, verifier_key=LEDGERS[name][1]) as client:
-        client.verify(first=260)
         return client.verify()
 
 

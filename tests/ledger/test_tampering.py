@@ -245,18 +245,3 @@ def test_two_processes_find_the_same(sound: str, monkeypatch: pytest.MonkeyPatch
     one, two = _verify(sound, jobs=1), _verify(sound, jobs=2)
     assert one.problems == two.problems
     assert {problem.seq for problem in one.problems} >= {8, 255, 256, 300}
-
-
-def test_incremental_verification_leaves_out_what_is_before(sound: str) -> None:
-    report = _verify(sound, first=300)
-    assert report.verified, report.problems
-    assert (report.first_seq, report.entries) == (256, 450 - 256)
-    assert report.checkpoint_size == 450
-    outside(sound, "UPDATE entries SET event_type = 'X' WHERE seq = 8")
-    assert _verify(sound, first=300).verified  # what is left out is not read
-    assert not _verify(sound).verified
-    outside(sound, "UPDATE entries SET event_type = 'X' WHERE seq = 400")
-    assert _verify(sound, first=300).first_bad_seq == 400
-    outside(sound, "UPDATE tree_hashes SET hash = (SELECT digest FROM contents LIMIT 1)")
-    assert any(problem.kind == "checkpoint" for problem in _verify(sound, first=300).problems)
-    assert _verify(sound, first=10_000).first_seq == 256

@@ -18,7 +18,6 @@ from remit.ledger.entry import parse_entry_id
 from remit.ledger.entry_reader import as_bytes
 from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
 from remit.ledger.exports import Exporter, Format
-from remit.ledger.filter import to_seq
 from remit.ledger.group_commit import CheckpointSchedule, GroupCommitter
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
@@ -220,7 +219,6 @@ class LedgerClient(LedgerErasures, Closeable):
         self,
         *,
         checkpoint: str | bytes | SignedCheckpoint | None = None,
-        first: str | int = 0,
         jobs: int = 1,
         deep: bool = True,
         witnesses: Sequence[VerifierKey] = (),
@@ -233,16 +231,14 @@ class LedgerClient(LedgerErasures, Closeable):
         is stored next to the key is compared as well.
 
         The returned report is complete whatever is stored: a check that cannot be finished is a
-        problem in it. If ``first`` is 0, entries that the last mark covers and that are missing or
-        differ are a problem; a sound ledger then gets a new mark in the client's ``marks``. The
+        problem in it. Entries that the last mark covers and that are missing or differ are a
+        problem; a sound ledger gets a new mark in the client's ``marks``. The
         ledger is not changed.
 
         Args:
             checkpoint: a signed checkpoint held outside, which exposes a ledger that was cut off or
                 rewritten. A malformed one, or another log's, is a problem in the report. ``None``
                 for none.
-            first: id or sequence number of the first entry to check, rounded down to a multiple of
-                256. Above 0, the tables of other parts are not checked.
             jobs: number of processes; small ledgers use one.
             deep: True to have the database engine check its file too.
             witnesses: keys whose cosignatures on the checkpoint the report names.
@@ -254,22 +250,18 @@ class LedgerClient(LedgerErasures, Closeable):
 
         Returns:
             The report, with its problems in ledger order.
-
-        Raises:
-            InvalidInputError: ``first`` is not an entry id.
         """
         from remit.ledger.verification import Verifier  # imports multiprocessing
 
-        start = max(0, to_seq(first) or 0)
         verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks)
-        report = verifier.verify(checkpoint, start, jobs, deep, progress, since_mark)
+        report = verifier.verify(checkpoint, jobs, deep, progress, since_mark)
         with report.guard("the head kept next to the key"):
             if problem := self.checkpoints.problem():
                 report.add(None, "checkpoint", problem)
                 report.checkpoint = "failed"
         alone = copy.copy(self)
         alone._segments = []  # The tables follow from the entries of the database, and sums.
-        for check in () if start else self._checks:
+        for check in self._checks:
             with report.guard("tables next to the record"):
                 report.take("state", check(alone, since_mark))
         if self._segments:
@@ -347,8 +339,7 @@ class LedgerClient(LedgerErasures, Closeable):
 
         ``jsonl`` is complete: records, content, erasures, and a signed checkpoint if this client
         can sign or one is stored; :meth:`import_jsonl` reads it. ``tiles`` is a static C2SP
-        tlog-tiles directory: records and hashes without content. ``parquet`` is a table for
-        analysis with content (extra ``parquet``).
+        tlog-tiles directory: records and hashes without content.
 
         A client that can sign first stores a new checkpoint, if the ledger is writable. ``jsonl``
         and ``tiles`` end at the latest checkpoint, if there is one. A file at the path is replaced

@@ -50,7 +50,6 @@ class VerificationReport:
 
     Attributes:
         entries: number of entries covered.
-        first_seq: sequence number of the first; above 0 if older ones were left out on request.
         unread: number of these entries that an earlier verification of this root found sound, with
             their content, and that were not read again.
         last_full: time of the last full verification, ISO 8601; empty if this one was full.
@@ -75,7 +74,6 @@ class VerificationReport:
     """
 
     entries: int = 0
-    first_seq: int = 0
     unread: int = 0
     last_full: str = ""
     archived: int = 0

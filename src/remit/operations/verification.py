@@ -40,7 +40,7 @@ _NOT_SHOWN = (
     "(tree-root): that needs a file with {}, and this one's checkpoint covers {} entries."
 )
 _MEMBERS = (
-    "verified", "entries", "archived", "first_seq", "unread", "last_full", "first_bad_seq",
+    "verified", "entries", "archived", "unread", "last_full", "first_bad_seq",
     "problems", "problem_count", "contents", "erased", "erasures", "checkpoint",
     "checkpoint_size", "witnesses", "notes",
 )  # fmt: skip
@@ -86,8 +86,6 @@ def _lines(found: dict[str, Any], archives: Sequence[Path] = ()) -> Iterator[str
         yield f"  content erased under {name}: {number}"
     yield from (f"  cosigned by {name}" for name in found["witnesses"])
     yield from (Note(f"Not checked: {said}.") for said in found["notes"])
-    if found["first_seq"]:
-        yield Note(f"Entries before {found['first_seq']} were not checked.")
     if found["last_full"]:
         yield Note(f"Verified earlier and not read again: {count(found['unread'], 'entry')}. "
                    "The last full check, including the database file, was on "
@@ -104,8 +102,6 @@ def verify_ledger(
     root: RootPort, caller: Caller, *,
     source: str | None = field("Checkpoint kept elsewhere.", None, flag="--checkpoint",
                                metavar="FILE|URL"),
-    first: str = field("Skip entries before this sequence number.", "0", flag="--from",
-                       flag_default="0", metavar="SEQ"),
     jobs: int | None = field("Processes (default: one per core).", None, least=1),
     full: bool = field(
         "Incremental continues from the last verification and rechecks only a sample of earlier "
@@ -134,8 +130,8 @@ def verify_ledger(
 
     Raises:
         InvalidInputError: an option has no effect with or without --file; a file that is no
-            registration has witnesses or ``before``, or a registration ``before`` alone; ``first``
-            or ``before`` cannot be read; or the checkpoint's URL is not of HTTP.
+            registration has witnesses or ``before``, or a registration ``before`` alone; ``before``
+            cannot be read; or the checkpoint's URL is not of HTTP.
         RemitError: a file or the checkpoint cannot be read.
         TlogError: a key cannot be parsed; with --file also a malformed checkpoint, which otherwise
             is a problem of the report.
@@ -145,7 +141,7 @@ def verify_ledger(
 
     ignored = (
         {"--before": before is not None, "--key": key is not None} if file is None
-        else {"--from": first != "0", "--jobs": jobs is not None, "--incremental": not full,
+        else {"--jobs": jobs is not None, "--incremental": not full,
               "--archive": bool(archives)}
     )  # fmt: skip
     if without_effect := [flag for flag, given in ignored.items() if given]:
@@ -164,7 +160,6 @@ def verify_ledger(
                 ledger.attach(archives)
         report = ledger.verify(
             checkpoint=held,
-            first=int(first) if first.isdecimal() else first,
             jobs=jobs or os.cpu_count() or 1,
             witnesses=keys,
             since_mark=not full,

@@ -455,7 +455,7 @@ def _check(
 
     reopen = functools.partial(open_store, store.location, ledger._settings, create=False)
     verifier = Verifier(reopen, store, _key_of(store, ledger.verifier_key), ())
-    report = verifier.verify(None, 0, jobs, True, progress)
+    report = verifier.verify(None, jobs, True, progress)
     with report.guard("the record of its ledger"):
         assert store.segment is not None
         if not len(left) == len(store.segment) == len(left.common(store.segment)):

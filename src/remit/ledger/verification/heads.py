@@ -66,7 +66,6 @@ def check_heads(
     heads: list[TreeHead],
     roots: list[bytes],
     partials: dict[int, bytes],
-    start: int,
     size: int,
     *,
     is_signed: bool,
@@ -86,7 +85,6 @@ def check_heads(
         heads: the heads by growing size.
         roots: roots of the complete subtrees of 256 leaves.
         partials: by tree size, the root over the leaves after those.
-        start: the first entry that was read; smaller heads are skipped.
         size: number of entries in the ledger.
         is_signed: True if the signatures of ``heads`` were checked. If not, ``checkpoint`` becomes
             ``unchecked`` at best; else ``outside`` for the caller's head, or ``stored``.
@@ -108,8 +106,6 @@ def check_heads(
             )
             failed = True
             continue
-        if head_size < start:
-            continue  # its leaves were left out on request
         index = head_size // TILE_WIDTH
         for root in roots[count:index]:
             count += 1

@@ -9,13 +9,12 @@ from typing import TypeVar
 
 from remit.ledger.archived_ranges import ArchivedRange, Places, archived_ranges, left_of
 from remit.ledger.checkpoints import stored_notes
-from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.schema import TABLES
-from remit.ledger.store import Store, may_have_left
+from remit.ledger.store import Store
 from remit.ledger.table_checks import of_other_types
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
 from remit.ledger.verification.contents import check_contents, check_steps, check_unnamed_subjects
-from remit.ledger.verification.entries import EntryRange, as_hash, check_entries, known_entries
+from remit.ledger.verification.entries import EntryRange, check_entries, known_entries
 from remit.ledger.verification.heads import check_heads, read_heads
 from remit.ledger.verification.processes import runner
 from remit.ledger.verification.tables import (
@@ -68,7 +67,6 @@ class Verifier:
     def verify(
         self,
         outside: str | bytes | SignedCheckpoint | None,
-        first: int,
         jobs: int,
         deep: bool,
         progress: Progress | None,
@@ -78,12 +76,10 @@ class Verifier:
 
         Tables of other parts, the stored head and segments are not checked here. An error of a
         check is a problem of the report; so are entries under the last mark that are missing or
-        differ. Marks are read and written only if ``first`` is 0.
+        differ.
 
         Args:
             outside: a signed checkpoint that the caller held; ``None`` if there is none.
-            first: the first entry to read, rounded down to a multiple of 256; entries before it are
-                left out.
             jobs: number of processes; up to 40,000 rows one is used.
             deep: True to have the engine check its file too; ignored under a mark.
             progress: called with the number of checked rows and their total; ``None`` for none.
@@ -91,17 +87,17 @@ class Verifier:
                 this ledger. Any fault then leads to a full verification, with ``deep``.
         """
         report = self._report
-        marks = None if first else self._marks
+        marks = self._marks
         before, known, now = VerifiedMark(), VerifiedMark(), VerifiedMark()
         with report.guard("the mark of the last verification"):
             before = VerifiedMark.read(marks)
             if since_mark and before.is_of(self._store):
                 known = before
                 report.last_full = now.verified = before.verified
-        self._read(outside, first, jobs, deep and not known.size, progress, known, now)
+        self._read(outside, jobs, deep and not known.size, progress, known, now)
         if known.size and not report.verified:  # where, a whole check finds out
             again = Verifier(self._reopen, self._store, self._key, self._witnesses, self._marks)
-            return again.verify(outside, first, jobs, deep, progress)
+            return again.verify(outside, jobs, deep, progress)
         with report.guard("the mark of the last verification"):
             if problem := before.contradiction(self._store, now.size):
                 path = marks.path("verification") if marks else ""
@@ -114,7 +110,6 @@ class Verifier:
     def _read(
         self,
         outside: str | bytes | SignedCheckpoint | None,
-        first: int,
         jobs: int,
         deep: bool,
         progress: Progress | None,
@@ -139,8 +134,6 @@ class Verifier:
             )
         contents = last_id(report, store, "content_id", "contents") or 0
         steps = last_id(report, store, "step_id", "message_steps") or 0
-        start = min(first, size) // TILE_WIDTH * TILE_WIDTH
-        report.first_seq = start
         now.size, now.ends = size, {"seq": size, "content_id": contents + 1, "step_id": steps + 1}
         check_outliers(report, store, size)
         if not known.size:
@@ -148,15 +141,13 @@ class Verifier:
         with report.guard("ledger_info and migrations"):
             check_info(report, store, self._key)
         with report.guard("entries and their content"):
-            self._read_entries(start, contents, steps, notes, outside, jobs, deep, progress, known,
-                               now)  # fmt: skip
-        if not start:
-            ends = known.ends
-            with report.guard("message_steps"):
-                check_unnamed_steps(report, store, ends.get("step_id", 0), ends.get("seq", 0))
-            with report.guard("content_subjects"):
-                least = ends.get("content_id", -1 << 62)
-                check_unnamed_subjects(report, store, least, subjects, self._named)
+            self._read_entries(contents, steps, notes, outside, jobs, deep, progress, known, now)
+        ends = known.ends
+        with report.guard("message_steps"):
+            check_unnamed_steps(report, store, ends.get("step_id", 0), ends.get("seq", 0))
+        with report.guard("content_subjects"):
+            least = ends.get("content_id", -1 << 62)
+            check_unnamed_subjects(report, store, least, subjects, self._named)
         with report.guard("erasures"):
             check_erasures(report, store, known.size)
         report.erased = sum(report.erasures.values())
@@ -170,7 +161,6 @@ class Verifier:
 
     def _read_entries(
         self,
-        start: int,
         contents: int,
         steps: int,
         notes: list[tuple[int, str]],
@@ -186,21 +176,17 @@ class Verifier:
         content_ranges: list[_Range] = []
         step_ranges: list[_Range] = []
         with report.guard("contents and message_steps"):
-            if start:
-                content_ids, step_ids = self._reach(start, size)
-                content_ranges, step_ranges = list(_runs(content_ids)), list(_runs(step_ids))
-            else:
-                content_ranges = list(self._ranges("content_id", "contents", 1, contents))
-                step_ranges = list(self._ranges("step_id", "message_steps", 1, steps))
+            content_ranges = list(self._ranges("content_id", "contents", 1, contents))
+            step_ranges = list(self._ranges("step_id", "message_steps", 1, steps))
         heads = read_heads(report, notes, outside, self._key)
-        wanted = {one.checkpoint.size for _, one in heads if start <= one.checkpoint.size <= size}
+        wanted = {one.checkpoint.size for _, one in heads if one.checkpoint.size <= size}
         archived: list[ArchivedRange] = []
         left = Places(0)
         with report.guard("archived entries"):
             archived = archived_ranges(self._store)
             segment = self._store.segment
             left = left_of(archived) if segment is None else segment.others()
-        entry_ranges = list(self._entry_ranges(start, size, left.end))
+        entry_ranges = list(self._entry_ranges(size, left.end))
         unread = {
             (low, high)
             for low, high in _left_out(entry_ranges, known.ends.get("seq", 0))
@@ -254,7 +240,7 @@ class Verifier:
                     self._known_entries(*item) if item in unread else next(read)
                     for item in entry_ranges
                 )
-                roots, partials, blamed = self._join(start, size, parts, known, now, advance)
+                roots, partials, blamed = self._join(size, parts, known, now, advance)
                 advance(total)  # there were gaps
             finally:
                 report.merge(file_problems())
@@ -268,7 +254,7 @@ class Verifier:
                 report.add(None, "content", problem)
         with report.guard("tree_hashes"):
             check_upper_tree(report, self._store, roots)
-        for one in () if start else archived:
+        for one in archived:
             if tree_root(roots[: one.end // TILE_WIDTH]).hex() != one.root:
                 report.add(one.seq, "archive", "the tree had another root when it was archived")
         check_heads(
@@ -276,7 +262,6 @@ class Verifier:
             heads,
             roots,
             partials,
-            start,
             size,
             is_signed=self._key is not None,
             witnesses=self._witnesses,
@@ -289,9 +274,9 @@ class Verifier:
         self._unread_archived += part.report.archived
         return part
 
-    def _entry_ranges(self, start: int, size: int, archived: int) -> Iterator[_Range]:
+    def _entry_ranges(self, size: int, archived: int) -> Iterator[_Range]:
         """Yield ranges of entries: below ``archived`` all ranges, else ranges with rows."""
-        low = start
+        low = 0
         while low < archived:
             yield low, min(low + _RANGE, size) - 1
             low += _RANGE
@@ -311,42 +296,8 @@ class Verifier:
             yield low, min(low + _RANGE - 1, last)
             low += _RANGE
 
-    def _reach(self, start: int, size: int) -> tuple[set[int], set[int]]:
-        """Return the content and the message steps that entries from ``start`` show."""
-        contents: set[int] = set()
-        steps: set[int] = set()
-        for window in self._ranges("seq", "entries", start, size - 1):
-            contents.update(
-                row[0]
-                for row in self._store.select(
-                    "SELECT content_id FROM shown_contents WHERE seq BETWEEN ? AND ?", window
-                )
-            )
-            fresh = {
-                row[0]
-                for row in self._store.select(
-                    "SELECT step_id FROM shown_lists WHERE seq BETWEEN ? AND ?", window
-                )
-            } - steps
-            while fresh:
-                steps |= fresh
-                above: set[int] = set()
-                for chunk in chunks(sorted(fresh)):
-                    for parent_id, content_id in self._store.select(
-                        "SELECT parent_id, content_id FROM message_steps "
-                        f"WHERE step_id IN ({marks(chunk)})",
-                        chunk,
-                    ):
-                        if isinstance(parent_id, int) and parent_id > 0:
-                            above.add(parent_id)
-                        if isinstance(content_id, int):
-                            contents.add(content_id)
-                fresh = above - steps
-        return contents, steps
-
     def _join(
         self,
-        start: int,
         size: int,
         ranges: Iterable[EntryRange],
         known: VerifiedMark,
@@ -354,20 +305,11 @@ class Verifier:
         advance: Callable[[int], None],
     ) -> tuple[list[bytes], dict[int, bytes], set[str]]:
         """Join the results of ranges: links across their borders, and the tree in order."""
-        roots = [
-            as_hash(row[0])
-            for row in self._store.select(
-                "SELECT hash FROM tree_hashes WHERE level = 1 AND idx < ? ORDER BY idx",
-                (start // TILE_WIDTH,),
-            )
-        ]
+        roots: list[bytes] = []
         partials = {int(number): bytes.fromhex(root) for number, root in known.partials.items()}
         blamed: set[str] = set()
-        before = self._store.get(start - 1) if start else None
-        last_hash: str | None = before.entry_hash if before else ""
-        if before is None and start and may_have_left(self._store.select, start - 1):
-            last_hash = None
-        expected = start
+        last_hash: str | None = ""
+        expected = 0
         for part in ranges:
             if part.first > expected:
                 report_gap(self._report, expected, part.first - 1)
@@ -386,22 +328,9 @@ class Verifier:
             last_hash = part.last_hash
             expected = part.last + 1
         now.entry_hash = last_hash or ""
-        if start == size:
+        if not size:
             partials.setdefault(size, b"")
         return roots, partials, blamed
-
-
-def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield ids as ranges without gaps."""
-    low = high = -1
-    for number in sorted(ids):
-        if number != high + 1 or number - low >= _RANGE:
-            if low >= 0:
-                yield low, high
-            low = number
-        high = number
-    if low >= 0:
-        yield low, high
 
 
 def _left_out(ranges: Sequence[_Range], end: int) -> Iterator[_Range]:
