@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import sqlite3
-import threading
 import time
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
 
 import pytest
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger import (
-    LAYOUT_VERSION,
     Erased,
     LedgerClient,
-    LedgerClosedError,
     LedgerEntry,
     LedgerError,
-    LedgerFormatError,
     LedgerKeyError,
     LedgerWriteError,
     NoSignerError,
-    RetentionSchedule,
     Transaction,
     content,
 )
 from remit.ledger.exports import Format
-from remit.ledger.store_factory import open_store
 from remit.ledger.tlog import Signer
-from tests.support.postgres import PostgresServer
-from tests.support.stores import SIGNER, conversation, outside
+from tests.support.stores import SIGNER, conversation
 
 
 def _settings(**changes: object) -> LedgerSettings:
@@ -253,53 +242,12 @@ def test_a_ledger_belongs_to_one_key(target: str) -> None:
         assert client.count() == 1
 
 
-@pytest.mark.parametrize("version", [0, -1])
-def test_a_changed_version_of_migrations_is_named(version: int, postgres: PostgresServer) -> None:
-    """SQLite keeps its version in the file's header; on PostgreSQL the table alone has it."""
-    url = postgres.database()
-    LedgerClient(url).close()
-    outside(url, f"UPDATE migrations SET version = {version} WHERE version = {LAYOUT_VERSION}")
-    with pytest.raises(LedgerFormatError, match=rf"migrations has the versions \[{version}, 2, "):
-        LedgerClient(url, create=False)
-    postgres.drop(url)
-
-
 def test_there_must_be_a_ledger_where_none_may_be_made(target: str) -> None:
     with pytest.raises(LedgerError, match="no ledger"):
         LedgerClient(target, create=False)
 
 
 # -- erasure -----------------------------------------------------------------------------------
-
-
-def test_readers_end_when_the_ledger_is_closed_under_them(target: str) -> None:
-    for _ in range(10):
-        client = LedgerClient(target)
-        client.write(_note(1))
-        readers = [threading.Thread(target=_read_until_it_fails, args=(client,)) for _ in range(8)]
-        for reader in readers:
-            reader.start()
-        client.close()
-        for reader in readers:
-            reader.join(60)
-        assert not any(reader.is_alive() for reader in readers)
-
-
-def test_a_closed_store_refuses_to_write_and_to_read(target: str) -> None:
-    store = open_store(target, _settings(), create=True)
-    store.close()
-    with pytest.raises(LedgerClosedError):
-        store.run([lambda tx: tx.append(_note(1))])
-    with pytest.raises(LedgerClosedError):
-        store.select("SELECT 1")
-    with LedgerClient(target) as client:
-        assert client.count() == 0
-
-
-def _read_until_it_fails(client: LedgerClient) -> None:
-    with contextlib.suppress(RemitError):
-        while True:
-            client.count()
 
 
 def test_a_closed_ledger_on_a_read_only_medium_can_be_read(
@@ -339,62 +287,9 @@ def test_a_ledger_whose_end_is_unsigned_is_exported_from_a_read_only_medium(
         assert (report.entries, report.checkpoint) == (signed, "held")
 
 
-def test_a_file_that_vanishes_while_it_is_opened_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "ledger.db"
-    LedgerClient(path).close()
-    gone = Mock(side_effect=FileNotFoundError(2, "gone"))
-    monkeypatch.setattr("remit.ledger.sqlite.store.SameFile", gone)
-    with pytest.raises(LedgerError, match=r"ledger\.db cannot be opened: gone"):
-        LedgerClient(path)
-
-
-def test_a_store_that_cannot_open_its_second_connection_leaves_none_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from remit.ledger.sqlite import store
-
-    opened: list[sqlite3.Connection] = []
-
-    def connect(*given: Any) -> sqlite3.Connection:
-        if opened:
-            raise OSError(errno.EMFILE, "Too many open files")
-        opened.append(real(*given))
-        return opened[0]
-
-    real = store.connect
-    monkeypatch.setattr(store, "connect", connect)
-    with pytest.raises(LedgerError, match="Too many open files"):
-        LedgerClient(tmp_path / "ledger.db")
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        opened[0].execute("SELECT 1")
-
-
-def test_retention_begins_when_the_store_answers_again(
-    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs: list[str] = []
-    began = threading.Event()
-
-    def retain(self: LedgerClient) -> list[Any]:
-        runs.append("x")
-        if len(runs) == 1:
-            raise LedgerError("The store is away.", next_step="Wait.")
-        if len(runs) == 2:
-            raise KeyError("a defect")
-        began.set()
-        return []
-
-    monkeypatch.setattr(LedgerClient, "retain", retain)
-    schedule = RetentionSchedule(ledger, every_s=0.01)
-    assert began.wait(60)
-    schedule.stop()
-
-
 def test_an_export_in_another_format_is_refused(tmp_path: Path) -> None:
     path, unknown = tmp_path / "out", cast("Format", "csv")
-    others: tuple[Format, ...] = ("tiles", "parquet")
+    others: tuple[Format, ...] = ("tiles",)
     with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
         client.write(_note(1))
         with pytest.raises(InvalidInputError, match="'csv' is no format of an export to a path"):
@@ -442,17 +337,6 @@ def test_erasing_an_entry_takes_what_it_shows_and_what_quotes_it(target: str) ->
         assert client.prove(ids[1]).split("\n")[:5] == proof.split("\n")[:5]
         with pytest.raises(LedgerError, match="no content to erase"):
             client.erase(ids[1], reason="again")
-
-
-def test_erasing_the_last_exchange_takes_the_turn_that_repeats_it(ledger: LedgerClient) -> None:
-    ids = conversation(ledger, "SES-A", 2)
-    turn = ledger.write(
-        LedgerEntry("TURN_RECORDED", "SES-A", "RECORDED", "Turn recorded",
-                    metadata={"session_id": "SES-A", "user_message": "question 1 of SES-A"})
-    )  # fmt: skip
-    report = ledger.erase(ids[1], reason="request")
-    assert ledger.read(turn).metadata["user_message"] == Erased(report.erasure_id)
-    assert ledger.verify().verified
 
 
 def test_erasing_a_session_and_a_person(ledger: LedgerClient) -> None:
@@ -505,15 +389,6 @@ def test_retention_takes_what_is_past_its_time_by_class_of_event(ledger: LedgerC
     assert ledger.read(note).metadata["prompt"] == Erased(rest.erasure_id)
     assert ledger.read(report.erasure_id).metadata["retention_days"] == days
     assert ledger.verify().verified
-
-
-def test_retention_reads_each_old_value_once(tmp_path: Path) -> None:
-    with LedgerClient(tmp_path / "ledger.db") as client:
-        client.write_many([_note(number, prompt=f"value {number}") for number in range(6_000)])
-        begun = time.process_time()
-        (report,) = client.retain({"NOTE": 0})
-        assert report.values == 6_000
-        assert time.process_time() - begun < 5  # comparing each value with each entry: about 20 s
 
 
 # -- moving ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Exports: JSON lines (complete, importable), Parquet (for analysis), tiles (C2SP).
+"""Exports: JSON lines (complete, importable) and tiles (C2SP).
 
 The format of the JSON lines is specified in ``docs/ledger-format.md``.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import heapq
 import itertools
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +17,14 @@ import orjson
 
 from remit.kernel.durable_files import replacing
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.json_text import dump
 from remit.ledger.archived_ranges import archived_ranges, archived_to
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
-from remit.ledger.entry_reader import EntryRow, as_bytes
+from remit.ledger.entry_reader import as_bytes
 from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
 from remit.ledger.export_head import EXPORT_FORMAT, STATEMENT, statement_of
 from remit.ledger.export_reader import MAX_LINE_BYTES
 from remit.ledger.export_writer import Line, lines_of
-from remit.ledger.schema import COLUMNS
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE, subjects_before
 from remit.ledger.tlog import (
@@ -42,9 +39,8 @@ from remit.ledger.tree import LedgerTree, missing_hash
 from remit.ledger.usage_tables import archived_usage
 from remit.ledger.verification_report import Progress
 
-Format = Literal["jsonl", "parquet", "tiles"]
+Format = Literal["jsonl", "tiles"]
 
-_COLUMNS = ("seq", *COLUMNS, "decision", "reason", "prompts_used", "metadata", "record")
 _PAGE = 200
 _ATTEMPTS = 3
 _UNVOUCHED = (
@@ -83,24 +79,24 @@ class Exporter:
         """Write the ledger to a path or an open file (jsonl); return the number of entries.
 
         A client that can sign first stores a new checkpoint, if the ledger is writable; otherwise
-        the latest stored one counts. JSON lines without any checkpoint contain all entries. JSON
-        lines and tiles end at the checkpoint, a Parquet file at the last entry; the number is
-        that end, so it counts archived entries. Without their segments, archived entries are leaf
-        hashes in JSON lines and missing in Parquet. An export to a path is repeated, at most twice,
-        if content is erased during the export. A file is replaced only by a complete one. Folders
-        are made. Tiles that exist already and are correct are not written again.
+        the latest stored one counts. JSON lines without any checkpoint contain all entries; all
+        others end at the checkpoint. The number is that end, so it counts archived entries. Without
+        their segments, archived entries are leaf hashes in JSON lines. An export to a path is
+        repeated, at most twice, if content is erased during the export. A file is replaced only by
+        a complete one. Folders are made. Tiles that exist already and are correct are not written
+        again.
 
         Args:
             target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
-            kind: ``jsonl``, ``tiles`` or ``parquet``.
+            kind: ``jsonl`` or ``tiles``.
 
         Raises:
             InvalidInputError: there is no such format, or an open file is to get another than
                 jsonl.
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written, holds tiles of another log or newer ones;
-                tiles are requested without the segments of a ledger; pyarrow is missing; the ledger
-                is damaged; or content was erased during the export.
+                tiles are requested without the segments of a ledger; the ledger is damaged; or
+                content was erased during the export.
             TlogError: the file ``checkpoint`` in the directory is no checkpoint.
             OSError: an open file cannot be written.
         """
@@ -153,7 +149,7 @@ class Exporter:
                 return self._tiles(path, signed)
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as out:
-                return self._parquet(out) if kind == "parquet" else self._jsonl(out, signed)
+                return self._jsonl(out, signed)
         except OSError as error:
             raise LedgerError(
                 f"The export cannot be written to {path}: {error.strerror or error}.",
@@ -334,32 +330,6 @@ class Exporter:
             self._require_all(seq, seq + (seq not in found))
         return [found[seq] for seq in range(first, end)]
 
-    def _parquet(self, out: IO[bytes]) -> int:
-        """Write the entries as a table, with content as JSON in its place."""
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ModuleNotFoundError as error:
-            raise LedgerError(
-                "Writing Parquet requires pyarrow.", next_step="pip install 'remit[parquet]'"
-            ) from error
-        schema = pyarrow.schema(
-            [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in _COLUMNS]
-        )
-        size, expected = self._store.count(), 0
-        runs = (_table(store, size) for store in self._stores)
-        rows = heapq.merge(*runs, key=operator.itemgetter("seq"))
-        each = (next(same) for _, same in itertools.groupby(rows, operator.itemgetter("seq")))
-        with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd") as writer:
-            while page := list(itertools.islice(each, _PAGE)):
-                for row in page:
-                    self._require_all(expected, row["seq"])
-                    expected = row["seq"] + 1
-                writer.write_table(pyarrow.Table.from_pylist(page, schema=schema))
-                self._advance(expected, size)
-        self._require_all(expected, size)
-        return size
-
 
 def _pages(store: Store, size: int) -> Iterator[list[int]]:
     """Yield pages of the numbers of a database's entries before ``size``."""
@@ -370,41 +340,15 @@ def _pages(store: Store, size: int) -> Iterator[list[int]]:
         after = rows[-1][0]
 
 
-def _table(store: Store, size: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table for analysis: each entry of a database with its content."""
-    for seqs in _pages(store, size):
-        found = store.select(
-            f"SELECT {store.record_sql}, seq, {', '.join(COLUMNS)} FROM entries "
-            "WHERE seq BETWEEN ? AND ? ORDER BY seq",
-            (seqs[0], seqs[-1]),
-        )
-        at = 1 + _COLUMNS.index("entry_hash")
-        rows = [EntryRow(row[1], row[at], as_bytes(row[0])) for row in found]
-        for values, row, entry in zip(found, rows, store.entries(rows), strict=True):
-            yield {
-                **dict(zip(_COLUMNS, values[1:], strict=False)),
-                "decision": entry.decision,
-                "reason": entry.reason.encode("utf-8", "backslashreplace").decode(),
-                "prompts_used": _json(entry.prompts_used),
-                "metadata": _json(entry.metadata),
-                "record": row.record.decode(),
-            }
-
-
 def _write_line(out: IO[bytes], line: dict[str, Any]) -> None:
     data = orjson.dumps(line)
     if len(data) > MAX_LINE_BYTES:
         raise LedgerError(
             f"The line of entry {line.get('seq')} would be longer than {MAX_LINE_BYTES:,} bytes, "
             "which no reader of exports takes.",
-            next_step="Export tiles or Parquet.",
+            next_step="Export tiles.",
         )
     out.write(data + b"\n")
-
-
-def _json(value: Any) -> str:
-    option = orjson.OPT_PASSTHROUGH_DATACLASS
-    return dump(value, lambda item: {"$erased": item.erasure_id}, option).decode()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -17,8 +17,8 @@ from remit.operations.text import Note
 @verb("ledger export", changes=True, media_type="text/plain")
 def export_ledger(
     root: RootPort, caller: Caller, *,
-    format: Literal["jsonl", "parquet", "tiles"] = field(
-        "jsonl: everything; parquet: a table; tiles: a static C2SP tlog-tiles directory.", "jsonl"
+    format: Literal["jsonl", "tiles"] = field(
+        "jsonl: everything; tiles: a static C2SP tlog-tiles directory.", "jsonl"
     ),
     tiles: bool = field("The same as --format tiles.", False),
     target: str = field(
