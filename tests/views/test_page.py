@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from remit.server import refusals
 from remit.views import (
     journey_page,
     learning_page,
-    open_journey,
-    page_parts,
     prompt_journey,
     wording,
 )
@@ -141,21 +138,6 @@ def test_the_page_tells_the_story(client: LedgerClient, story: Story) -> None:
     assert ("html", {"lang": "en"}) in page.elements
 
 
-def test_bars_stand_where_their_time_is(client: LedgerClient) -> None:
-    whole = {"elapsed_ms": 1000.0, "ended_at": "x"}
-    journey = prompt_journey(client, session_id=_spoken(client))
-    (turn,) = journey["turns"]
-    (step,) = turn["work_orders"][0]["steps"]
-    turn |= whole
-    step |= {"offset_ms": 250.0, "elapsed_ms": 500.0}
-    page = Page(journey_page({**journey, "turns": [turn]}))
-    (bar,) = page.having("bar")
-    assert bar["class"] == "bar model x50 w100"
-    assert ".x50{left:25%}" in page.style
-    assert ".w100{width:50%}" in page.style
-    assert bar["title"] == "model call model-a from +250 ms, 500 ms"
-
-
 def _spoken(client: LedgerClient) -> str:
     story = Story(client)
     story.turn(1)
@@ -225,40 +207,6 @@ def test_the_state_of_verification_is_as_given(
     (state,) = page.having("state")
     assert state["class"] == f"state {tone}"
     assert words in page.words()
-
-
-def test_what_was_asked_for_stands_open(client: LedgerClient, story: Story) -> None:
-    page = Page(journey_page(prompt_journey(client, entry_id=story.ids["tool"])))
-    focused = page.having("focus")
-    assert [item["class"] for item in focused] == ["order focus", "step tool focus"]
-    assert all("open" in item for item in focused)
-    whole = Page(journey_page(prompt_journey(client, session_id=SESSION)))
-    assert not any("open" in attrs for attrs in whole.having("order"))
-
-
-def test_erased_and_unshown_content_is_said(client: LedgerClient, story: Story) -> None:
-    client.erase(story.ids["retried"], reason="asked for", requested_by="dpo")
-    (erasure,) = client.read_by_event_type("ERASURE")
-    page = Page(journey_page(prompt_journey(client, session_id=SESSION)))
-    assert f"[erased under {erasure.id}]" in page.words()
-    page = Page(journey_page(prompt_journey(client, session_id=SESSION, with_content=False)))
-    assert "[content not shown]" in page.words()
-    assert "Revenue" not in page.words()
-
-
-def test_the_page_comes_in_parts(client: LedgerClient, story: Story) -> None:
-    journey = open_journey(client, session_id=SESSION)
-    parts: list[str] = []
-
-    def turns() -> Iterator[dict[str, Any]]:
-        for number, turn in enumerate(journey["turns"]):
-            # Whoever asks for a turn has put out all before it.
-            assert "".join(parts).count("</article>") == number
-            yield turn
-
-    for part in page_parts({**journey, "turns": turns()}):
-        parts.append(part)
-    assert "".join(parts) == journey_page(prompt_journey(client, session_id=SESSION))
 
 
 @pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
@@ -365,12 +313,6 @@ def test_nothing_of_the_record_is_markup() -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", text)
 
 
-def test_before_anything_was_learned() -> None:
-    words = Page(learning_page(report())).words()
-    assert "No proposal has been adopted yet." in words
-    assert "No recorded exchange uses a contract of this root." in words
-
-
 CLASSIFY = "PRC-CLASSIFY-001"
 
 
@@ -381,50 +323,7 @@ def contracts(tmp_path: Path) -> ContractLoader:
         return ContractLoader(runtime.root.tier("ho1"), installed=InstalledFiles(root))
 
 
-def _journey(prompt: Any, **more: Any) -> dict[str, Any]:
-    call = {"kind": "model_call", "outcome": "success", "model_id": "m", "contract_id": CLASSIFY,
-            "prompt": prompt, "response": "{}", "input_tokens": 1, "output_tokens": 1,
-            "cost_usd": 0.0, **more}  # fmt: skip
-    turn = {"kind": "turn", "turn_number": 1, "work_orders": [], "calls": [call], "gates": [],
-            "notes": [], "started_at": "2026-01-01T00:00:00.000000Z"}  # fmt: skip
-    return {"session_id": "SES-EXAMPLES", "turns": [turn], "totals": {"turns": 1}}
-
-
-def _prompt(contracts: ContractLoader) -> list[dict[str, str]]:
-    pack = contracts.load_pack(contracts.load(CLASSIFY).prompt_pack_id)
-    return [dict(one) for one in pack.render({"user_input": "hello"})]
-
-
-@pytest.mark.parametrize("more", [{}, {"wire": "chat"}])
-def test_the_examples_of_a_pack_are_folded(contracts: ContractLoader, more: Any) -> None:
-    prompt = _prompt(contracts)
-    page = journey_page(_journey(prompt, **more), contracts)
-    folded = page.partition('<details class="more examples"><summary>Examples (8)</summary>')[2]
-    folded, _, rest = folded.partition("</details>")
-    assert folded.count('class="who">user<') == folded.count('class="who">assistant<') == 8
-    assert "good morning" in folded
-    assert 'class="who">user<' in rest  # what was asked, though it reads as an example does
-    assert "Classify the user" not in folded
-
-
-def test_what_is_no_example_of_the_pack_is_not_marked(contracts: ContractLoader) -> None:
-    prompt = _prompt(contracts)
-    assert "Examples (" not in journey_page(_journey(prompt))
-    other = _journey(prompt, contract_id="PRC-OTHER-001")
-    assert "Examples (" not in journey_page(other, contracts)
-    prompt[2]["content"] = "something else"
-    assert "Examples (7)" in journey_page(_journey(prompt), contracts)
-
-
 def test_every_event_has_words() -> None:
     assert set(EVENTS) <= set(wording.WORDS)
     assert {*refusals.REJECTED, *refusals._FAILED} <= set(wording.WORDS)
     assert all(words[0].islower() or words.startswith("MCP") for words in wording.WORDS.values())
-
-
-def test_a_machines_word_is_there_on_demand() -> None:
-    journey = _journey("hi", outcome="rejected", error_code="BUDGET_EXHAUSTED", error_message="x")
-    journey["turns"][0]["notes"] = [{"kind": "note", "event_type": "BUDGET_ALLOCATED"}]
-    page = journey_page(journey)
-    assert '<span title="BUDGET_ALLOCATED">budget set</span>' in page
-    assert '<span title="BUDGET_EXHAUSTED">the budget does not cover the call</span>' in page

@@ -8,7 +8,6 @@ are inserted, so a value cannot begin one. Values are inserted unchanged and nev
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,21 +68,6 @@ class PromptPack:
             ) from error
         return cls(prompt_pack_id, tuple(compiled), digest)
 
-    def examples(self) -> list[tuple[str, str]]:
-        """Return the few-shot examples: pairs of a ``[user]`` text and an ``[assistant]`` text, in
-        order.
-
-        A pair is a ``[user]`` section directly before an ``[assistant]`` section. The texts are
-        rendered without variables, which count as empty text. Pairs with a section that is then
-        empty, or cannot be rendered so, are left out.
-        """
-        texts = [(role, _literal(template)) for role, template in self.sections]
-        return [
-            (one[1], other[1])
-            for one, other in itertools.pairwise(texts)
-            if (one[0], other[0]) == ("user", "assistant") and one[1] and other[1]
-        ]
-
     def render(
         self, variables: Mapping[str, Any], history: Sequence[Message] = ()
     ) -> list[Message]:
@@ -135,14 +119,6 @@ def cut_sections(text: str) -> list[tuple[str, int, str]]:
         line = text.count("\n", 0, mark.end()) + 1
         cut.append((mark[1], line, text[mark.end() : end]))
     return cut
-
-
-def _literal(template: Template) -> str:
-    """Return the text of a section rendered without values; empty if it needs one."""
-    try:
-        return _trimmed(pieces(template, {}))
-    except _UNFILLED:
-        return ""
 
 
 def _trimmed(made: Iterable[str]) -> str:

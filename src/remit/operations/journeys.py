@@ -14,7 +14,6 @@ from remit.operations.ports import Caller, RootPort
 from remit.operations.text import Drawn
 
 if TYPE_CHECKING:
-    from remit.contracts import ContractLoader
     from remit.ledger import LedgerClient
 
 _MAX_TURNS = 20
@@ -178,7 +177,7 @@ def trace_journey(
         for line in lines:
             root.note(line)
         note = "" if str(page) == "-" else f"written to {page}"
-        parts = page_parts(journey, _contracts(root))
+        parts = page_parts(journey)
         return Document(
             lambda file: file.writelines(map(str.encode, parts)), page, note, has_failed
         )
@@ -187,14 +186,6 @@ def trace_journey(
     tree = map(Drawn, journey_text(journey, colour=colour, width=columns, full=full))
     read = Feed(lambda cursor, most: (("", one) for one in journey["turns"]), rest)
     return Answer(read, chain(tree, lines), has_failed)
-
-
-def _contracts(root: RootPort) -> ContractLoader:
-    from remit.contracts import ContractLoader
-    from remit.kernel.installed_files import InstalledFiles
-
-    place = root.place
-    return ContractLoader(place.tier("ho1"), installed=InstalledFiles(place.path))
 
 
 def _named(place: str) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from remit.kernel import lazy_names
 from remit.kernel.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from remit.views.examples import examples_of, prompt_parts
     from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
     from remit.views.journey import gates_of, open_journey, prompt_journey
     from remit.views.learn_report import learning_page, learning_shown, pictures_of
@@ -45,7 +44,6 @@ __all__ = [
     "Usage",
     "UsageRow",
     "audit_report",
-    "examples_of",
     "gates_of",
     "instant_of",
     "journey_page",
@@ -56,7 +54,6 @@ __all__ = [
     "page_parts",
     "pictures_of",
     "prompt_journey",
-    "prompt_parts",
     "public_receipts",
     "read_fallbacks",
     "read_receipts",

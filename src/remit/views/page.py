@@ -11,10 +11,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from remit.contracts import ContractLoader
 from remit.kernel.message_text import count
 from remit.views import phrases, wire_text, wording
-from remit.views.examples import examples_of, prompt_parts
 from remit.views.wording import duration
 
 # What of a step or an order names it; has_focus looks there for the id that was asked for.
@@ -24,7 +22,7 @@ _ID_KEYS = frozenset(
 )  # fmt: skip
 
 
-def journey_page(journey: Mapping[str, Any], contracts: ContractLoader | None = None) -> str:
+def journey_page(journey: Mapping[str, Any]) -> str:
     """Return a journey as a single HTML page with its style sheet.
 
     The page has no script and loads nothing. All text from the ledger is escaped, with invisible
@@ -34,18 +32,14 @@ def journey_page(journey: Mapping[str, Any], contracts: ContractLoader | None = 
         journey: a result of :func:`prompt_journey`. With the added key ``trace_hashes``
             (``[{"entry_id", "agrees"}]``) the page states whether recomputed hashes agree; without
             the key, that they were not recomputed.
-        contracts: loader of the root's contracts. With it, messages that are examples of a prompt
-            pack are marked and folded; ``None`` folds none.
 
     Raises:
         LedgerError: the journey is from :func:`open_journey`, and the ledger cannot be read.
     """
-    return "".join(page_parts(journey, contracts))
+    return "".join(page_parts(journey))
 
 
-def page_parts(
-    journey: Mapping[str, Any], contracts: ContractLoader | None = None
-) -> Iterator[str]:
+def page_parts(journey: Mapping[str, Any]) -> Iterator[str]:
     """Yield the page of :func:`journey_page` in pieces of text.
 
     The turns of a journey from :func:`open_journey` are read and consumed one by one, so memory
@@ -53,9 +47,7 @@ def page_parts(
 
     Args:
         journey: see :func:`journey_page`.
-        contracts: see :func:`journey_page`.
     """
-    find = examples_of(contracts)
     style = style_sheet("page.css") + POSITIONS
     totals = journey.get("totals") or {}
     return (
@@ -67,7 +59,6 @@ def page_parts(
             wrong_hashes=[
                 item for item in journey.get("trace_hashes") or () if not item.get("agrees")
             ],
-            parts_of=functools.partial(prompt_parts, find),
             has_focus=functools.partial(has_focus, str(journey.get("focus") or "")),
             opened=totals.get("turns", 0) == 1,
             style=style,
@@ -103,6 +94,7 @@ def environment() -> Environment:
     made.filters |= {
         "answer": _answer,
         "answered": wire_text.answered,
+        "asked": _asked,
         "blocks": _blocks,
         "cents": wording.cents,
         "contract": phrases.contract_of,
@@ -228,6 +220,14 @@ def has_focus(focus: str, item: Any) -> bool:
     if isinstance(item, list):
         return any(has_focus(focus, value) for value in item)
     return bool(focus) and item == focus
+
+
+def _asked(call: Mapping[str, Any]) -> list[wire_text.Line]:
+    """Return the lines of a call's prompt, in order."""
+    if "wire" in call:
+        return wire_text.said(call)
+    said = wording.messages_of(call.get("prompt"))
+    return [wire_text.Line(role, "", content) for role, content in said]
 
 
 def _answer(step: Mapping[str, Any]) -> Any:

@@ -6,8 +6,6 @@ import functools
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from remit.contracts import ContractLoader
-from remit.kernel.installed_files import InstalledFiles
 from remit.ledger import LedgerEntry
 from remit.server.asgi import Answer
 from remit.server.console.forms import see
@@ -16,9 +14,7 @@ from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.rows import call_row, key_names
 from remit.views import (
     SESSION_EVENTS,
-    examples_of,
     open_journey,
-    prompt_parts,
     wording,
 )
 from remit.views.entries import order_of, plain, session_of
@@ -91,7 +87,6 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
         {
             "journey": {**journey, "turns": turns},
             "sums": [one for one in sums if call is None or one[1] != "0"],
-            "parts_of": functools.partial(prompt_parts, examples_of(_contracts(sources))),
             "has_focus": functools.partial(has_focus, str(journey.get("focus") or "")),
             "opened": len(turns) == 1,
             "way": _about(entry) if entry is not None else None,
@@ -129,11 +124,6 @@ def _refusal(sources: Sources, entry: LedgerEntry) -> Page:
             "same": f"/console/calls?{query}",
         },
     )
-
-
-def _contracts(sources: Sources) -> ContractLoader:
-    root = sources.runtime.root
-    return ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))
 
 
 def _about(entry: LedgerEntry) -> dict[str, Any]:
