@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import unified_diff
 from typing import Any
 
 from remit.kernel.json_text import load_unique
@@ -17,7 +17,7 @@ _FIELDS = (
     "package_id", "title", "package_type", "spec_id", "framework_id", "plane_id", "layer",
     "modules", "supersedes",
 )  # fmt: skip
-_MAX_LINES = 1_000  # A longer comparison of one file is cut.
+_MAX_LINES = 1_000  # A file with more lines is not compared.
 _MAX_LINE_CHARS = 4_000
 _MAX_FILE_BYTES = 1_048_576  # Of a larger file only the hashes are shown.
 _CONTEXT_LINES = 3  # diff -u shows as many lines around a change.
@@ -223,7 +223,7 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 
     Two JSON files are compared as values: indented, with sorted keys; if only their layout differs,
     there are no lines. Files above 1 MiB, and files that are not UTF-8 or have a NUL, have no
-    lines. Lines of over 4,000 characters and comparisons of over 1,000 lines are cut, and the note
+    lines; nor have files of over 1,000 lines. Lines of over 4,000 characters are cut, and the note
     says so.
 
     Args:
@@ -247,18 +247,16 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
     if all(isinstance(value, dict | list) for value in values):
         texts = [f"{_pretty(value)}\n" for value in values]
     *before, after = map(_lines, texts)
-    shown, left_out = _unified(before[0] if before else [], after)
+    was = before[0] if before else []
+    if max(len(was), len(after)) > _MAX_LINES:  # The comparison is quadratic.
+        return [], f"more than {_MAX_LINES} lines"
+    shown = [*unified_diff(was, after, n=_CONTEXT_LINES, lineterm="")][2:]  # without file names
     if not shown and old is not None and old != new:
         return [], "only the layout changed"
-    notes = []
-    if left_out:
-        notes.append(f"{left_out} further lines of the comparison are left out")
-    if any(len(line) > _MAX_LINE_CHARS for line in shown):
-        notes.append(f"lines are cut after {_MAX_LINE_CHARS} characters")
-        shown = [
-            line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…" for line in shown
-        ]
-    return shown, "; ".join(notes)
+    if all(len(line) <= _MAX_LINE_CHARS for line in shown):
+        return shown, ""
+    note = f"lines are cut after {_MAX_LINE_CHARS} characters"
+    return [f"{one[:_MAX_LINE_CHARS]}{'…' * (len(one) > _MAX_LINE_CHARS)}" for one in shown], note
 
 
 def json_of(data: bytes) -> Any:
@@ -276,49 +274,6 @@ def json_of(data: bytes) -> Any:
     except (ValueError, RecursionError):
         return None
     return value
-
-
-def _unified(old: list[str], new: list[str]) -> tuple[list[str], int]:
-    """Return the hunks of a unified diff, and the number of their lines that are left out."""
-    begin = _common(old, new)
-    end = _common(old[begin:][::-1], new[begin:][::-1])
-    first, spare = max(0, begin - _CONTEXT_LINES), max(0, end - _CONTEXT_LINES)
-    was, now = old[first : len(old) - spare], new[first : len(new) - spare]
-    if max(len(was), len(now)) <= _MAX_LINES:  # The comparison is quadratic.
-        hunks = _hunks(was, now, first)
-        if len(hunks) <= _MAX_LINES:
-            return hunks, 0
-    # The middle is shown as replaced, half of the lines from each version.
-    shown = [_header(first, len(was), first, len(now))]
-    shown += [f"-{line}" for line in was[: (_MAX_LINES - 1) // 2]]
-    shown += [f"+{line}" for line in now[: _MAX_LINES - len(shown)]]
-    return shown, 1 + len(was) + len(now) - len(shown)
-
-
-def _common(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return the number of equal lines at the beginning of both lists."""
-    pairs = enumerate(zip(old, new, strict=False))
-    return next((n for n, (was, now) in pairs if was != now), min(len(old), len(new)))
-
-
-def _hunks(was: Sequence[str], now: Sequence[str], first: int) -> list[str]:
-    """Return ``difflib.unified_diff`` of lines that begin at line ``first``, counted from 0."""
-    found = []
-    for group in SequenceMatcher(None, was, now).get_grouped_opcodes(_CONTEXT_LINES):
-        (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
-        found.append(_header(first + i1, i2 - i1, first + j1, j2 - j1))
-        for tag, a1, a2, b1, b2 in group:
-            if tag == "equal":
-                found += [f" {line}" for line in was[a1:a2]]
-            else:
-                found += [f"-{line}" for line in was[a1:a2]]
-                found += [f"+{line}" for line in now[b1:b2]]
-    return found
-
-
-def _header(old: int, old_count: int, new: int, new_count: int) -> str:
-    old, new = old + bool(old_count), new + bool(new_count)
-    return f"@@ -{old},{old_count} +{new},{new_count} @@"
 
 
 def _lines(text: str) -> list[str]:
