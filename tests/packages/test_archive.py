@@ -24,8 +24,6 @@ from remit.packages import (
     ArchiveError,
     ManifestError,
     PackageError,
-    PackError,
-    canonical_targz,
     pack,
     path_problem,
     read_archive,
@@ -131,74 +129,40 @@ def padded() -> bytes:
 # fmt: off
 # name: (archive, code, a word of the message)
 HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
-    "parent inside": (lambda: with_member("HO1/../../x"), "parent_path", "'..'"),
-    "absolute": (lambda: with_member("/etc/passwd"), "absolute_path", "is absolute"),
     "control character": (lambda: with_member("HO1/\x1b[2J"), "bad_path", "control"),
-    "no name": (lambda: with_member(""), "bad_path", "empty part"),
-    "long path": (lambda: with_member(f"HO1/{'a/' * 60}{'b' * 80}"), "path_too_long", "192 bytes"),
-    "symbolic link in place of an asset": (
-        lambda: archive_of([MEMBERS[0], member(NAMES[0], type=tarfile.SYMTYPE, linkname="x")]),
-        "link", "symbolic"),
-    "manifest as a link": (
-        lambda: archive_of([member("manifest.json", type=tarfile.SYMTYPE, linkname="x")]), "link",
-        "symbolic"),
     "block device": (lambda: with_member("HO1/a", type=tarfile.BLKTYPE), "device", "block"),
     "pipe": (lambda: with_member("HO1/a", type=tarfile.FIFOTYPE), "fifo", "pipe"),
     "sparse": (lambda: with_member("HO1/a", type=tarfile.GNUTYPE_SPARSE), "sparse", "sparse"),
-    "contiguous": (lambda: with_member("HO1/a", type=tarfile.CONTTYPE), "odd_header", "kind"),
     "global pax header": (lambda: with_global_header(), "odd_header", "global pax"),
-    "unknown kind": (lambda: with_member("HO1/a", type=b"Z"), "odd_header", "kind"),
     "twin by case": (lambda: with_member(FIRST.lower().replace("ho1", "HO1")), "twin_member", "on"),
     "manifest twice": (lambda: archive_of([MEMBERS[0], *MEMBERS]), "manifest_twice", "twice"),
-    "manifest in capitals": (
-        lambda: archive_of([member("MANIFEST.JSON", MEMBERS[0][1]), *MEMBERS[1:]]), "bad_path",
-        "inside HOT/"),
     "nothing in it": (lambda: archive_of([]), "manifest_missing", "no manifest.json"),
     "large file": (
         lambda: archive_of(members_of({"HO1/a": os.urandom(1_000_001)})), "file_too_large",
         "1000001"),
-    "bomb": (lambda: bomb(900_000), "ratio", "200 times"),
     "bomb of several files": (
         lambda: archive_of(members_of({f"HO1/{n}": os.urandom(300) * 3000 for n in range(6)})),
         "unpacked_too_large", "4000000"),
     "too large": (lambda: RIGHT + os.urandom(3_000_000), "archive_too_large", "3000000"),
     "bytes behind": (lambda: RIGHT + b"\0", "trailing_data", "1 bytes"),
     "another gzip behind": (lambda: RIGHT + RIGHT, "several_members", "several gzip"),
-    "cut into two gzips": (
-        lambda: compressed(TAR[:1024]) + compressed(TAR[1024:]), "several_members", "several"),
     "without the last byte": (lambda: RIGHT[:-1], "truncated", "ends"),
-    "half": (lambda: RIGHT[: len(RIGHT) // 2], "truncated", "ends"),
-    "head alone": (lambda: RIGHT[:10], "truncated", "ends"),
     "wrong sum": (lambda: RIGHT[:-8] + bytes(4) + RIGHT[-4:], "damaged", "damaged"),
-    "wrong length": (lambda: RIGHT[:-4] + bytes(4), "damaged", "damaged"),
     "zip": (lambda: b"PK\x03\x04" + bytes(100), "not_gzip", "gzip"),
-    "tar alone": (lambda: TAR, "not_gzip", "gzip"),
     "empty": (lambda: b"", "not_gzip", "gzip"),
-    "dot": (lambda: with_member("./HO1/x"), "undeclared_file", "HO1/x"),
     "not UTF-8": (lambda: with_member("HO1/\udcff"), "bad_path", "control"),
-    "directory outside": (lambda: with_member("../x", type=tarfile.DIRTYPE), "parent_path", "'..'"),
     "pax path": (lambda: pax({"path": "../x"}), "parent_path", "'..'"),
     "pax size": (lambda: pax({"size": "5000"}), "damaged", "tar data"),
-    "pax size below zero": (lambda: pax({"size": "-5"}), "damaged", ""),
     "pax sparse": (
         lambda: pax({"GNU.sparse.map": "0,1", "GNU.sparse.size": "9"}), "sparse", "sparse"),
-    "pax in pax": (
-        lambda: compressed(
-            tar_of([member("x", b"9 path=a\n", type=b"x")])[:1024] * 600, compresslevel=0),
-        "damaged", "nested"),
     "global pax that renames": (
         lambda: archive_of([member("pax", b"18 path=HO1/other\n", type=b"g"), *MEMBERS]),
         "duplicate_member", "HO1/other"),
     "GNU long name": (
         lambda: followed_by(member("HO1/" + "a" * 200), tarfile.GNU_FORMAT), "path_too_long",
         "192 bytes"),
-    "GNU long link": (
-        lambda: with_member("././@LongLink", type=b"K", data=b"x"), "damaged", "tar data"),
     "size below zero": (lambda: altered(124, b"-0000000001\0"), "damaged", "valid tar number"),
-    "size with an underscore": (lambda: altered(124, b"0000000_043\0"), "damaged", "tar number"),
-    "pax size in other digits": (lambda: pax({"size": "\uff11"}), "damaged", "valid tar number"),
     "no end": (lambda: compressed(TAR[:-1024]), "truncated", "without two blocks"),
-    "half an end": (lambda: compressed(TAR[:-512]), "truncated", "without two blocks"),
     "manifest missing": (lambda: archive_of(MEMBERS[1:]), "manifest_missing", "no manifest.json"),
     "manifest too large": (
         lambda: archive_of([member("manifest.json", os.urandom(100_001))]), "manifest_too_large",
@@ -206,11 +170,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "too many files": (
         lambda: archive_of(members_of({f"HO1/{n}": b"" for n in range(100)})), "too_many_files",
         "100 files"),
-    "too many directories": (
-        lambda: archive_of([*MEMBERS, *[member("HO1/a", type=tarfile.DIRTYPE)] * 200]),
-        "too_many_files", "100 files"),
     "a million members": (many_members, "unpacked_too_large", "4000000"),
-    "large bomb": (lambda: bomb(1 << 26), "unpacked_too_large", "4000000"),
     "bomb behind": (lambda: compressed(TAR + bytes(1 << 25)), "unpacked_too_large", "4000000"),
     "zeros and a header": (lambda: compressed(TAR[:-512] + TAR[:512]), "damaged", "follows"),
     "text in a gzip": (lambda: compressed(b"hello" * 200), "damaged", "tar data"),
@@ -251,13 +211,9 @@ SAFE: dict[str, Callable[[], bytes]] = {
     "pax headers": lambda: archive_of(
         [member("pax", b"18 comment=abcdef\n", type=b"g"), *timed()], tarfile.PAX_FORMAT
     ),
-    "mode": lambda: altered(100, b"0004755\0"),
-    "owner": lambda: altered(108, b"0001750\0"),
-    "name of the owner": lambda: altered(265, b"root"),
     "time": lambda: altered(136, b"14000000000\0"),
     "behind the name": lambda: altered(99, b"x"),
     "size in base 256": lambda: altered(124, b"\x80" + bytes(10) + b"\x23"),
-    "size with spaces": lambda: altered(124, b"         43\0"),
     "padding": padded,
     "filled up": lambda: compressed(TAR + bytes(9216)),
     "name in the gzip header": with_optional_name,
@@ -290,25 +246,8 @@ def test_what_tar_makes_of_a_directory_is_a_package(what: str, tmp_path: Path) -
     assert archive == Archive.from_directory(directory)
 
 
-def test_what_is_outside_the_folder_that_a_package_is_in_is_refused() -> None:
-    inside = [member(f"mine/{info.name}", data) for info, data in MEMBERS]
-    assert read(archive_of(inside)) == FILES
-    for stray in ("HOT/stray", "other/HOT/stray", "manifest.json", "mine"):
-        with pytest.raises(ArchiveError) as caught:
-            read(archive_of([*inside, member(stray, b"{}")]))
-        assert caught.value.code == "bad_path"
-
-
 def read(data: bytes) -> dict[str, bytes]:
     return dict(read_archive(io.BytesIO(data), LIMITS).files)
-
-
-def test_a_stream_that_gives_little_at_a_time_is_read() -> None:
-    class Slow(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            return super().read(min(7, size or 0))
-
-    assert read_archive(Slow(RIGHT), LIMITS).files == FILES
 
 
 def test_the_bytes_are_known(tmp_path: Path) -> None:
@@ -374,22 +313,8 @@ def test_the_page_names_the_codes_that_there_are() -> None:
 WRONG_DIRECTORIES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "link": (lambda top: ((top / FIRST).unlink(), (top / FIRST).symlink_to("/etc/passwd")), "link",
         FIRST),
-    "link to a directory": (
-        lambda top: ((top / "HO1").rename(top / "x"), (top / "HO1").symlink_to("x")), "link",
-        "HO1"),
-    "manifest as a link": (
-        lambda top: (
-            (top / "manifest.json").rename(top / "HO1/m"),
-            (top / "manifest.json").symlink_to("HO1/m")), "link", "manifest.json"),
     "pipe": (lambda top: ((top / FIRST).unlink(), os.mkfifo(top / FIRST)), "not_a_file", FIRST),
-    "undeclared": (lambda top: (top / "HOT/x").write_text("x"), "undeclared_file", "HOT/x"),
-    "hidden": (lambda top: (top / ".DS_Store").write_text("x"), "undeclared_file", ".DS_Store"),
-    "name that is not UTF-8": (
-        lambda top: (top / os.fsdecode(b"\xff")).write_text("x"), "undeclared_file", "udcff"),
-    "missing": (lambda top: (top / FIRST).unlink(), "missing_asset", FIRST),
-    "changed": (lambda top: (top / FIRST).write_text("x"), "wrong_hash", FIRST),
     "no manifest": (lambda top: (top / "manifest.json").unlink(), "manifest_missing", "manifest"),
-    "wrong manifest": (lambda top: (top / "manifest.json").write_text("{"), "manifest_json", "li"),
     "no directory": (shutil.rmtree, "manifest_missing", "manifest.json"),
 }
 # fmt: on
@@ -426,15 +351,6 @@ def contents(draw: st.DrawFn) -> dict[str, bytes]:
             files[path] = draw(st.binary(max_size=2000))
             taken |= own
     return files
-
-
-@settings(max_examples=60, deadline=None)
-@given(contents())
-def test_what_is_packed_is_read_back(files: dict[str, bytes]) -> None:
-    with tempfile.TemporaryDirectory() as top:
-        data = pack(directory_of(Path(top), files))
-    assert gzip.decompress(data) == tar_of(members_of(files))
-    assert read(data) == files
 
 
 @settings(max_examples=30, deadline=None)
@@ -474,33 +390,6 @@ def test_every_single_flip_is_refused_or_changes_nothing(own: bool) -> None:
     assert set(range(4, 10)) <= unnoticed
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.floats(0, 1, exclude_max=True), st.integers(1, 255))
-def test_a_flipped_byte_of_the_tar_is_refused_or_changes_nothing(place: float, bits: int) -> None:
-    """Behind a gzip whose sums are right, as somebody would write it who means it."""
-    tar = bytearray(TAR)
-    tar[int(place * len(tar))] ^= bits
-    try:
-        archive = read_archive(io.BytesIO(compressed(tar)), LIMITS)
-    except PackageError:
-        return
-    # Only the manifest is bound by nothing in the archive: that is what signatures are for.
-    assert archive.files == FILES
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_refused(data: bytes) -> None:
-    for start in (b"", b"\x1f\x8b\x08\0", b"\x1f\x8b\x08\0\0\0\0\0\0\xff"):
-        with pytest.raises(ArchiveError):
-            read_archive(io.BytesIO(start + data), LIMITS)
-
-
-def test_every_cut_is_refused() -> None:
-    for length in range(0, len(RIGHT), 3):
-        with pytest.raises(ArchiveError):
-            read_archive(io.BytesIO(RIGHT[:length]), LIMITS)
-
-
 def test_each_limit_holds_to_the_byte() -> None:
     """At the limit it is read, one below it is not."""
     most = {
@@ -523,10 +412,3 @@ def _packed() -> bytes:
 
 
 PACKED = _packed()
-
-
-@pytest.mark.parametrize("name", ["a" * 101, "a" * 156 + "/b", "a/" + "b" * 101])
-def test_a_path_that_no_header_holds_is_refused(name: str) -> None:
-    with pytest.raises(PackError) as caught:
-        canonical_targz([("README.md", b"", 0o644), (name, b"", 0o644)])
-    assert caught.value.code == "path_too_long"

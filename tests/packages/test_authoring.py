@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import random
 import re
 import shlex
 import subprocess
@@ -22,8 +21,6 @@ from remit.kernel.settings import default_settings
 from remit.packages import (
     PLACES,
     Manifest,
-    ManifestError,
-    PackageError,
     PackError,
     new_package,
     pack,
@@ -84,58 +81,6 @@ def test_a_new_file_is_what_its_place_says(tmp_path: Path) -> None:
     assert stated(directory) == {path: (sha256(b"x"), kind) for path, kind in expected.items()}
 
 
-def test_the_rest_of_the_manifest_stays_and_the_layout_is_stable(tmp_path: Path) -> None:
-    value = manifest_of({}, title="Grüße", supersedes=["PKG-OLD-001"])
-    dense = json.dumps(value, separators=(",", ":")).encode()
-    directory = directory_of(tmp_path / "p", {}, dense)
-    for path, data in random.Random(7).sample(sorted(FILES.items()), len(FILES)):
-        write(directory, path, data)
-    update_hashes(directory)
-    text = (directory / "manifest.json").read_text()
-    assert "Grüße" in text
-    assert text.startswith('{\n  "package_id": "PKG-EXAMPLE-001",\n')
-    assert text.endswith("}\n")
-    after = json.loads(text)
-    assert list(after) == list(value)
-    assert {**after, "assets": []} == value
-    assert [asset["path"] for asset in after["assets"]] == sorted(FILES)
-    before = os.stat(directory / "manifest.json")
-    update_hashes(directory)
-    again = os.stat(directory / "manifest.json")
-    assert (again.st_ino, again.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert sorted(path.name for path in directory.iterdir()) == ["HO1", "HOT", "manifest.json"]
-
-
-@pytest.mark.parametrize(
-    "assets",
-    [
-        None,
-        "all",
-        [{"path": "HO1/contracts/PRC-EXAMPLE-001.json", "sha256": "ab" * 32}],
-        [1, {"path": 1, "classification": 2}],
-    ],
-)
-def test_assets_that_are_wrong_are_corrected(tmp_path: Path, assets: object) -> None:
-    value = manifest_of({}, assets=assets)
-    if assets is None:
-        del value["assets"]
-    directory = directory_of(tmp_path / "p", FILES, encoded(value))
-    update_hashes(directory)
-    assert {path: hashed for path, (hashed, _) in stated(directory).items()} == {
-        path: sha256(data) for path, data in FILES.items()
-    }
-
-
-def test_what_a_killed_update_left_is_no_file_of_the_package(tmp_path: Path) -> None:
-    directory = directory_of(tmp_path / "p")
-    write(directory, "HO1/more.txt")
-    (directory / ".manifest.json.new").write_text("{")
-    update_hashes(directory)
-    assert "HO1/more.txt" in stated(directory)
-    assert not (directory / ".manifest.json.new").exists()
-    pack(directory)
-
-
 @pytest.mark.parametrize(
     ("path", "code"),
     [
@@ -158,16 +103,6 @@ def test_a_file_of_no_package_is_named_only(tmp_path: Path, path: str, code: str
         update_hashes(directory)
     assert caught.value.code == code
     assert (directory / "manifest.json").read_bytes() == before
-
-
-@pytest.mark.parametrize("text", [b"[]", b"{", b'{"a": 1, "a": 2}', encoded({"title": "x"})])
-def test_what_is_no_manifest_otherwise_is_left_alone(tmp_path: Path, text: bytes) -> None:
-    directory = directory_of(tmp_path / "p", FILES, text)
-    with pytest.raises(ManifestError):
-        update_hashes(directory)
-    assert (directory / "manifest.json").read_bytes() == text
-    with pytest.raises(PackError, match=r"manifest\.json cannot be read"):
-        update_hashes(tmp_path / "nowhere")
 
 
 # -- a new package ---------------------------------------------------------------------------
@@ -194,45 +129,6 @@ def test_a_new_package_packs_at_once_and_its_contract_holds(tmp_path: Path) -> N
     assert agent["contract_id"] == contract.contract_id
     assert tuple(agent["tools"]) == made.permissions.tools
     assert agent["token_budget"] <= int(made.permissions.budgets["token_budget"])
-
-
-@pytest.mark.parametrize(
-    ("package_id", "agent", "contract"),
-    [
-        ("PKG-TEA-002", "tea-002", "PRC-TEA-002"),
-        ("PKG-R2D2-001", "r2d2", "PRC-RD-001"),
-        ("PKG-7-001", "7", "PRC-AGENT-001"),
-    ],
-)
-def test_every_id_gives_names_that_fit(
-    tmp_path: Path, package_id: str, agent: str, contract: str
-) -> None:
-    made = new_package(tmp_path / "p", package_id)
-    paths = [asset.path for asset in made.assets]
-    assert f"HO2/agents/{agent}.json" in paths
-    assert f"HO1/contracts/{contract}.json" in paths
-    assert ContractLoader(tmp_path / "p/HO1").problems() == []
-
-
-@pytest.mark.parametrize(
-    ("package_id", "title"),
-    [("tea", ""), ("PKG-tea-001", ""), ("PKG-../..-001", ""), ("PKG-TEA-001", "a\nb")],
-)
-def test_a_wrong_id_makes_nothing(tmp_path: Path, package_id: str, title: str) -> None:
-    with pytest.raises(ManifestError):
-        new_package(tmp_path / "p", package_id, title=title)
-    assert not (tmp_path / "p").exists()
-
-
-def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(PackageError) as caught:
-        new_package(tmp_path, "PKG-TEA-001")
-    assert caught.value.code == "not_empty"
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    with pytest.raises(PackageError) as caught:
-        new_package(tmp_path / "mine.txt", "PKG-TEA-001")
-    assert caught.value.code == "unreadable"
 
 
 def test_the_new_agent_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,24 +163,6 @@ def test_the_new_agent_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     texts = json.dumps(asked[2]["messages"])
     assert texts.index("There is remit.toml.") < texts.index("Which ones?")
     assert orders
-
-
-def test_a_rejected_answer_is_asked_for_again_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new_package(tmp_path / "tea", "PKG-TEA-001")
-    script = [message("I think so."), message("Yes.")]
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, server):
-        agent = runtime.agent(
-            "tea",
-            contract="PRC-TEA-001",
-            contracts=tmp_path / "tea/HO1",
-            acceptance={"must_not_contain": ["I think"]},
-        )
-        result = agent.run("Is it so?")
-        again = json.dumps(server.calls[1].body["messages"])
-    assert result.response == "Yes."
-    assert "Your previous answer was not delivered" in again
 
 
 # -- docs/packages.md, followed to the letter ----------------------------------------------------

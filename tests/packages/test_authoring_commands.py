@@ -88,33 +88,3 @@ def test_a_package_is_shown() -> None:
     assert {asset["classification"] for asset in plain["assets"]} == {
         "agent", "contract", "prompt_pack",
     }  # fmt: skip
-
-
-def test_what_is_no_package_is_refused(work: Path) -> None:
-    assert refused("show", "nothing").code == "unreadable"
-    (work / "x.tar.gz").write_bytes(b"PK\x03\x04")
-    assert refused("show", "x.tar.gz").code == "not_gzip"
-    assert refused("diff", work, "x.tar.gz").code == "manifest_missing"
-    assert run("new", "tea").exit_code == 2
-
-
-def test_the_roots_limits_hold(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran("new", "tea", "--id", "PKG-TEA-001")
-    monkeypatch.setenv("REMIT_PACKAGES__FILE_BYTES", "100")
-    assert refused("pack", "tea").code == "file_too_large"
-    assert not (work / "PKG-TEA-001-0.1.0.tar.gz").exists()
-    root = work / "root"
-    root.mkdir()
-    (root / "remit.toml").write_text("[packages]\nfiles = 2\n")
-    monkeypatch.delenv("REMIT_PACKAGES__FILE_BYTES")
-    assert refused("pack", "tea", "--root", root).code == "too_many_files"
-    ran("pack", "tea")
-    assert refused("show", "PKG-TEA-001-0.1.0.tar.gz", "--root", root).code == "too_many_files"
-    assert "There is no root" in str(run("pack", "tea", "--root", work / "none").exception)
-
-
-def test_an_archive_that_cannot_be_written_is_reported(work: Path) -> None:
-    ran("new", "tea", "--id", "PKG-TEA-001")
-    (work / "file").write_text("")
-    error = run("pack", "tea", "--out", "file/x.tar.gz").exception
-    assert "file/x.tar.gz cannot be written" in str(error)

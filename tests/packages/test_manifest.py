@@ -18,7 +18,6 @@ from remit.packages import (
     Dependency,
     Manifest,
     ManifestError,
-    Permissions,
     canonical_targz,
     in_range,
     path_problem,
@@ -65,100 +64,48 @@ def test_the_example_in_the_page_is_one() -> None:
         assert f"`{name}`" in page
 
 
-def test_the_digest_is_of_the_value_and_not_of_the_layout() -> None:
-    dense = json.dumps(RIGHT, separators=(",", ":"), sort_keys=True).encode()
-    assert Manifest.parse(dense).digest == Manifest.parse(encoded(RIGHT)).digest
-    other = Manifest.parse(changed("title", to="Another"))
-    assert other.digest != Manifest.parse(dense).digest
-
-
-def test_what_is_optional() -> None:
-    manifest = Manifest.parse(encoded(manifest_of({}, permissions={}, dependencies=[])))
-    assert manifest.permissions == Permissions()
-    assert manifest.supersedes == ()
-    granted = {"tools": ["read_*", "*"], "models": ["openai/*"]}
-    replaced = ["PKG-OLD-001", "PKG-OLD-002"]
-    manifest = Manifest.parse(
-        encoded(manifest_of({"HO2/agents/a.json": b"{}"}, permissions=granted, supersedes=replaced))
-    )
-    assert manifest.permissions == Permissions(("read_*", "*"), ("openai/*",))
-    assert manifest.supersedes == tuple(replaced)
-    assert manifest.assets[0].classification == "agent"
-
-
 def as_key(part: str) -> str | int:
     return int(part) if part.isdigit() else part
 
 
 TWICE = encoded(RIGHT).replace(b'"layer": 3', b'"layer": 3,\n  "l\\u0061yer": 4')
-BARE = "AB" * 32
 
 # fmt: off
 # name: (the field, its value, code, a word of the message)
 WRONG_VALUES: dict[str, tuple[str, Any, str, str]] = {
     "id without number": ("package_id", "PKG-EXAMPLE", "manifest_schema", "PKG-NAME-001"),
-    "id in lower case": ("package_id", "PKG-example-001", "manifest_schema", "PKG-NAME-001"),
     "version of two numbers": ("version", "1.2", "manifest_schema", "Semantic Versioning"),
-    "version with a leading zero": ("version", "1.02.0", "manifest_schema", "Semantic Versioning"),
     "another format": ("schema_version", "2.0", "manifest_schema", '"1.0"'),
     "unknown tier": ("plane_id", "ho3", "manifest_schema", "hot, ho2, ho1"),
     "layer below zero": ("layer", -1, "manifest_schema", "from 0"),
-    "layer as text": ("layer", "3", "manifest_schema", "whole number"),
-    "layer true": ("layer", True, "manifest_schema", "whole number"),
     "layer with a fraction": ("layer", 3.0, "manifest_number", "whole number"),
     "NaN": ("layer", float("nan"), "manifest_number", "whole number"),
-    "Infinity": ("permissions/budgets/token_budget", float("inf"), "manifest_number",
-        "whole number"),
     "spec id": ("spec_id", "FMWK-X", "manifest_schema", "SPEC-NAME"),
-    "framework id": ("framework_id", "SPEC-X", "manifest_schema", "FMWK-NAME"),
     "unknown key": ("scripts", {"install": "x"}, "manifest_schema", "the key 'scripts' is unknown"),
-    "unknown key named value": ("value", 1, "manifest_schema", "the key 'value' is unknown"),
-    "unknown key inside an asset": ("assets/1/mode", 493, "manifest_schema",
-        "the key 'mode' is unknown"),
-    "line break in the id": ("package_id", "PKG-EXAMPLE-001\n", "manifest_text", "U+000A"),
     "text that runs backwards": ("title", "a\u202egnp.exe", "manifest_text", "U+202E"),
-    "bare hex": ("assets/0/sha256", BARE, "bare_hex", "'sha256:abab"),
-    "hash in upper case": ("assets/0/sha256", f"sha256:{BARE}", "manifest_schema", "71 characters"),
-    "another hash": ("assets/0/sha256", "md5:" + "0" * 32, "manifest_schema", "71 characters"),
     "unknown classification": ("assets/2/classification", "code", "manifest_schema", "prompt_pack"),
     "depends on itself": ("dependencies/0/package_id", "PKG-EXAMPLE-001", "manifest_dependency",
         "the package itself"),
     "range without a comparator": ("dependencies/0/version", "1.0.0", "manifest_schema", ">=1.0.0"),
-    "range with half a version": ("dependencies/0/version", ">=1.0.0,<2", "manifest_dependency",
-        "'2' is not a version"),
     "module of others": ("modules/0", "os.path", "manifest_schema", "remit."),
     "too many models": ("permissions/models", [f"m{n}" for n in range(1001)], "manifest_schema",
         "at most 1000"),
     "dollars as a number": ("permissions/budgets/usd_budget", 1, "manifest_schema", '"0.50"'),
-    "tool twice": ("permissions/tools", ["a", "a"], "manifest_schema", "none twice"),
     "permission outside": ("permissions/paths/0", "HO1/../HOT/", "parent_path", "'..'"),
     "supersedes one twice": ("supersedes", ["PKG-OTHER-001"] * 2, "manifest_schema", "none twice"),
 }
 # name: (the path of an asset, code, a word)
 WRONG_PATHS = {
-    "absolute": ("/etc/passwd", "absolute_path", "is absolute"),
-    "drive": ("C:/x", "absolute_path", "is absolute"),
-    "share": ("\\\\host\\x", "absolute_path", "is absolute"),
     "parent": ("HO1/../../x", "parent_path", "'..'"),
-    "parent by backslash": ("HO1\\..\\x", "parent_path", "'..'"),
-    "parent alone": ("..", "parent_path", "'..'"),
-    "dot": ("./HO1/x", "bad_path", "part '.'"),
     "empty part": ("HO1//x", "bad_path", "empty part"),
-    "folder": ("HO1/x/", "bad_path", "empty part"),
     "tier alone": ("HO1", "bad_path", "inside HOT/"),
     "outside the tiers": ("bin/x", "bad_path", "inside HOT/"),
-    "tier in lower case": ("ho1/x", "bad_path", "inside HOT/"),
-    "manifest": ("manifest.json", "bad_path", "inside HOT/"),
     "backslash": ("HO1/a\\b", "bad_path", "backslash"),
-    "NUL": ("HO1/a\0", "manifest_text", "U+0000"),
     "escape": ("HO1/\x1b[2J", "manifest_text", "U+001B"),
     "not NFC": ("HO1/u\u0308", "bad_path", "NFC"),
     "stream of a file": ("HO1/a:b", "bad_path", "':'"),
     "reserved": ("HO1/aux.json", "bad_path", "reserved"),
-    "reserved folder": ("HO1/COM1/x", "bad_path", "reserved"),
     "end that is dropped": ("HO1/a.", "bad_path", "drops"),
-    "space that is dropped": ("HO1/a /b", "bad_path", "drops"),
-    "long part": (f"HO1/{'a' * 65}", "path_too_long", "64"),
     "long path": ("HO1/" + "/".join("abcd" * 38), "path_too_long", "192"),
 }
 # name: (file, code, the field that is named, a word of the message)
@@ -169,44 +116,25 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
     name: (with_paths(path), code, "assets/0/path", word)
     for name, (path, code, word) in WRONG_PATHS.items()
 } | {
-    "layer beyond all readers": (encoded(RIGHT).replace(b'"layer": 3',
-        b'"layer": 1' + b"0" * 5000), "manifest_number", "layer", "16 digits"),
-    "unknown key that looks like a place": (changed("assets/0", to={"path": 1}), "manifest_schema",
-        "assets/0", "the key 'assets/0' is unknown"),
     "key twice": (TWICE, "manifest_duplicate_key", "", "'layer' occurs twice"),
     "not an object": (b"[]", "manifest_schema", "", "a JSON object"),
-    "nothing": (b"", "manifest_json", "", "not JSON"),
     "a comma too many": (b'{\n  "a": 1,\n}', "manifest_json", "", "not JSON"),
     "nested": (b"[" * 100_000 + b"]" * 100_000, "manifest_json", "", "deep"),
-    "nested a little": (b'{"a": [[[[1]]]]}', "manifest_json", "a/0/0/0", "deep"),
-    "byte order mark": (b"\xef\xbb\xbf{}", "manifest_encoding", "", "byte order mark"),
     "another encoding": (encoded(RIGHT).replace(b"An example", b"An ex\xe4mple"),
         "manifest_encoding", "", "UTF-8"),
     "lone surrogate": (encoded(RIGHT).replace(b"An example", b"An \\ud800"), "manifest_text",
         "title", "U+D800"),
     "depends twice": (changed("dependencies", to=RIGHT["dependencies"] * 2), "manifest_dependency",
         "dependencies/1/package_id", "among the dependencies"),
-    "modules of all kinds": (changed("modules", to=["remit.a", 1, {}, []]), "manifest_schema",
-        "modules/1", "dotted name"),
     "model without a name": (changed("permissions", "models", to=["a", None]), "manifest_schema",
         "permissions/models/1", "without spaces"),
-    "tool with a pattern of another kind": (changed("permissions", "tools", to=["read_[ab]"]),
-        "manifest_schema", "permissions/tools/0", "without spaces"),
     "supersedes itself": (changed("supersedes", to=["PKG-OTHER-001", "PKG-EXAMPLE-001"]),
         "manifest_supersedes", "supersedes/1", "the package itself"),
     "supersedes what it needs": (changed("supersedes", to=["PKG-KERNEL-001"]),
         "manifest_supersedes", "supersedes/0", "among the dependencies"),
-    "supersedes no package": (changed("supersedes", to=["SPEC-X"]), "manifest_schema",
-        "supersedes/0", "PKG-NAME-001"),
     "twins": (encoded({**RIGHT, "assets": RIGHT["assets"] + RIGHT["assets"][:1]}), "twin_paths",
         "assets/3/path", "collides with"),
-    "twins by case": (with_paths("HO1/stra\u00dfe", "HO1/STRASSE"), "twin_paths", "assets/1/path",
-        "collides with"),
-    "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "assets/1/path",
-        "collides with"),
     "file and folder": (with_paths("HO1/a", "HO1/A/y"), "twin_paths", "assets/1/path",
-        "collides with"),
-    "folder and file": (with_paths("HO1/A/y", "HO1/a"), "twin_paths", "assets/1/path",
         "collides with"),
 }
 # fmt: on
@@ -228,11 +156,6 @@ def test_a_wrong_manifest_is_refused_with_its_field(name: str) -> None:
 def test_what_is_missing_is_named(key: str) -> None:
     with pytest.raises(ManifestError, match=f"{key!r} is a required property"):
         Manifest.parse(encoded({name: value for name, value in RIGHT.items() if name != key}))
-
-
-def test_the_field_is_that_of_the_second_of_two() -> None:
-    with pytest.raises(ManifestError, match="assets/2/path: "):
-        Manifest.parse(with_paths("HO1/a", "HO1/b", "HO1/A"))
 
 
 @pytest.mark.parametrize("wrong", [{}, 1, {"path": 1, "sha256": "", "classification": ""}])
@@ -267,33 +190,6 @@ def test_place_and_classification_say_the_same(path: str) -> None:
         assert any(one in caught.value.next_step for one in right)
 
 
-def test_every_classification_has_its_places() -> None:
-    items = shipped_schema("manifest")["properties"]["assets"]["items"]
-    assert set(KINDS) == set(items["properties"]["classification"]["enum"])
-
-
-@pytest.mark.parametrize("path", ["HO1/Contracts/a.json", "HO1/CONTRACTS/a", "HOT/Policy/a.md"])
-@pytest.mark.parametrize("kind", ["document", "contract", "policy"])
-def test_a_place_is_that_place_whatever_the_case(path: str, kind: str) -> None:
-    data = with_kind(path, kind)
-    with pytest.raises(ManifestError, match="case does not count") as caught:
-        Manifest.parse(data)
-    assert caught.value.code == "misplaced"
-    assert ", assets/0/path: " in caught.value.message
-
-
-@given(st.text(max_size=80) | st.from_regex(r"(HOT|HO1)/[a-zA-Z./\\é]{1,30}", fullmatch=True))
-def test_a_path_that_passes_is_one_file_inside_a_tier(path: str) -> None:
-    code, problem = path_problem(path)
-    assert bool(code) == bool(problem)
-    if not code:
-        parts = path.split("/")
-        assert parts[0] in {"HOT", "HO2", "HO1"}
-        assert len(parts) > 1
-        assert not {"", ".", ".."} & set(parts)
-        assert "\\" not in path
-
-
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=12))
 def test_every_path_fits_a_header(lengths: list[int]) -> None:
     path = "HO1/" + "/".join("x" * length for length in lengths)
@@ -301,12 +197,6 @@ def test_every_path_fits_a_header(lengths: list[int]) -> None:
         block = gzip.decompress(canonical_targz([(path, b"", 0o644)]))[:512]
         name, prefix = (field.rstrip(b"\0") for field in (block[:100], block[345:500]))
         assert (prefix + b"/" + name if prefix else name) == path.encode()
-
-
-@given(st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
-def test_any_bytes_are_a_manifest_or_a_manifest_error(data: bytes) -> None:
-    with pytest.raises(ManifestError):
-        Manifest.parse(data)
 
 
 JSON = st.recursive(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
-from remit import Runtime
-from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, open_root_ledger
@@ -33,9 +30,7 @@ from remit.runtime import make_root
 from remit.runtime.installation import gate_context, install_bootstrap, recover_packages
 from tests.packages.install.killing import Clock, forked
 from tests.packages.install.world import opened
-from tests.packages.refresh import record_versions
 from tests.packages.shipped import RECORD, SHIPPED, manifests, read_versions
-from tests.support.commands import run_remit
 from tests.support.roots import new_root
 from tests.upgrade.conftest import unpack
 
@@ -49,30 +44,6 @@ def test_the_content_of_a_version_never_changes() -> None:
         != [Archive.from_directory(SHIPPED / name).digest]
     ]
     assert changed == [], f"Run `make packages`, which raises the versions of {changed}."
-
-
-def test_make_packages_raises_the_version_of_what_changed_alone(tmp_path: Path) -> None:
-    packages, file = tmp_path / "packages", tmp_path / "record.json"
-    for name in ("PKG-ADMIN-001", "PKG-POLICY-001"):
-        shutil.copytree(SHIPPED / name, packages / name)
-    recorded = read_versions(RECORD.read_bytes())
-    committed = {name: recorded[name] for name in ("PKG-ADMIN-001", "PKG-POLICY-001")}
-    before = {name: manifests()[name].version for name in committed}
-    asset = packages / "PKG-ADMIN-001" / manifests()["PKG-ADMIN-001"].assets[0].path
-    for more in ("\n", "\n\n"):  # one unreleased step raises the version once
-        asset.write_text(asset.read_text() + more)
-        record_versions(packages, committed, file)
-        versions = {
-            name: json.loads((packages / name / "manifest.json").read_text())["version"]
-            for name in committed
-        }
-        major, minor, patch = before["PKG-ADMIN-001"].split(".")
-        raised = f"{major}.{minor}.{int(patch) + 1}"
-        assert versions == {**before, "PKG-ADMIN-001": raised}
-        record = read_versions(file.read_bytes())
-        digest = Archive.from_directory(packages / "PKG-ADMIN-001").digest
-        assert record["PKG-ADMIN-001"] == {**committed["PKG-ADMIN-001"], raised: [digest]}
-        assert record["PKG-POLICY-001"] == committed["PKG-POLICY-001"]
 
 
 def test_every_package_that_no_longer_ships_is_superseded() -> None:
@@ -191,31 +162,3 @@ def test_killed_anywhere_it_is_finished_or_undone(
     assert seen == sorted(seen)
     assert seen.count(False) >= 3
     assert seen.count(True) >= 2
-
-
-def test_what_was_cut_off_is_said_and_never_charged_by(priced: Path, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    for last in itertools.count():  # until the change is on record, and the file is as it was
-        shutil.copytree(priced, root)
-        assert forked(functools.partial(_set_to, root, "3", last)) == -signal.SIGKILL
-        if (recorded := _recorded(root)) != _recorded(priced):
-            break
-        shutil.rmtree(root)
-    lost = tmp_path / "lost"
-    shutil.copytree(root, lost)
-    advice = run_remit("doctor", "--root", root).stdout
-    assert f"was interrupted; the last recorded version is {recorded.entry_id}" in advice
-    listed = run_remit("price", "list", "--own", "--root", root)
-    assert f"recorded as {recorded.entry_id} was interrupted" in listed.stderr
-    assert " 3 " in listed.stdout
-    assert "interrupted" not in run_remit("price", "list", "--root", root).stderr
-    # Where the new file is lost as well, no call is charged by the old one.
-    (lost / ".prices.toml.new").unlink()
-    with pytest.raises(
-        RemitError, match=f"differ from the prices recorded in {recorded.entry_id}"
-    ) as refused:
-        Runtime.open(lost)
-    assert "remit price import prices.toml" in refused.value.next_step
-    assert run_remit("price", "import", lost / "prices.toml", "--root", lost).returncode == 0
-    with Runtime.open(lost) as runtime:
-        assert _charged(runtime.root_prices) == 2.0

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from remit.cli.package import package
-from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
@@ -109,14 +108,6 @@ def test_trust_from_the_first_key_to_a_rotation(root: Path, tmp_path: Path) -> N
     assert any(re.search(r"team 2029 .* revoked .* \*( |$)", line) for line in lines)
     assert entries(root)[-1].endswith("(team 2029) is revoked: laptop lost")
     assert len(entries(root)) == 8
-
-
-@pytest.mark.parametrize("public", ["x", "ed25519:abc", "a" * 64])
-def test_wrong_use(root: Path, public: str) -> None:
-    refused = run(root, "add", public, "--name", "x").exception
-    assert isinstance(refused, InvalidInputError)
-    assert "64 hex digits" in f"{refused.message} {refused.next_step}"
-    assert not entries(root)
 
 
 def test_a_changed_file_is_reported_and_restored(root: Path, tmp_path: Path) -> None:

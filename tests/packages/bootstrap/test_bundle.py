@@ -17,10 +17,7 @@ from typing import Any
 
 import pytest
 
-from remit.packages import PackageError, build_bundle
 from tests.packages.bootstrap.making import ORDER, packages, unpacked
-from tests.packages.distribution.placing import INFO
-from tests.packages.making import LIMITS
 
 
 def test_it_holds_a_root_in_one_form(bundle: tuple[bytes, dict[str, Any]], tmp_path: Path) -> None:
@@ -60,12 +57,6 @@ def test_it_holds_a_root_in_one_form(bundle: tuple[bytes, dict[str, Any]], tmp_p
         assert option == "--help" or f"`{option}" in (top / "INSTALL.md").read_text()
 
 
-def test_what_is_no_wheel_is_refused() -> None:
-    for data in (b"", b"no wheel", bytes(100)):
-        with pytest.raises(PackageError, match="does not state its version"):
-            build_bundle(("remit.whl", data), packages(), LIMITS)
-
-
 # -- ``install.sh``: what it says when it cannot go on. A full run needs every library -----------
 
 
@@ -97,43 +88,6 @@ def _run(
     )
 
 
-def test_wrong_use_and_help(shell: list[str], top: Path) -> None:
-    for options, said in (
-        (["--bogus"], "There is no option --bogus"),
-        (["extra"], "There is no option extra"),
-        (["--dev=1", "--root", "r"], "There is no option --dev=1"),
-        (["--root"], "--root needs a value"),
-        (["--root="], "--root needs a value"),
-        (["--dev"], "--root DIR is missing"),
-    ):
-        ran = _run(shell, top, *options)
-        assert ran.returncode == 2
-        assert said in ran.stderr
-        assert "--help" in ran.stderr
-        assert [one.name for one in top.parent.iterdir()] == [top.name]
-    ran = _run(shell, top, "--help")
-    assert ran.returncode == 0
-    assert "--wheelhouse DIR" in ran.stdout
-
-
-def test_an_old_python_is_not_used(shell: list[str], top: Path, tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("python3", "python3.11", "python"):
-        (tools / name).write_text("#!/bin/sh\nexit 1\n")  # what an older one answers
-        (tools / name).chmod(0o755)
-    for name in ("dash", "bash", "busybox", "sh", "cat", "dirname"):
-        if found := shutil.which(name):
-            (tools / name).symlink_to(found)
-    ran = _run(shell, top, "--root", "r", variables={"PATH": str(tools)})
-    assert ran.returncode == 1
-    assert "needs Python 3.11 or newer" in ran.stderr
-    assert "--python" in ran.stderr
-    ran = _run(shell, top, "--root", "r", "--python", str(tools / "python3"))
-    assert "is not a Python 3.11 or newer" in ran.stderr
-    assert not (tmp_path / "r").exists()
-
-
 def test_files_that_are_not_as_packed_stop_it(top: Path) -> None:
     date, manifest = top / "packages/PKG-DATE-001-1.0.0.tar.gz", top / "BOOTSTRAP_MANIFEST.json"
     extra, wheel = top / "packages/PKG-EXTRA-001-1.0.0.tar.gz", next(top.glob("*.whl"))
@@ -157,46 +111,3 @@ def test_files_that_are_not_as_packed_stop_it(top: Path) -> None:
     ran = _run(["sh"], top, "--root", "r", "--wheelhouse", "no such")
     assert ran.returncode == 1
     assert "There is no directory no such" in ran.stderr
-
-
-def test_another_directory_is_not_made_an_environment(shell: list[str], top: Path) -> None:
-    other = top.parent / "other"
-    other.mkdir()
-    (other / "mine.txt").write_text("mine")
-    ran = _run(shell, top, "--root", "r", "--venv", "other")
-    assert ran.returncode == 1
-    assert "other is not empty, and not a virtual environment" in ran.stderr
-    assert [one.name for one in other.iterdir()] == ["mine.txt"]
-
-
-def test_an_editable_installation_is_not_replaced(top: Path) -> None:
-    venv = top.parent / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
-    info = next(venv.glob("lib/python*/site-packages")) / INFO
-    info.mkdir()
-    (info / "METADATA").write_text("Name: remit\nVersion: 0.1.0\n")
-    (info / "direct_url.json").write_text('{"dir_info": {"editable": true}, "url": "file:///x"}')
-    ran = _run(["sh"], top, "--root", "r", variables={"VIRTUAL_ENV": str(venv)})
-    assert ran.returncode == 1
-    assert "has an editable installation of Remit" in ran.stderr
-    shutil.rmtree(info)
-    ran = _run(["sh"], top, "--root", "r", variables={"VIRTUAL_ENV": str(venv)})
-    assert ran.returncode == 1
-    assert f"{venv} has no pip" in ran.stderr
-    assert "ensurepip" in ran.stderr
-
-
-def test_without_a_network_it_says_what_to_bring(top: Path) -> None:
-    """The environment that it made is left, and the next run goes on with it."""
-    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
-    nowhere |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1"}
-    ran = _run(["sh"], top, "--root", "new root", variables=nowhere)
-    assert ran.returncode == 1
-    assert "pip download --dest wheelhouse" in ran.stderr
-    venv = top.parent / "new root" / "venv"
-    assert not (venv / ".remit-install").exists()
-    (top / "wheelhouse").mkdir()
-    ran = _run(["sh"], top, "--root", "new root", variables=nowhere)
-    assert ran.returncode == 1
-    assert "wheelhouse does not have all that Remit needs" in ran.stderr
-    assert "Making a virtual environment" not in ran.stderr

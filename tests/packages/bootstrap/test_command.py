@@ -12,19 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.cli.operations import bootstrap
 from remit.packages import IncomingArchive, PackageError, read_bundle
 from remit.packages.bootstrap import in_install_order
-from remit.packages.checks import Finding
 from remit.packages.distribution import Distribution
-from remit.packages.gates import GateReport, GateResult
-from tests.packages.bootstrap.making import ORDER, package, packages, unpacked
+from tests.packages.bootstrap.making import ORDER, packages, unpacked
 from tests.packages.making import LIMITS
-from tests.support.commands import run_remit
 
 
 def _run(
@@ -70,66 +65,6 @@ def test_no_machine_user_or_installation_shows_in_its_bytes(
     assert sorted(one.name for one in tmp_path.iterdir()) == ["one.tar.gz", "two"]
 
 
-def test_what_cannot_be_built_leaves_nothing(placed: Distribution, tmp_path: Path) -> None:
-    ran = _run(placed, tmp_path, "build", "--out", "/dev/null/file")
-    assert ran.returncode == 1
-    assert "/dev/null/file cannot be written" in ran.stderr
-    source = placed.location / "kernel/errors.py"
-    before = source.read_bytes()
-    source.write_bytes(before + b"\n")
-    try:
-        ran = _run(placed, tmp_path, "build", "--out", "file")
-    finally:
-        source.write_bytes(before)
-    assert ran.returncode == 1
-    assert "remit/kernel/errors.py has" in ran.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_installing_needs_a_root_and_packages(tmp_path: Path) -> None:
-    words = ("bootstrap", "install", "--packages", tmp_path)
-    ran = run_remit(*words)
-    assert (ran.returncode, "--root DIR" in ran.stderr) == (2, True)
-    assert run_remit(*words, "--root", tmp_path / "r").returncode == 1
-    assert not (tmp_path / "r").exists()
-
-
-def test_receipts_and_gates_are_shown(
-    bundle: tuple[bytes, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = list(in_install_order({"apple": package("APPLE", [])}, LIMITS).values())
-    fine = GateResult("G1", True, "fine")
-    bad = GateResult("G4", False, "a case fails", (Finding("case x", ""),))
-    packages = unpacked(bundle[0], tmp_path) / "packages"
-    words = ["install", "--packages", str(packages), "--root", str(tmp_path / "r")]
-    for done, gates, code in (
-        (installed, (fine, bad), 1), (installed, (fine,), 0), ([], (fine,), 1), (installed, (), 1)
-    ):  # fmt: skip
-        report = (done, GateReport(gates))
-        monkeypatch.setattr(
-            "remit.runtime.installation.install_bootstrap", lambda *_, report=report, **__: report
-        )
-        ran = CliRunner().invoke(bootstrap, words)
-        assert ran.exit_code == code, ran.output
-        found = json.loads(CliRunner().invoke(bootstrap, [*words, "--json"]).stdout)
-        assert found["passed"] is (code == 0)
-        if len(gates) == 2:
-            assert [line.split() for line in ran.stdout.splitlines()] == [
-                ["passed:", "no"],
-                ["receipts:"],
-                ["package_id", "version", "receipt"],
-                ["PKG-APPLE-001", "1.0.0", "HOT/installed/PKG-APPLE-001/receipt.json"],
-                ["gates:"],
-                ["gate", "passed", "message", "errors"],
-                ["G1", "yes", "fine", "-"],
-                ["G4", "no", "a", "case", "fails", "case", "x"],
-            ]
-            assert found["gates"][1] == {
-                "gate": "G4", "passed": False, "message": "a case fails", "errors": ["case x"],
-            }  # fmt: skip
-            assert found["receipts"][0]["package_id"] == "PKG-APPLE-001"
-
-
 # -- What a bootstrap brings is found in the order of its dependencies, on any machine -----------
 
 
@@ -173,21 +108,3 @@ def test_any_graph_comes_in_one_order(data: st.DataObject) -> None:
         assert {need.package_id for need in manifest.dependencies} <= seen
         seen.add(manifest.package_id)
     assert len(seen) == len(_WORDS)
-
-
-@pytest.mark.parametrize(
-    ("archives", "said"),
-    [
-        (packages({"APPLE": ["FIG"], "FIG": ["APPLE"]}), "circle"),
-        (packages({"APPLE": ["FIG"]}), "PKG-FIG-001"),
-        (
-            {"one.tar.gz": package("APPLE", []), "two.tar.gz": package("APPLE", [])},
-            r"one\.tar\.gz and two\.tar\.gz",
-        ),
-        ({}, "No packages"),
-    ],
-)
-def test_what_cannot_be_ordered_is_refused(archives: dict[str, bytes], said: str) -> None:
-    with pytest.raises(PackageError, match=said) as caught:
-        in_install_order(archives, LIMITS)
-    assert caught.value.next_step

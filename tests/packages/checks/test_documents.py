@@ -8,7 +8,7 @@ import pytest
 
 from remit.kernel.schemas import schema_problem, shipped_schema
 from remit.packages import AgentDocument, Framework, PackageError
-from remit.packages.documents import Specification, read_cases, read_schema
+from remit.packages.documents import Specification, read_cases
 from tests.packages.checks.building import AGENT, CASES, FRAMEWORK, SPEC, encoded
 
 _READERS: dict[str, tuple[Any, Any, str]] = {
@@ -62,14 +62,6 @@ def test_what_is_no_document_is_refused(kind: str, data: bytes, says: str) -> No
     assert path in caught.value.message
 
 
-@pytest.mark.parametrize("kind", ["spec", "framework", "agent"])
-def test_an_id_is_the_files_name(kind: str) -> None:
-    reader, value, path = _READERS[kind]
-    with pytest.raises(PackageError, match="contains") as caught:
-        reader(encoded(value), path.replace("GREET", "OTHER").replace("greeter", "other"))
-    assert "Rename the file" in caught.value.next_step
-
-
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
@@ -100,10 +92,3 @@ def test_values_outside_the_schema_are_refused(kind: str, changes: dict[str, Any
     with pytest.raises(PackageError) as caught:
         reader(encoded({**value, **changes}), path)
     assert caught.value.code == "document_invalid"
-
-
-def test_a_schema_file_holds_a_schema() -> None:
-    assert read_schema(b'{"type": "object"}', "a.schema.json") == {"type": "object"}
-    for data in (b"[]", b'{"type": "nonsense"}', b"{"):
-        with pytest.raises(PackageError):
-            read_schema(data, "a.schema.json")

@@ -9,14 +9,10 @@ import pytest
 
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.kernel.settings import load_settings
-from remit.ledger import open_root_ledger
 from remit.packages import PackageError, PackageKey, found_packages
-from remit.packages.gates import check_gates
 from remit.packages.shipped import root_key_path, shipped_ids
 from remit.packages.trust import TrustPolicy, change_trust, read_trust
 from remit.runtime import Runtime, make_root
-from remit.runtime.installation import gate_context
 from tests.packages.hostile import Stage
 from tests.packages.install.world import managing, opened, tree
 
@@ -49,18 +45,6 @@ def trust(root: Path, change: Callable[[TrustPolicy], TrustPolicy]) -> None:
         change_trust(root / TrustPolicy.FILE, ledger, change, "tester")
 
 
-def test_the_own_key_is_trusted_for_what_ships_and_nothing_else(root: Path) -> None:
-    (key,) = TrustPolicy.load(root / TrustPolicy.FILE).keys
-    assert set(key.packages) == set(shipped_ids())
-    assert not key.may_sign("PKG-EVIL-001")
-    fewer = [*key.packages[1:], "PKG-MINE-001"]
-    trust(root, lambda policy: policy.with_key(key.public, key.name, packages=fewer))
-    (after,) = found(root).keys
-    assert set(after.packages) == {*shipped_ids(), "PKG-MINE-001"}, "what newly ships is added"
-    assert after.key_id == key.key_id
-    assert found(root).keys == (after,)
-
-
 def test_a_key_that_was_put_there_before_is_not_trusted(tmp_path: Path) -> None:
     root = Root(tmp_path / "root")
     root.keys.mkdir(parents=True, mode=0o700)
@@ -85,47 +69,6 @@ def test_a_key_that_was_swapped_is_not_trusted(root: Path) -> None:
         found(root, new_ledger=True)
     assert tree(root) == before
     assert TrustPolicy.load(root / TrustPolicy.FILE).get(key.key_id) is None
-
-
-def test_a_key_that_is_retired_is_named_and_another_takes_its_place(root: Path) -> None:
-    old = PackageKey.load(root_key_path(Root(root)))
-    other = PackageKey.create(root.parent / "other.pem", "other")
-    with opened(root) as ledger:
-        change_trust(
-            root / TrustPolicy.FILE, ledger,
-            lambda policy: policy.with_key(other.public, "other").with_status(
-                old.key_id, "retired"
-            ),
-            "tester",
-        )  # fmt: skip
-    with pytest.raises(PackageError, match="is retired"):
-        found(root)
-    root_key_path(Root(root)).unlink()
-    policy = found(root)
-    assert policy.find(PackageKey.load(root_key_path(Root(root))).key_id).status == "active"
-    assert policy.find(old.key_id).status == "retired"
-
-
-@pytest.mark.parametrize("recorded", [False, True])
-def test_killed_between_the_key_and_its_name(root: Path, recorded: bool) -> None:
-    place = root_key_path(Root(root))
-    beside = place.with_name("packages.pem.new")
-    own = PackageKey.load(place).key_id
-    if recorded:
-        place.rename(beside)
-    else:
-        place.unlink()
-        PackageKey.create(beside, "root")
-    stray = PackageKey.load(beside).key_id
-    policy = found(root)
-    now = PackageKey.load(place).key_id
-    assert not beside.exists()
-    assert policy.find(now).status == "active"
-    if recorded:
-        assert now == own
-    else:
-        assert now != stray
-        assert policy.get(stray) is None
 
 
 def test_a_lost_ledger_is_not_replaced_unasked(root: Path) -> None:
@@ -185,23 +128,3 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
                 make_root(Root(root), bare=bare)
         assert list(outside.iterdir()) == []
         assert tree(root) == before
-
-
-def test_an_imported_ledger_has_its_packages_vouched_for_anew(tmp_path: Path) -> None:
-    first, second = Root(tmp_path / "first"), Root(tmp_path / "second")
-    make_root(first)
-    make_root(second, bare=True)
-    settings = load_settings(first.config, installed=False).settings.ledger
-    with open_root_ledger(first, settings) as ledger:
-        ledger.export(tmp_path / "e.jsonl")
-    with open_root_ledger(second, settings) as ledger:
-        ledger.import_jsonl(tmp_path / "e.jsonl")
-    make_root(second)
-    loaded = load_settings(second.config)
-    with open_root_ledger(second, settings) as ledger:
-        before = ledger.count()
-        (report,) = check_gates(gate_context(second, ledger, loaded), ["G5"], by="test").gates
-        assert report.passed, report.errors
-    make_root(second)  # once is enough
-    with open_root_ledger(second, settings) as ledger:
-        assert ledger.count() == before + 1

@@ -7,8 +7,6 @@ import multiprocessing
 import os
 import shutil
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.synchronize import Semaphore
@@ -196,12 +194,6 @@ def test_a_file_may_come_from_nobody_and_move_between_packages(small: Path, scra
     assert check(small).owners["HO1/data/b.txt"].package_id == "PKG-TWO-001"
 
 
-def test_a_large_manifest_is_kept_beside_its_record(small: Path, scratch: Path) -> None:
-    files = {f"HO1/data/many/{number}.txt": b"x" for number in range(900)}
-    put(small, packed(scratch, ONE, "1.0.0", files, title="ä" * 200))
-    assert len(check(small).packages[ONE].manifest.assets) == 900
-
-
 def test_only_so_many_archives_are_kept(small: Path, scratch: Path) -> None:
     config = small / "remit.toml"
     config.write_text(config.read_text() + "\n[packages]\nkeep_versions = 2\n")
@@ -253,20 +245,6 @@ def test_restoring_says_what_it_found_and_what_it_left(
     for call in (lambda manager: manager.restore(), installing(data)):
         assert refused(small, call) == "linked_folder"
     assert not (small.parent / "elsewhere/lost").exists()
-
-
-def test_restoring_goes_on_past_a_package_whose_archive_is_lost(
-    small: Path, scratch: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = packed(scratch, "PKG-TWO-001", "1.0.0", {"HO2/two.txt": b"right"})
-    put(small, one(scratch), other)
-    (small / f"HOT/installed/{ONE}/archives/1.0.0.tar.gz").unlink()
-    (small / "HO1/data/x.txt").write_bytes(b"other")
-    (small / "HO2/two.txt").unlink()
-    with pytest.raises(SystemExit):
-        main(["package", "restore", "--root", str(small)])
-    assert "1 files were not restored, 1 were (HO2/two.txt)" in capsys.readouterr().err
-    assert (small / "HO2/two.txt").read_bytes() == b"right"
 
 
 # -- several processes -----------------------------------------------------------------------
@@ -329,31 +307,6 @@ def test_a_reader_sees_the_old_or_the_new_and_no_error(small: Path, scratch: Pat
     assert set(seen) <= set(versions)
     with pytest.raises(NotInstalledError):
         files.read("HO1/data/only-1.0.0.txt")
-
-
-def test_a_reader_waits_for_an_operation_under_way(small: Path, scratch: Path) -> None:
-    """In another process: a lock goes to children that are forked while it is held."""
-    put(small, one(scratch))
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from remit.kernel.installed_files import InstalledFiles\n"
-        "files = InstalledFiles(Path(sys.argv[1])); print('begun', flush=True)\n"
-        "print(files.read('HO1/data/x.txt').decode(), flush=True)"
-    )
-    readers: list[subprocess.Popen[str]] = []
-
-    def look(step: str) -> None:
-        if step == "place HOT/registries/packages.json":
-            command = [sys.executable, "-c", program, str(small)]
-            readers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-            assert readers[0].stdout is not None
-            assert readers[0].stdout.readline() == "begun\n"
-            time.sleep(0.2)
-            assert readers[0].poll() is None, "it read what is neither old nor new"
-
-    with managing(small, look) as manager:
-        manager.install([IncomingArchive(one(scratch, "2.0.0"))], dev=True)
-    assert readers[0].communicate(timeout=120)[0] == "2.0.0\n"
 
 
 # -- PostgreSQL, and roots that share a ledger -------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 import remit
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.errors import RemitError
-from remit.kernel.installed_files import ChangedFileError, InstalledFiles
+from remit.kernel.installed_files import InstalledFiles
 from remit.packages import IncomingArchive
 from tests.packages.hostile import CASES, Case, Stage, busy, can_mount, full_disk, play, read_only
 from tests.packages.install.killing import forked
@@ -76,31 +76,6 @@ def test_a_changed_file_is_refused(stage: Stage, path: str, load: Callable[[Path
     stage.run(["restore"])
     assert file.read_bytes() == right
     load(stage.root)
-
-
-def test_changed_weights_are_not_used(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    file = stage.root / "HOT/routing/weights.json"
-    file.write_bytes(file.read_bytes() + b" ")
-    _opened(stage.root)
-    assert "differs from the file that PKG-ROUTER-001 installed" in caplog.text
-
-
-def test_a_changed_agent_is_refused(stage: Stage) -> None:
-    agent = {"agent_id": "mine", "title": "Mine", "contract_id": "PRC-EXECUTE-001"}
-    stage.bring(stage.pack({"HO2/agents/mine.json": json.dumps(agent).encode()}))
-    with remit.Runtime.open(stage.root) as runtime:
-        assert runtime.packaged_agents() == ["mine"]
-        runtime.packaged_agent("mine")
-        agent["tools"] = ["list_files"]
-        (stage.root / "HO2/agents/mine.json").write_text(json.dumps(agent))
-        with pytest.raises(ChangedFileError, match="PKG-MINE-001"):
-            runtime.packaged_agent("mine")
-        stage.run(["restore"])
-        runtime.packaged_agent("mine")
-        stage.run(["remove", "PKG-MINE-001"])
-        assert runtime.packaged_agents() == []
-        with pytest.raises(RemitError, match="No installed package"):
-            runtime.packaged_agent("mine")
 
 
 def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
@@ -179,9 +154,9 @@ def test_a_read_only_disk(stage: Stage) -> None:
 
 
 @mounting
-@pytest.mark.parametrize("free_kb", [8, 500, 836, 854, 1500])
+@pytest.mark.parametrize("free_kb", [8, 836, 1500])
 def test_a_full_disk(stage: Stage, free_kb: int) -> None:
-    """Full for the ledger's log, at staging, at the entry, after the entry, and not full.
+    """Full for the ledger's log, at the entry, and not full.
 
     The numbers are for a file of 400 KiB, which is there twice, itself and in its archive. Where
     the disk counts otherwise another step fails; what has to hold then is the same.
