@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit.contracts import ContractError, PromptContract, PromptPack, required_context
-from remit.ledger import LedgerClient, LedgerEntry, content
+from remit.ledger import LedgerClient, LedgerEntry
 
 
 def test_sections_become_messages_and_empty_ones_are_left_out() -> None:
@@ -53,11 +52,6 @@ def test_a_value_is_never_read_as_template_or_section(text: str) -> None:
     ]
 
 
-def test_a_template_that_is_none_is_refused() -> None:
-    with pytest.raises(ContractError):
-        PromptPack.parse("PRM-A-001", "{% if %}")
-
-
 @given(TEXTS.filter(str.strip))
 @example("  spaces stay \n")
 def test_a_message_that_is_one_value_is_that_value(text: str) -> None:
@@ -73,14 +67,6 @@ def test_nothing_in_a_value_closes_its_fence(text: str) -> None:
     assert first == f"{last}note"
     assert last not in text
     assert len(last) >= 3
-
-
-@given(st.recursive(st.none() | st.integers() | TEXTS, lambda inner: st.lists(inner, max_size=3)))
-def test_any_value_can_be_told_as_json(value: Any) -> None:
-    pack = PromptPack.parse("PRM-A-001", "{{ value | tojson }}")
-    (message,) = pack.render({"value": value})
-    assert json.loads(message["content"]) == value
-    assert "\n" not in message["content"]
 
 
 MANY = [{"a": number} for number in range(1_000)]
@@ -140,30 +126,11 @@ def test_what_a_pack_may_not_use_is_refused_when_it_is_read(source: str) -> None
     assert caught.value.code == "contract_schema_invalid"
 
 
-def test_the_line_of_a_mistake_is_that_of_the_file() -> None:
-    with pytest.raises(ContractError, match="line 7"):
-        PromptPack.parse("PRM-A-001", "\n\n[system]\nfine\n[user]\n\n{{ nope( }}\n")
-
-
 def test_values_have_items_and_no_attributes() -> None:
     source = "{{ note.items }}|{{ note.keys }}|{{ text.upper }}|{{ many[0].a }}|{{ many[-1].a }}"
     pack = PromptPack.parse("PRM-A-001", source)
     rendered = pack.render({"note": {"items": "mine"}, "text": "x", "many": MANY})
     assert rendered[0]["content"] == "mine|||0|999"
-
-
-def test_undefined_names_are_empty_and_their_parts_are_a_mistake() -> None:
-    assert PromptPack.parse("PRM-A-001", "a{{ nobody }}{% for x in nobody %}x{% endfor %}").render(
-        {}
-    ) == [{"role": "user", "content": "a"}]
-    with pytest.raises(ContractError, match="'nobody' is undefined"):
-        PromptPack.parse("PRM-A-001", "{{ nobody.part }}").render({})
-
-
-def test_the_digest_is_of_the_text() -> None:
-    text = "über {{ user_input }} "
-    digest = PromptPack.parse("PRM-A-001", text).digest
-    assert digest == hashlib.sha256(text.encode()).hexdigest()
 
 
 # -- What a contract requires is read as its tier may, and what is missing is named --------------
@@ -212,11 +179,6 @@ def _contract(**needs: Any) -> PromptContract:
     return PromptContract.parse(json.dumps(value).encode(), "PRC-TEST-001.json")
 
 
-def test_nothing_required_is_nothing(ledger: LedgerClient, folder: Path) -> None:
-    nothing = required_context(_contract(), ledger, folder, max_bytes=0)
-    assert nothing == {"ledger": [], "frameworks": {}, "files": {}}
-
-
 def test_rows_come_newest_first_and_ten_unless_told(ledger: LedgerClient, folder: Path) -> None:
     def numbers(*queries: dict[str, Any], session_id: str = "") -> list[int]:
         given = required_context(
@@ -244,13 +206,6 @@ def test_a_row_is_plain_data_with_its_content(ledger: LedgerClient, folder: Path
     (row,) = required_context(contract, ledger, folder, max_bytes=10_000)["ledger"]
     assert row["metadata"]["prompt"] == {"erased": done.erasure_id}
     json.dumps(row)
-
-
-def test_an_integer_of_any_size_is_exact_in_a_row(ledger: LedgerClient, folder: Path) -> None:
-    ledger.write(_entry("WO-3", "SES-CCCCCCCC", response=content({"paid": 10**30})))
-    contract = _contract(ledger_queries=[{"work_order_id": "WO-3"}])
-    (row,) = required_context(contract, ledger, folder, max_bytes=10_000)["ledger"]
-    assert row["metadata"]["response"] == {"paid": 10**30}
 
 
 def test_a_scoped_handle_shows_what_its_tier_sees(ledger: LedgerClient, folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit.contracts import ContractLoader, PromptContract, PromptPack, check_examples
+from remit.contracts import ContractLoader, PromptPack
 from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.schemas import first_problem
@@ -162,61 +162,4 @@ def test_the_authors_instructions_follow_the_stable_rules() -> None:
     assert given == f"{plain}\n\nYour instructions:\n\nBe {{{{ bold }}}}."
 
 
-def test_models_without_native_tools_are_asked_in_short() -> None:
-    more: dict[str, Any] = {"native_tools": False, "assembled_context": CONTEXT}
-    more["rejected_because"] = ["the answer is empty"]
-    (role, system), *said = _messages("PRM-SYNTHESIZE-001", user_input="hi", **more)
-    assert role == "system"
-    assert system.endswith(
-        "No tool was found for this message: say nothing about the installation."
-    )
-    assert said == [("user", "hi")]
-    results = [{"text": "There are 3 sessions."}, {"text": "One is open."}]
-    (_, system), *said = _messages(
-        "PRM-SYNTHESIZE-001", user_input="list them", tool_results=results, **more
-    )
-    assert system.endswith("Answer in one short sentence, using the result.")
-    assert said == [
-        ("user", "list them\n\nResult: There are 3 sessions.\n\nResult: One is open."),
-        ("assistant", "The result:"),
-    ]
-
-
-def _contract(**changes: Any) -> PromptContract:
-    return PromptContract(
-        "PRC-TEST-001", "1.0.0", "PRM-TEST-001", SHIPPED["PRC-VERIFY-001"].boundary,
-        **{
-            "input_schema": {"required": ["word"]},
-            "output_schema": {"enum": ["yes", "no"]},
-            **changes,
-        },
-    )  # fmt: skip
-
-
 PACK = PromptPack.parse("PRM-TEST-001", "[system]\nS\n[user]\n{{ word }}{{ part.of }}")
-
-
-@pytest.mark.parametrize(
-    ("example", "told"),
-    [
-        ({"input": {"part": {}}}, "'word' is a required property"),
-        ({"input": {"word": "w"}}, "section 2 [user]"),
-        ({"input": {"word": "w", "part": {}}, "output": "maybe"}, "the output, at value"),
-        ({"input": {"word": "w", "part": {}}, "renders": ["S", "v"]}, "does not contain 'v'"),
-        ({"input": {"word": "w", "part": {}}, "renders": "S"}, "not a list of texts"),
-        ({"input": {"word": "w", "part": {}}, "outputs": "yes"}, "'outputs' is none of"),
-        ({"input": "w"}, "an object as input"),
-        ("w", "an object as input"),
-    ],
-)
-def test_an_example_that_does_not_hold_is_named(example: Any, told: str) -> None:
-    good = {"input": {"word": "w", "part": {}}, "output": "yes", "renders": ["S", "w"]}
-    assert check_examples(_contract(examples=(good,)), PACK) == []
-    (problem,) = check_examples(_contract(examples=(good, example)), PACK)
-    assert problem.startswith("PRC-TEST-001 1.0.0, example 2: ")
-    assert told in problem
-
-
-def test_the_pack_must_be_the_contracts() -> None:
-    other = PromptPack.parse("PRM-OTHER-001", "x")
-    assert "not this pack" in check_examples(_contract(), other)[0]

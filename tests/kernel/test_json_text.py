@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from enum import IntEnum, StrEnum
-from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 import rfc8785
 from hypothesis import given
@@ -110,21 +107,6 @@ def test_a_name_that_is_repeated_thousands_of_times_is_removed(rest: bytes) -> N
     )
 
 
-def test_members_are_set_deep_within() -> None:
-    path = ("stream_options", "include_usage")
-    assert (
-        set_member(b'{"a":1}', path, b"true") == b'{"stream_options":{"include_usage":true},"a":1}'
-    )
-    assert set_member(b'{"stream_options": {}}', path, b"true") == (
-        b'{"stream_options": {"include_usage":true}}'
-    )
-    assert set_member(b'{"stream_options": null}', path, b"true") == (
-        b'{"stream_options": {"include_usage":true}}'
-    )
-    with pytest.raises(JsonTextError):
-        set_member(b'{"stream_options": 3}', path, b"true")
-
-
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"nul", b"[1,]", b"NaN", b'{"a":Infinity}', b'"\xff"', b"[" * 100_000]
 )
@@ -147,15 +129,6 @@ def test_records_are_read_exactly_and_written_again(text: bytes, value: Any) -> 
     assert load_exact(text) == value
     again = load_exact(dump(value))
     assert again == (None if value in (float("inf"), float("-inf")) else value)
-
-
-def test_what_orjson_does_not_take_is_dumped_all_the_same() -> None:
-    value = {"n": 2**70, "x": [float("nan"), '\\"Infinity\ud800', float("-inf")], "p": Path("/a")}
-    told = json.loads(dump(value, str), parse_constant=pytest.fail)
-    assert told == {"n": 2**70, "x": [None, '\\"Infinity\ud800', None], "p": "/a"}
-    assert dump({"a": 2**70, "b": []}, option=orjson.OPT_INDENT_2).startswith(b'{\n  "a": ')
-    with pytest.raises(TypeError):
-        dump({"a": 2**70, "b": object()})
 
 
 def test_the_search_for_a_name_that_is_there_twice_costs_as_much_as_the_text_is_long() -> None:
@@ -193,13 +166,6 @@ def test_a_text_that_readers_understand_differently_is_refused(text: bytes, why:
         load_unique(text)
 
 
-def test_a_unique_text_keeps_integers_of_any_size_and_joins_surrogate_pairs() -> None:
-    digits = "9" * 4_000
-    found = load_unique(f'{{"n": {digits}, "m": -{2**70}, "p": "\\ud83d\\ude00"}}'.encode())
-    assert found == {"n": int(digits), "m": -(2**70), "p": "\U0001f600"}
-    assert load_unique('"\\ud800"', repair=True) == "\ufffd"
-
-
 # -- JCS: the fast path is held to the reference encoder, refusals name their place --------------
 
 
@@ -219,37 +185,14 @@ def test_equals_the_reference_encoder(value: Any) -> None:
     assert canonical_json(value) == rfc8785.dumps(value)
 
 
-@given(st.floats(min_value=1e-4, max_value=9e15))
-def test_floats_near_the_limits_of_the_fast_path(value: float) -> None:
-    assert canonical_json({"x": value}) == rfc8785.dumps({"x": value})
-
-
 @given(numbers.map(float) | st.floats(-1e-3, 1e-3))
 def test_a_number_is_written_as_the_reference_encoder_writes_it(value: float) -> None:
     assert number_text(value) == rfc8785.dumps(value).decode()
 
 
-@given(json_values)
-def test_what_is_read_back_has_the_same_encoding(value: Any) -> None:
-    encoded = canonical_json(value)
-    assert canonical_json(orjson.loads(encoded)) == encoded
-
-
 def test_key_order_is_by_utf16_code_units() -> None:
     # U+1F600 is D83D DE00 in UTF-16, so it sorts before U+FB33, though its code point is higher.
     assert canonical_json({"\ufb33": 1, "\U0001f600": 2}) == '{"\U0001f600":2,"\ufb33":1}'.encode()
-
-
-class _Colour(StrEnum):
-    RED = "red"
-
-
-class _Number(IntEnum):
-    ONE = 1
-
-
-def test_subclasses_are_encoded_as_their_base() -> None:
-    assert canonical_json({"c": _Colour.RED, "n": _Number.ONE}) == b'{"c":"red","n":1}'
 
 
 @pytest.mark.parametrize(
@@ -266,12 +209,6 @@ def test_subclasses_are_encoded_as_their_base() -> None:
 )
 def test_refuses_and_names_the_place(value: Any, place: str) -> None:
     with pytest.raises(NotCanonicalError, match=place.replace("$", r"\$").replace("[", r"\[")):
-        canonical_json(value)
-
-
-@pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}, {"a": ["x", "\ud83d"]}])
-def test_refuses_lone_surrogates(value: Any) -> None:
-    with pytest.raises(NotCanonicalError, match="surrogate"):
         canonical_json(value)
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import os
-import re
-import stat
 import subprocess
 import sys
 import tomllib
@@ -14,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import remit
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.durable_files import replacing
 from remit.kernel.errors import ConfigError
@@ -165,48 +160,7 @@ def test_what_is_not_understood_is_left_alone(tmp_path: Path, before: bytes) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["remit.toml"]
 
 
-def test_a_value_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "remit.toml"
-    with pytest.raises(ConfigError, match="is not Unicode text"):
-        set_values(file, {"model.default": "\udcff"})
-    assert not list(tmp_path.iterdir())
-
-
 # -- A file is replaced whole and durably, or stays as it was ------------------------------------
-
-
-def test_the_file_is_on_disk_before_its_name_and_the_name_before_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "file"
-    place.write_text("old")
-    seen: list[tuple[str, str]] = []
-    sync, replace = os.fsync, os.replace
-
-    def fsync(handle: int) -> None:
-        kind = "folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file"
-        seen.append((f"sync {kind}", place.read_text()))
-        sync(handle)
-
-    def renamed(one: Path, other: Path) -> None:
-        seen.append(("rename", place.read_text()))
-        replace(one, other)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "replace", renamed)
-    with replacing(place, 0o640) as file:
-        file.write(b"new")
-    assert seen == [("sync file", "old"), ("rename", "old"), ("sync folder", "new")]
-    assert stat.S_IMODE(place.stat().st_mode) == 0o640
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    device = tmp_path / "device"
-    device.symlink_to(os.devnull)
-    with replacing(device) as file:
-        file.write(b"not kept")
-    assert device.is_symlink()
 
 
 def test_after_an_error_the_old_file_stays_alone(tmp_path: Path) -> None:
@@ -220,27 +174,3 @@ def test_after_an_error_the_old_file_stays_alone(tmp_path: Path) -> None:
 
 
 # -- Errors of the library speak to programs too: options of commands stand in commands alone ----
-
-
-_SOURCE = Path(remit.__file__).parent
-_COMMAND = re.compile(r"`[^`]*`")
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-
-
-def test_no_error_outside_the_command_line_names_an_option_without_its_command() -> None:
-    found = []
-    for file in sorted(_SOURCE.rglob("*.py")):
-        place = file.relative_to(_SOURCE)
-        source = file.read_text("utf-8")
-        if place.parts[0] == "cli" or not _OPTION.search(source):
-            continue
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.keyword) and node.arg == "next_step":
-                text = "".join(
-                    part.value
-                    for part in ast.walk(node.value)
-                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
-                )
-                if _OPTION.search(_COMMAND.sub("", text)):
-                    found.append(f"{place}:{node.value.lineno}: {text}")
-    assert found == []

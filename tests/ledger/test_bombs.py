@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.ledger.archived_ranges import Places
 from remit.ledger.contents import MAX_INFLATED_BYTES
 from remit.ledger.export_reader import MAX_LINE_BYTES
 from tests.support.soak import is_soak, soak_only
@@ -53,12 +52,6 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
         client.write(LedgerEntry("NOTE", "S", "D", "r", metadata={"prompt": "p"}))
         client.export(folder / "e.jsonl")
     return folder / "e.jsonl"
-
-
-def test_a_map_of_archived_entries_does_not_inflate() -> None:
-    text = base64.b64encode(bomb(BOMB_MB)).decode()
-    with pytest.raises(ValueError, match="another length"):
-        Places.of_text(256, text)
 
 
 def test_a_map_in_an_export_does_not_inflate(tmp_path: Path) -> None:
@@ -118,19 +111,6 @@ def test_a_long_line_is_not_read(tmp_path: Path, export: Path) -> None:
         with pytest.raises(Exception, match=r"longer than .* \(json-text\)"):
             client.import_jsonl(long, key=SIGNER.verifier_key)
         assert client.count() == 0
-
-
-@soak_only
-def test_a_part_of_an_archive_with_a_long_line(tmp_path: Path) -> None:
-    from remit.ledger import LedgerError
-    from remit.ledger.segments.conversion import _lines
-
-    part = tmp_path / "part-000000.jsonl.gz"
-    with gzip.open(part, "wb", 1) as file:
-        for _ in range((MAX_LINE_BYTES >> 20) + 1):
-            file.write(bytes(1 << 20))
-    with pytest.raises(LedgerError, match="a line is longer than"):
-        list(_lines(part))
 
 
 def test_lower_limits_hold(tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:

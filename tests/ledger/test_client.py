@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
@@ -21,7 +19,6 @@ from remit.ledger import (
     ScopedLedger,
     ScopeError,
     Transaction,
-    entries_of,
 )
 
 
@@ -38,15 +35,6 @@ def test_query_takes_columns_from_metadata_provenance_and_scope(ledger: LedgerCl
     assert [e.id for e in ledger.query(session_id="SES-2")] == ["LED-00000002"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"after": "nonsense"}, {"since": "yesterday"}, {"order": "up"}, {"limit": -1}],
-)
-def test_query_refuses_nonsense_at_once(ledger: LedgerClient, arguments: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError):
-        ledger.query(**arguments)
-
-
 def test_write_many_is_all_or_nothing(ledger: LedgerClient) -> None:
     with pytest.raises(RecordTooLargeError):
         ledger.write_many([_entry(n=1, prompt="kept?"), _entry(note="x" * 70_000)])
@@ -54,43 +42,6 @@ def test_write_many_is_all_or_nothing(ledger: LedgerClient) -> None:
     assert ledger.select("SELECT count(*) FROM contents") == [(0,)]
     ledger.write(_entry(n=2))
     assert ledger.verify().verified
-
-
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-@pytest.mark.parametrize("fails", [False, True])
-def test_who_stops_waiting_learns_it_when_the_write_has_ended(
-    ledger: LedgerClient, new_loop: Callable[[], asyncio.AbstractEventLoop], fails: bool
-) -> None:
-    go_on = threading.Event()
-
-    def late(tx: Transaction) -> str:
-        go_on.wait()
-        if fails:
-            raise ValueError("no")
-        return tx.append(_entry(n=1))
-
-    async def main() -> None:
-        future = ledger.submit(late)
-        waiting: list[asyncio.Task[Any]] = [
-            asyncio.create_task(wait)
-            for wait in (_wait(future), _wait(asyncio.gather(future, return_exceptions=True)))
-        ]
-        await asyncio.sleep(0)
-        assert not future.cancel()
-        for _ in range(2):  # and again
-            for task in waiting:
-                task.cancel()
-            await asyncio.sleep(0.01)
-        assert not any(item.done() for item in (future, *waiting))
-        go_on.set()
-        await asyncio.wait(waiting)
-        assert all(task.cancelled() for task in waiting)
-        assert future.done()
-        assert isinstance(future.exception(), ValueError if fails else type(None))
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(main())
-    assert ledger.count() == (0 if fails else 1)
 
 
 async def test_content_is_shared_across_a_failing_unit(ledger: LedgerClient) -> None:
@@ -121,20 +72,6 @@ async def test_content_is_shared_across_a_failing_unit(ledger: LedgerClient) -> 
     for table in ("contents", "message_steps"):
         assert ledger.select(f"SELECT count(*) FROM {table}") == [(3,)]
     assert ledger.verify().verified
-
-
-async def _wait(future: asyncio.Future[Any]) -> Any:
-    return await future
-
-
-def test_ids_of_no_entry_are_skipped_and_events_and_orphans_counted(ledger: LedgerClient) -> None:
-    first, second = (ledger.write(_entry("DISPATCH", contract_id="PRC-A-001")) for _ in range(2))
-    ledger.write(_entry("EXCHANGE", dispatch_entry_id=first))
-    ids = ["LED-ffffffffffffffffff", "LED-0000002a", "other", second]
-    assert [entry.id for entry in ledger.read_many(ids)] == [second]
-    assert [*entries_of(ledger.select, [*ids, None])] == [second]
-    assert [e.id for e in ledger.orphans()] == [second]
-    assert ledger.count_by_event() == {"DISPATCH": 2, "EXCHANGE": 1}
 
 
 # -- A tier writes its own entries and sees no higher one's --------------------------------------

@@ -14,7 +14,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger import Content, Erased, ErasureError, LedgerClient, LedgerEntry, content
 from tests.support.postgres import run_sql
 from tests.support.soak import SEED, sample
-from tests.support.stores import SIGNER, checkpoint, conversation, files_hold
+from tests.support.stores import checkpoint, conversation, files_hold
 
 SECRET = "the orchid blooms at midnight in Valparaiso"
 WORD = "valparaiso"  # as the text index knows it
@@ -268,54 +268,10 @@ def test_any_order_of_deletions_loses_nothing_of_other_calls(tmp_path: Path, see
         assert client.verify().verified
 
 
-def test_an_export_of_withdrawn_entries_is_imported_whole(tmp_path: Path) -> None:
-    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
-        first = _call(client, "SES-A", SHARED, "question one", answer="answer one")
-        second = _call(client, "SES-A", SHARED, "question one", answer="answer one")
-        for gone in (first, second):  # the first shares all but its person
-            client.withdraw([gone], reason="DELETE", requested_by="caller")
-        client.export(tmp_path / "all.jsonl")
-        with LedgerClient(tmp_path / "copy.db", verifier_key=SIGNER.verifier_key) as copy:
-            copy.import_jsonl(tmp_path / "all.jsonl", key=SIGNER.verifier_key)
-            assert copy.verify().verified
-            assert _texts(copy, second) == ["Erased"] * 3
-
-
-def test_many_entries_are_withdrawn_in_several_erasures(tmp_path: Path) -> None:
-    with LedgerClient(tmp_path / "ledger.db") as client:
-        entries = [_exchange("SES-A", SHARED, answer=f"answer {number}") for number in range(2_100)]
-        calls = client.write_many(entries, subject_id="person-7")
-        done: list[int] = []
-        reports = client.withdraw(calls, reason="DELETE", requested_by="caller",
-                                  also=lambda _: done.append(1))  # fmt: skip
-        assert [report.values for report in reports] == [2_000, 2_000, 201]
-        assert done == [1]
-        assert client.select("SELECT count(*) FROM contents") == [(0,)]
-        assert client.verify().verified
-
-
 # -- What a commit writes to a SQLite file -------------------------------------------------------
 
 
 IO = Path("/proc/self/io")
-
-
-def _written() -> int:
-    return int(IO.read_text().partition("wchar: ")[2].split()[0])
-
-
-@pytest.mark.skipif(not IO.exists(), reason="needs Linux's count of bytes written")
-def test_a_commit_writes_each_page_that_it_changes_once(tmp_path: Path) -> None:
-    entries = [
-        LedgerEntry("NOTE", "S", "D", "r", [], {"session_id": "SES-A", "prompt": f"{number:200}"})
-        for number in range(200)
-    ]
-    with LedgerClient(tmp_path / "ledger.db") as ledger:
-        ledger.write_many(entries[:100])
-        log = tmp_path / "ledger.db-wal"
-        before, size = _written(), log.stat().st_size
-        ledger.write_many(entries[100:])
-        assert 0 < _written() - before < 1.1 * (log.stat().st_size - size)
 
 
 # -- What is installed follows from entries whose content is never erased ------------------------

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from remit.kernel.errors import RemitError
 from remit.ledger import (
     EntryArchivedError,
-    EntryNotFoundError,
     LedgerClient,
     LedgerEntry,
     LedgerError,
@@ -31,7 +29,7 @@ from tests.ledger.segments.writing import cut_off, sessions
 from tests.support.browser import Browser, find_browser
 from tests.support.soak import sample
 from tests.support.standalone import load_standalone
-from tests.support.stores import SIGNER, outside
+from tests.support.stores import SIGNER
 
 KEY = SIGNER.verifier_key
 SESSION, ORDER = "SES-0003", "WO-0003"
@@ -174,36 +172,6 @@ def test_a_false_index_is_refused_by_all_readers(ledger: LedgerClient, tmp_path:
     ]  # fmt: skip
 
 
-def test_one_index_serves_until_the_run_goes_on(ledger: LedgerClient) -> None:
-    write_run(ledger, 3)
-    first = make_extract(ledger, {"session_id": SESSION})
-    size = ledger.count()
-    assert make_extract(ledger, {"session_id": SESSION}) == first
-    assert ledger.count() == size
-    write_run(ledger, 3)
-    later = read_extract(json.dumps(make_extract(ledger, {"session_id": SESSION})), KEY)
-    assert len(later.records) == 2 * len(read_extract(json.dumps(first), KEY).records)
-    assert read_extract(json.dumps(first), KEY).end == size - 1
-    assert list(check_indexes(ledger, False)) == []
-
-
-def test_a_long_run_has_an_index_in_parts(ledger: LedgerClient) -> None:
-    write_run(ledger, 3, turns=300)
-    whole = make_extract(ledger, {"session_id": SESSION})
-    parts = [one for one in map(json.loads, whole["records"]) if one["event_type"] == "INDEXED"]
-    assert [one["metadata"]["part"] for one in parts] == [1, 2, 3, 4, 5]
-    assert read_extract(json.dumps(whole), KEY).end == parts[0]["seq"]
-    for at in range(-5, 0):
-        said = refused(lambda: read_extract(without(ledger, whole, at, fitting=True).data, KEY))  # noqa: B023
-        assert "(extract-index)" in said
-    assert list(check_indexes(ledger, False)) == []
-    call = next(ledger.query(event_type="TOOL_CALL", order="desc", limit=1))
-    action = read_extract(json.dumps(make_extract(ledger, {"entry": call.id})), KEY)
-    events = [record["event_type"] for record in action.records.values()]
-    assert events == ["SESSION_START", "WO_EXECUTING", "LLM_CALL", "APPROVAL_REQUESTED",
-                      "APPROVAL_GRANTED", "TOOL_INTENT", "TOOL_CALL"]  # fmt: skip
-
-
 def lies(ledger: LedgerClient) -> dict[str, dict[str, Any]]:
     """Indexes that a holder of the key could write, and the fault of each."""
     write_run(ledger, 3)
@@ -294,17 +262,6 @@ def test_a_lying_index_in_an_extract_is_refused_by_both_verifiers(
                 read(whole)
 
 
-def test_an_index_of_a_worker_proves_nothing(ledger: LedgerClient) -> None:
-    write_run(ledger, 3)
-    metadata = {"of": {"session_id": SESSION}, "entries": [0], "actions": [], "part": 1, "parts": 1,
-                "scope": {"tier": "ho1"}}  # fmt: skip
-    ledger.write(LedgerEntry("INDEXED", SESSION, "INDEXED", "r", metadata=metadata))
-    with pytest.raises(LedgerError, match="INDEXED"):
-        ledger.scoped(tier="ho1", work_order_id=ORDER).write(LedgerEntry("INDEXED", "S", "D", "r"))
-    whole = make_extract(ledger, {"session_id": SESSION})
-    assert len(read_extract(json.dumps(whole), KEY).records) == ledger.count() - 2
-
-
 def test_another_log_and_an_older_state(ledger: LedgerClient, tmp_path: Path) -> None:
     write_run(ledger, 3)
     old = make_extract(ledger, {"session_id": SESSION})
@@ -352,59 +309,3 @@ def test_archived_entries_need_their_segment(tmp_path: Path) -> None:
     load_standalone().check_export(str(tmp_path / "e.jsonl"), str(KEY), None)
     with LedgerClient(tmp_path / "i.db") as empty:
         assert empty.import_jsonl(tmp_path / "e.jsonl", key=KEY).entries > before
-
-
-def test_what_does_not_exist_has_no_extract(ledger: LedgerClient) -> None:
-    write_run(ledger, 3)
-    for of in ({"session_id": "SES-NONE"}, {"entry": "LED-00ffffff"}):
-        with pytest.raises(EntryNotFoundError):
-            make_extract(ledger, of)
-    for of, said in (
-        ({"first": 5, "end": 5}, "no entries"), ({"first": 0, "end": 10_000}, "no entries"),
-        ({"entry": "LED-00000000"}, "no tool action"),
-    ):  # fmt: skip
-        with pytest.raises(RemitError, match=said):
-            make_extract(ledger, of)
-    stray = ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r"))
-    with pytest.raises(LedgerError, match="no session"):
-        make_extract(ledger, {"entry": stray})
-
-
-def test_a_run_on_both_stores(target: str) -> None:
-    with LedgerClient(target, signer=SIGNER) as client:
-        write_run(client, 3)
-        whole = make_extract(client, {"work_order_id": ORDER})
-        assert len(read_extract(json.dumps(whole), KEY).records) == client.count() - 1
-        assert list(check_indexes(client, False)) == []
-
-
-@pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"seq": "x", "metadata": {}}', ""])
-@pytest.mark.parametrize("event", ["INDEXED", "TOOL_CALL"])
-def test_a_damaged_record_does_not_hide_a_lying_index(
-    ledger: LedgerClient, tmp_path: Path, event: str, damage: str
-) -> None:
-    write_run(ledger, 3)
-    write_run(ledger, 4)
-    for session in (SESSION, "SES-0004"):
-        make_extract(ledger, {"session_id": session})
-    whole = read_extract(json.dumps(make_extract(ledger, {"session_id": SESSION})), KEY)
-    lie = {"of": {"session_id": SESSION}, "entries": sorted(whole.records)[:-1], "actions": [],
-           "part": 1, "parts": 1}  # fmt: skip
-    ledger.write(LedgerEntry("INDEXED", SESSION, "INDEXED", "r", metadata=lie))
-    place = str(tmp_path / "ledger.db")
-    ((damaged,),) = outside(place, f"SELECT max(seq) FROM entries WHERE event_type = '{event}' "
-                                   "AND seq < (SELECT max(seq) FROM entries)")  # fmt: skip
-    outside(place, f"UPDATE entries SET record = '{damage}' WHERE seq = {damaged}")
-    found = [*check_indexes(ledger, False)]
-    said = "malformed" if event == "INDEXED" else "record cannot be read"
-    assert any(said in text for _, text in found), found
-    assert any("does not name" in text for _, text in found), found
-
-
-def test_an_altered_row_does_not_get_an_extract(ledger: LedgerClient, tmp_path: Path) -> None:
-    write_run(ledger, 3)
-    ledger.checkpoint()
-    place = str(tmp_path / "ledger.db")
-    outside(place, "UPDATE entries SET record = replace(record, '\"r\"', '\"x\"') WHERE seq = 4")
-    with pytest.raises(LedgerFormatError, match="cut off or rewritten"):
-        make_extract(ledger, {"session_id": SESSION})

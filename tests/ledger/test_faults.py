@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import signal
@@ -10,8 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
-from unittest import mock
 
 import pytest
 
@@ -20,11 +17,8 @@ from remit.ledger import (
     LedgerClient,
     LedgerConnectionError,
     LedgerEntry,
-    LedgerError,
     LedgerWriteError,
 )
-from remit.ledger.imports import Import
-from remit.ledger.postgres import store, transaction
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program
 from tests.support.stores import conversation
@@ -73,28 +67,6 @@ def test_a_write_that_fails_anywhere_in_the_file_loses_nothing(tmp_path: Path) -
         assert report.verified, report.problems
     with LedgerClient(path) as again:
         assert again.count() == len(acknowledged) + 3
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_an_export_takes_the_place_of_another_only_when_it_is_on_disk(
-    tmp_path: Path, kind: Literal["jsonl", "parquet"]
-) -> None:
-    place = tmp_path / "export"
-    with LedgerClient(tmp_path / "ledger.db") as client:
-        client.write(LedgerEntry("NOTE", "S", "D", "r"))
-        client.export(place, format=kind)
-        before = place.read_bytes()
-        client.write(LedgerEntry("NOTE", "S", "D", "r"))
-        lost = OSError(errno.EIO, "Input/output error")
-        with (
-            mock.patch.object(os, "fsync", side_effect=lost),
-            pytest.raises(LedgerError, match="cannot be written"),
-        ):
-            client.export(place, format=kind)
-        assert place.read_bytes() == before
-        assert not (tmp_path / ".export.new").exists()
-        client.export(place, format=kind)
-        assert place.read_bytes() != before
 
 
 def test_a_server_whose_disk_is_full(tmp_path: Path) -> None:
@@ -235,42 +207,4 @@ def test_a_frozen_writer_loses_the_ledger(postgres: PostgresServer, tmp_path: Pa
             frozen.kill()
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://nobody@127.0.0.1:1/none",
-        "postgresql://user:s3cret@no-such-host.invalid/none",
-        "postgresql://user:s3cret@127.0.0.1:99999/none",
-        "postgresql://",
-    ],
-)
-def test_a_server_that_is_not_there(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PGHOST", "PGPORT", "PGUSER", "PGDATABASE"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(Exception, match="cannot be opened") as caught:
-        LedgerClient(url, settings=_settings(lock_timeout_s=0.5))
-    assert "s3cret" not in str(caught.value)
-    assert isinstance(caught.value, LedgerConnectionError) or ":1/" not in url
-
-
 # -- A long import into PostgreSQL is no writer that stands still ------------------------------
-
-
-def test_an_import_outlasts_the_limit_for_frozen_writers(
-    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with LedgerClient(tmp_path / "ledger.db") as source:
-        for number in range(10):
-            source.write(LedgerEntry("E", "S", "D", "r", metadata={"n": number}))
-        source.export(tmp_path / "all.jsonl")
-    line = Import._line
-
-    def slow(self: Import, value: dict[str, object]) -> None:
-        time.sleep(0.07)
-        line(self, value)
-
-    monkeypatch.setattr(Import, "_line", slow)
-    monkeypatch.setattr(store, "FROZEN_S", 0.4)
-    monkeypatch.setattr(transaction, "_SILENT_NS", 50_000_000)
-    with LedgerClient(postgres.database()) as target:
-        assert target.import_jsonl(tmp_path / "all.jsonl").entries == 10

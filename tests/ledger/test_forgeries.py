@@ -10,10 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
-from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings
 from remit.ledger import (
@@ -28,8 +26,7 @@ from remit.ledger import (
     remember_place,
 )
 from remit.ledger.record_builder import prepare
-from tests.support.postgres import PostgresServer
-from tests.support.stores import SIGNER, conversation, files_hold, outside
+from tests.support.stores import SIGNER, conversation, outside
 
 
 def _verify(target: str, **more: Any) -> VerificationReport:
@@ -66,41 +63,6 @@ def test_a_row_far_away_neither_passes_nor_stops_verification(talked: str) -> No
     assert report.first_bad_seq == 1
     assert any(problem.seq == 20 and problem.kind == "gap" for problem in report.problems)
     assert time.monotonic() - started < 60
-
-
-def test_a_tree_hash_put_in_beforehand_does_not_stop_the_ledger(target: str) -> None:
-    with LedgerClient(target, signer=SIGNER) as client:
-        client.write(LedgerEntry("N", "S", "D", "r", metadata={"prompt": "p"}))
-        outside(target, "INSERT INTO tree_hashes VALUES (1, 0, (SELECT digest FROM contents))")
-        client.write_many(LedgerEntry("N", "S", "D", "r") for _ in range(300))
-        assert client.verify().verified
-
-
-def test_incremental_verification_reads_all_that_its_entries_show(target: str) -> None:
-    with LedgerClient(target, signer=SIGNER) as client:
-        first = LedgerEntry("N", "S", "D", "r", metadata={"session_id": "A", "prompt": "old"})
-        client.write(first)
-        conversation(client, "SES-A", 3)
-        client.write_many(LedgerEntry("N", "S", "D", "r") for _ in range(300))
-        client.write(LedgerEntry("N", "S", "D", "r", metadata={"session_id": "A", "prompt": "old"}))
-        conversation(client, "SES-A", 5)
-        assert client.verify(first=300).verified
-    outside(target, "UPDATE contents SET value = 'forged' WHERE value = 'old'")
-    assert not _verify(target, first=300).verified
-    outside(target, "UPDATE contents SET value = 'old' WHERE value = 'forged'")
-    outside(target, "UPDATE contents SET value = replace(value, 'question 0', 'question X')")
-    assert not _verify(target, first=300).verified
-
-
-def test_a_low_or_absurd_first_is_taken_for_the_nearest(talked: str) -> None:
-    assert _verify(talked, first=-5).first_seq == 0
-    assert _verify(talked, first=10**30).verified
-    with LedgerClient(talked) as client:
-        assert list(client.query(after=10**30)) == []
-        for entry_id in ("LED-ffffffffffffffffffff", "LED-7fffffffffffffff", "LED-0000ffff",
-                         "LED-7", "LED-0000000G", "x", ""):  # fmt: skip
-            with pytest.raises(LedgerError, match="no entry"):
-                client.read(entry_id)
 
 
 @pytest.mark.parametrize(
@@ -214,65 +176,6 @@ def test_writers_of_one_text_and_an_eraser(target: str) -> None:
         assert report.verified, report.problems
 
 
-def test_a_wrong_subject_is_its_writers_own_error(ledger: LedgerClient) -> None:
-    for subject in ("\ud800", "a\0b", 5):
-        with pytest.raises(InvalidInputError, match="subject_id"):
-            ledger.write(LedgerEntry("E", "S", "D", "r"), subject_id=subject)  # type: ignore[arg-type]
-    assert ledger.count() == 0
-
-
-def test_an_older_snapshot_keeps_erased_rows_and_that_is_said(tmp_path: Path) -> None:
-
-    server = PostgresServer(tmp_path / "data")
-    url = server.database()
-    quick = default_settings().ledger.model_copy(update={"lock_timeout_s": 1.0})
-
-    with LedgerClient(url, settings=quick) as client:
-        secret = "a sentence about zinnias in Zanzibar"
-        entry_id = client.write(LedgerEntry("E", "S", "D", "r", metadata={"prompt": secret}))
-        with psycopg.connect(url, autocommit=True) as other:
-            other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            other.execute("SELECT count(*) FROM entries")
-            report = client.erase(entry_id, reason="r")
-            assert "remit ledger compact" in report.remainder
-        assert client.compact() == ""
-        assert files_hold(server.data, secret) == []
-    server.stop()
-
-
-def test_a_very_long_value_does_not_stop_the_search(target: str) -> None:
-    import itertools
-    import string
-
-    tails = itertools.islice(itertools.product(string.ascii_lowercase, repeat=4), 16_380)
-    words = " ".join("щ" * 40 + "".join(tail) for tail in tails)
-    with LedgerClient(target) as client:
-        client.write(LedgerEntry("E", "S", "D", "r", metadata={"prompt": words}))
-        client.write(LedgerEntry("E", "S", "D", "r", metadata={"prompt": "an ordinary one"}))
-        assert [e.id for e in client.query(text="ordinary")] == ["LED-00000001"]
-        assert [e.id for e in client.query(text="щ" * 40 + "aaaa")] == ["LED-00000000"]
-        with pytest.raises(InvalidInputError, match="at most"):
-            list(client.query(text="word " * 60_000))
-        outside(target, "UPDATE ledger_info SET value = 'x' WHERE name = 'text_indexed_to'")
-        assert [e.id for e in client.query(text="ordinary")] == ["LED-00000001"]
-
-
-def test_a_closed_client_says_so_and_closing_twice_is_harmless(target: str) -> None:
-    client = LedgerClient(target, signer=SIGNER)
-    client.close()
-    client.close()
-    for call in (client.count, client.read_all, lambda: client.write(LedgerEntry("E", "", "", ""))):
-        with pytest.raises(LedgerClosedError, match="closed"):
-            call()
-
-
-def test_a_transaction_in_a_transaction_is_an_error_not_a_deadlock(ledger: LedgerClient) -> None:
-    with pytest.raises(LedgerError, match="cannot wait"):
-        ledger.transact(lambda tx: ledger.write(LedgerEntry("E", "S", "D", "r")))
-    ledger.write(LedgerEntry("E", "S", "D", "r"))
-    assert ledger.count() == 1
-
-
 def test_a_client_in_a_forked_child_is_refused(ledger: LedgerClient) -> None:
     ledger.write(LedgerEntry("E", "S", "D", "r"))
     child = os.fork()
@@ -289,31 +192,6 @@ def test_a_client_in_a_forked_child_is_refused(ledger: LedgerClient) -> None:
     assert ledger.count() == 1
 
 
-def test_garbage_among_the_checkpoints_does_not_stop_new_ones(target: str) -> None:
-    often = default_settings().ledger.model_copy(update={"checkpoint_every_entries": 5})
-    with LedgerClient(target, settings=often, signer=SIGNER) as client:
-        outside(target, "INSERT INTO checkpoints VALUES (1000000, 'x', 'garbage')")
-        for _ in range(12):
-            client.write(LedgerEntry("E", "S", "D", "r"))
-        client.flush()
-        sizes = [row[0] for row in client.select("SELECT size FROM checkpoints ORDER BY size")]
-        assert sizes == [5, 10, 1000000]
-        assert "\n10\n" in client.prove("LED-00000007")
-        assert not client.verify().verified
-
-
-def test_filters_take_texts_that_a_database_can_hold(ledger: LedgerClient) -> None:
-    for wrong in ("\ud800", "a\0b", 5):
-        with pytest.raises(InvalidInputError):
-            list(ledger.query(session_id=wrong))  # type: ignore[arg-type]
-        with pytest.raises(InvalidInputError):
-            ledger.erase(session_id=wrong, reason="r")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="range"):
-        list(ledger.query(since="9999-12-31T23:59:59-05:00"))
-    with pytest.raises(TypeError, match="unexpected keyword"):
-        ledger.query(**{"1=1 OR event_type": "x"})  # type: ignore[arg-type]
-
-
 # -- exports -------------------------------------------------------------------------------------
 
 
@@ -327,23 +205,6 @@ def test_an_export_signed_before_an_erasure_is_refused(talked: str, tmp_path: Pa
         assert not (tmp_path / "e.jsonl").exists()
     with LedgerClient(talked, signer=SIGNER) as client:
         client.export(tmp_path / "e.jsonl")
-
-
-def test_broken_tiles_are_written_again_and_foreign_ones_refused(tmp_path: Path) -> None:
-    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
-        client.write_many(LedgerEntry("N", "S", "D", "r") for _ in range(600))
-        tiles = tmp_path / "tiles"
-        client.export(tiles, format="tiles")
-        good = {path: path.read_bytes() for path in tiles.rglob("*") if path.is_file()}
-        (tiles / "tile" / "0" / "000").write_bytes(b"short")
-        (tiles / "tile" / "entries" / "001").write_bytes(b"")
-        client.export(tiles, format="tiles")
-        assert {path: path.read_bytes() for path in tiles.rglob("*") if path.is_file()} == good
-    with LedgerClient(tmp_path / "other.db", signer=SIGNER) as other:
-        other.write_many(LedgerEntry("N", "S", "D", "r") for _ in range(300))
-        with pytest.raises(LedgerError, match="newer ones"):
-            other.export(tiles, format="tiles")
-    assert {path: path.read_bytes() for path in tiles.rglob("*") if path.is_file()} == good
 
 
 # -- what is said --------------------------------------------------------------------------------
@@ -387,32 +248,6 @@ def test_no_password_is_ever_shown() -> None:
     for text in (*_CLEAR_URLS, *_UNCLEAR_TEXTS):
         assert "SECRET" not in masked(text), text
     assert all(masked(url).startswith("postgresql://") for url in _CLEAR_URLS)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("postgresql://u:p@h:5432/db?x=1&password=s", "postgresql://u@h:5432/db?x=1"),
-        ("postgres://h1:1,h2:2/db", "postgres://h1:1,h2:2/db"),
-        ("postgresql://u@[::1]:5432/db", "postgresql://u@[::1]:5432/db"),
-        ("postgresql://h/db?password=p@x", "postgresql://h/db"),
-        ("postgresql:///db?host=/run&options=a%20b", "postgresql:///db?host=/run&options=a%20b"),
-    ],
-)
-def test_the_rest_of_a_database_url_is_shown(url: str, shown: str) -> None:
-    assert masked(url) == shown
-
-
-def test_reading_damaged_rows_raises_our_own_errors(tmp_path: Path) -> None:
-    target = str(tmp_path / "ledger.db")
-    with LedgerClient(target) as client:
-        for event in ("DISPATCH", "EXCHANGE"):
-            client.write(LedgerEntry(event, "S", "D", "r"))
-        outside(target, "UPDATE entries SET record = '{'")
-        for call in (client.read_all, client.orphans, lambda: client.export(tmp_path / "e"),
-                     lambda: client.export(tmp_path / "p", format="parquet")):  # fmt: skip
-            with pytest.raises(RemitError):
-                call()
 
 
 @pytest.mark.parametrize(

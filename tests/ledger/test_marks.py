@@ -13,7 +13,6 @@ import pytest
 from remit.ledger import TABLES, LedgerClient, LedgerEntry, LedgerKey, Marks, VerificationReport
 from tests.support.soak import sample
 from tests.support.stores import conversation, outside
-from tests.support.waiting import at_once
 
 _VERIFIED = (
     "entries", "contents", "message_steps", "shown_contents", "shown_lists", "tree_hashes",
@@ -98,36 +97,6 @@ def test_what_comes_later_is_checked_and_the_time_of_the_whole_check_stays(
     assert (report.verified, report.unread) == (True, 256)  # those whose content is gone too
 
 
-def test_what_is_not_read_is_counted_and_its_tree_compared(home: Home, nothing_again: None) -> None:
-    assert home.verify().unread == 301
-    for change in (
-        "DELETE FROM entries WHERE seq = 5",
-        "DELETE FROM contents WHERE content_id = 100",
-        "DELETE FROM shown_contents WHERE content_id = 100",
-        "DELETE FROM message_steps WHERE step_id = 5",
-        "UPDATE tree_hashes SET hash = zeroblob(32) WHERE level = 1 AND idx = 0",
-        "INSERT INTO erasures VALUES ('0', 12)",
-    ):
-        shutil.copy(home.target, home.path / "sound.db")
-        outside(home.target, change)
-        report = home.verify()
-        assert (report.verified, report.unread) == (False, 0)  # all was read then, to say where
-        shutil.copy(home.path / "sound.db", home.target)
-    assert home.verify().unread == 301
-
-
-def test_some_of_what_was_verified_is_read_again_each_time(
-    home: Home, small_ranges: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remit.ledger.verification.verifier._SAMPLE", 1)
-    assert home.verify().verified
-    outside(home.target, "UPDATE contents SET value = 'forged' WHERE content_id = 100")
-    found = 0
-    for _ in range(30):  # one of three ranges of contents each time
-        found += not home.verify().verified
-    assert 0 < found < 30
-
-
 def _changes() -> Iterator[tuple[str, str]]:
     for table in _VERIFIED:
         yield table, f"DELETE FROM {table} WHERE rowid = (SELECT rowid FROM {table} LIMIT 1)"
@@ -174,16 +143,6 @@ def test_a_mark_that_was_edited_is_not_believed(home: Home) -> None:
         assert not home.verify().verified
 
 
-def test_a_mark_of_another_root_or_check_is_not_believed(home: Home, tmp_path: Path) -> None:
-    other = _make(tmp_path / "other", 1)
-    shutil.copy(home.mark, other.mark)
-    assert other.verify().last_full == ""
-    shutil.copy(other.mark.with_name("verification.mark"), other.mark.with_name("budgets.mark"))
-    marks = Marks(other.mark.parent, other.key, "ledger.db")
-    assert (marks.read("budgets"), bool(marks.read("verification"))) == ({}, True)
-    assert Marks(other.mark.parent, other.key, "another.db").read("verification") == {}
-
-
 def test_an_older_copy_of_the_ledger_under_a_newer_mark(home: Home) -> None:
     older = Path(shutil.copy(home.target, home.path / "older.db"))
     with home.open() as client:
@@ -201,18 +160,6 @@ def test_an_older_copy_of_the_ledger_under_a_newer_mark(home: Home) -> None:
     assert home.verify().verified
 
 
-def test_an_older_mark_hides_nothing(home: Home) -> None:
-    older = home.mark.read_bytes()
-    with home.open() as client:
-        conversation(client, "SES-NEW", 2)
-    assert home.verify().verified
-    outside(home.target, "UPDATE entries SET decision = 'x' WHERE seq = 302"
-            if "decision" in {column.name for column in TABLES["entries"]}
-            else "UPDATE entries SET submission_id = 'x' WHERE seq = 302")  # fmt: skip
-    home.mark.write_bytes(older)
-    assert not home.verify().verified
-
-
 def test_a_check_that_fails_or_is_interrupted_leaves_the_mark(home: Home) -> None:
     before = home.mark.read_bytes()
 
@@ -226,28 +173,6 @@ def test_a_check_that_fails_or_is_interrupted_leaves_the_mark(home: Home) -> Non
     assert home.mark.read_bytes() == before
 
 
-def test_part_of_a_ledger_leaves_no_mark(home: Home) -> None:
-    home.mark.unlink()
-    assert home.verify(first=256).verified
-    assert not home.mark.exists()
-
-
-def test_checks_at_once_leave_a_sound_mark(home: Home) -> None:
-    found: list[bool] = []
-    at_once(lambda _: found.append(home.verify().verified), range(4))
-    assert found == [True] * 4
-    assert home.verify().last_full
-    assert [file.name for file in home.mark.parent.iterdir()] == ["verification.mark"]
-
-
-def test_where_no_mark_can_be_kept_everything_is_checked(home: Home) -> None:
-    shutil.rmtree(home.mark.parent)
-    home.mark.parent.write_text("a file in the way")
-    for _ in range(2):
-        report = home.verify()
-        assert (report.verified, report.unread, report.last_full) == (True, 0, "")
-
-
 def test_without_the_private_key_there_are_no_marks(home: Home) -> None:
     private = home.key.private.rename(home.path / "elsewhere")
     marks = Marks(home.mark.parent, home.key, "ledger.db")
@@ -258,13 +183,6 @@ def test_without_the_private_key_there_are_no_marks(home: Home) -> None:
     private.rename(home.key.private)
     assert home.mark.read_bytes() == before
     assert home.verify().verified
-
-
-def test_progress_begins_at_once_and_ends(home: Home) -> None:
-    told: list[tuple[int, int]] = []
-    home.verify(progress=lambda done, total: told.append((done, total)))
-    assert told[0][0] == 0
-    assert told[-1][0] == told[-1][1] > 0
 
 
 def test_marks_hold_on_both_stores(target: str, tmp_path: Path, nothing_again: None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -71,30 +70,6 @@ def test_records_stay_and_everything_works(old: Path, tmp_path: Path) -> None:
     assert [row[0] for row in outside(str(old), "SELECT version FROM migrations")] == [
         2, 3, 4, 5, 6, 7, 8, 9,
     ]  # fmt: skip
-
-
-def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
-    outside(str(old), "CREATE TABLE shown_contents (x)")  # in the way
-    whole = old.read_bytes()
-    with pytest.raises(Exception, match="shown_contents"):
-        LedgerClient(old)
-    assert outside(str(old), "PRAGMA user_version") == [(1,)]
-    assert old.read_bytes() == whole
-    outside(str(old), "DROP TABLE shown_contents")
-    with LedgerClient(old) as client:
-        assert client.verify().verified
-
-
-def test_damage_from_before_is_still_found(old: Path) -> None:
-    other = sqlite3.connect(old)
-    other.execute("UPDATE message_steps SET parent = commitment WHERE position = 3")
-    other.execute("UPDATE entries SET record = '{' WHERE seq = 20")
-    other.commit()
-    other.close()
-    with LedgerClient(old) as client:
-        report = client.verify()
-    assert {problem.kind for problem in report.problems} >= {"messages", "unreadable"}
-    assert report.first_bad_seq == 1
 
 
 def test_a_ledger_of_layout_3_goes_on_in_this_one(target: str) -> None:
@@ -170,27 +145,6 @@ def test_who_has_a_ledger_open_that_a_newer_version_migrates_writes_nothing_more
     ledger.write(LedgerEntry("E", "S", "D", "r"))
     assert ledger.outage.reason == ""
     assert ledger.verify().problems == []
-
-
-def test_a_ledger_of_layout_6_gets_a_queue(ledger: LedgerClient, target: str) -> None:
-    conversation(ledger, "SES-A", 2)
-    ledger.close()
-    version = (
-        ["DELETE FROM migrations WHERE version > 6"] if "://" in target
-        else ["UPDATE migrations SET version = 6", "PRAGMA user_version = 6"]
-    )  # fmt: skip
-    columns = [
-        f"ALTER TABLE virtual_keys DROP COLUMN {name}"
-        for name in ("pass_through_unpriced", "pass_through")
-    ]
-    outside(target, "DROP TABLE orders", "DROP TABLE order_starts", *columns, *version)
-    for _ in range(2):
-        with LedgerClient(target) as client:
-            report = client.verify()
-            assert report.verified, report.problems
-            assert client.select("SELECT * FROM orders") == []
-    versions = outside(target, "SELECT version FROM migrations ORDER BY version")
-    assert versions[-4:] == [(6,), (7,), (8,), (9,)]
 
 
 # -- Exports that an earlier version wrote, without a statement under their checkpoint -----------

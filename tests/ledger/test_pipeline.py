@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from remit.ledger import (
 )
 from tests.support.cutting import CuttingProxy, Side
 from tests.support.postgres import PostgresServer, run_sql
-from tests.support.waiting import until
 
 _QUICK = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.6})
 
@@ -126,21 +124,6 @@ def test_a_refused_statement_undoes_its_own_unit_alone(url: str, waits: bool) ->
         assert client.verify().verified
 
 
-def test_what_a_unit_had_not_sent_when_it_failed_is_not_sent(url: str) -> None:
-    with LedgerClient(url) as client:
-
-        def fails(tx: Transaction) -> None:
-            tx.execute("SELECT 1")
-            tx.execute_many("INSERT INTO nowhere VALUES (?)", [(1,)])
-            raise ValueError("of its own")
-
-        for number in range(2):
-            with pytest.raises(ValueError, match="of its own"):
-                client.transact(fails)
-            client.write(_entry(number))
-        assert client.verify().verified
-
-
 def test_every_kind_of_value_comes_back(url: str) -> None:
     texts = [
         "",
@@ -175,31 +158,6 @@ def test_every_kind_of_value_comes_back(url: str) -> None:
         ]
 
 
-def test_statements_without_end_are_not_kept_without_end(url: str) -> None:
-    with LedgerClient(url) as client:
-        for number in range(3):
-            rows = client.transact(
-                lambda tx, first=number * 400: [
-                    tx.execute(f"SELECT {first + place}") for place in range(400)
-                ]
-            )
-            assert rows == [[(number * 400 + place,)] for place in range(400)]
-        kept = client.transact(lambda tx: tx.execute("SELECT count(*) FROM pg_prepared_statements"))
-        assert kept[0][0] < 1000
-
-
-def test_a_server_that_gives_up_a_statement(url: str, postgres: PostgresServer) -> None:
-    name = url.partition("@/")[2].partition("?")[0]
-    postgres.execute(f"ALTER DATABASE {name} SET statement_timeout = '300ms'")
-    with LedgerClient(url) as client:
-        client.write(_entry(0))
-        with pytest.raises(LedgerWriteError):
-            client.transact(lambda tx: tx.execute("SELECT pg_sleep(5)"))
-        client.write(_entry(1))
-        assert client.verify().verified
-    assert run_sql(url, "SELECT count(*) FROM entries") == [(2,)]
-
-
 def test_a_commit_without_an_answer_is_not_said_to_have_failed(
     url: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -227,23 +185,3 @@ def test_a_commit_without_an_answer_is_not_said_to_have_failed(
         postgres.drop(url)
         postgres.execute(f'DROP ROLE "{role}"')
         postgres.execute(f"CREATE DATABASE {url.partition('@/')[2].partition('?')[0]}")
-
-
-def test_what_a_query_sets_or_locks_ends_with_it(url: str) -> None:
-    with LedgerClient(url) as client:
-        client.write(_entry(0))
-        client.select("SELECT set_config('search_path', 'nowhere', false)")
-        client.select("SELECT pg_advisory_lock(7)")
-        assert client.select("SELECT count(*) FROM entries") == [(1,)]
-        assert run_sql(url, "SELECT pg_try_advisory_lock(7)") == [(True,)]
-
-
-def test_a_query_that_waits_fails_when_the_client_is_closed(url: str) -> None:
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
-    with ThreadPoolExecutor(1) as thread:
-        client = LedgerClient(url)
-        answer = thread.submit(client.select, "SELECT pg_sleep(600)")
-        until(lambda: run_sql(url, waiting) == [(1,)])
-        client.close()
-        with pytest.raises(LedgerConnectionError):
-            answer.result()

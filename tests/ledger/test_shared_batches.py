@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError, Transaction
-
-_Work = Iterable[LedgerEntry] | Callable[[Transaction], Any]
 
 
 def _entry(session_id: str = "SES-A", **metadata: object) -> LedgerEntry:
@@ -30,47 +27,6 @@ async def _together(client: LedgerClient, submit: Callable[[], Iterable[Any]]) -
     go.set()
     await before
     return await asyncio.gather(*work, return_exceptions=True)
-
-
-async def _between(client: LedgerClient, work: _Work) -> list[Any]:
-    first, last = _entry(prompt="a"), _entry(prompt="a", response="b")
-    return await _together(
-        client,
-        lambda: [
-            client.submit([first]),
-            client.submit(work),  # type: ignore[arg-type]
-            client.submit([last]),
-        ],
-    )
-
-
-def _passes_over(tx: Transaction) -> str:
-    try:
-        tx.execute("SELECT nothing FROM nowhere")
-    except Exception:
-        return "passed over"
-    return ""
-
-
-async def test_a_lone_unit_is_undone_without_a_savepoint(tmp_path: Path) -> None:
-    def fails(tx: Transaction) -> None:
-        tx.append(_entry(prompt="undone"))
-        tx.execute("DELETE FROM entries")
-        raise ValueError("no")
-
-    said: list[str] = []
-    with LedgerClient(str(tmp_path / "ledger.db")) as client:
-        client._store._writer.set_trace_callback(said.append)  # type: ignore[attr-defined]
-        client.transact(lambda tx: tx.append(_entry(prompt="a")))
-        with pytest.raises(ValueError, match="no"):
-            client.transact(fails)
-        client.transact(lambda tx: tx.append(_entry(prompt="b")))
-        assert "SAVEPOINT unit" not in said
-        done = await _together(client, lambda: [client.submit(fails), client.submit([_entry()])])
-        assert [type(one) for one in done] == [ValueError, list]
-        assert said.count("SAVEPOINT unit") == 1
-        assert [one.metadata.get("prompt") for one in client.query()] == ["a", "b", None]
-        assert client.verify().verified
 
 
 class _Refused:
@@ -148,25 +104,3 @@ async def test_a_stage_remembers_until_others_may_have_changed_its_rows(tmp_path
         assert client.verify().verified
         prompts = [one.metadata.get("prompt") for one in client.query()]
         assert prompts == ["fails", "calls", "others", "another client's"]
-
-
-async def test_an_id_too_long_for_an_index_is_its_own_writers_error(ledger: LedgerClient) -> None:
-    first, middle, last = await _between(ledger, [_entry(os.urandom(9_000).hex())])
-    assert [first, last[0][:4]] == [["LED-00000000"], "LED-"]
-    assert isinstance(middle, LedgerWriteError) or middle == ["LED-00000001"]
-    assert ledger.verify().verified
-
-
-@pytest.mark.parametrize("parameters", [(), (object(),), (1, 2)])
-async def test_parameters_that_do_not_fit_are_their_own_units_error(
-    ledger: LedgerClient, parameters: tuple[Any, ...]
-) -> None:
-    done = await _between(ledger, lambda tx: tx.execute("SELECT ?", parameters))
-    assert [done[0], done[2]] == [["LED-00000000"], ["LED-00000001"]]
-    assert isinstance(done[1], LedgerWriteError)
-
-
-async def test_an_error_that_a_unit_passes_over_is_its_own(ledger: LedgerClient) -> None:
-    done = await _between(ledger, _passes_over)
-    assert [done[0], done[2]] == [["LED-00000000"], ["LED-00000001"]]
-    assert done[1] == "passed over" or isinstance(done[1], LedgerWriteError)

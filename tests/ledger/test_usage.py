@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.gateway.budget import MONEY
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
     USAGE_TABLES,
@@ -25,7 +24,7 @@ from remit.ledger import (
     audit_tables,
     content,
 )
-from remit.ledger.usage import DIMENSIONS, SUMS, quarter_of, usage_of
+from remit.ledger.usage import DIMENSIONS, SUMS, quarter_of
 from tests.support.processes import Program
 from tests.support.stores import outside
 
@@ -145,17 +144,6 @@ def test_whatever_an_entry_holds_its_record_says_the_same(
         assert sorted(map(str, _rows(ledger))) == sorted(map(str, before))
 
 
-def test_names_that_no_database_indexes_stop_no_write(ledger: LedgerClient) -> None:
-    long = {name: f"{name}{'é' * 500}" for name in DIMENSIONS if name != "certainty"}
-    ledger.write(_exchange(**long))
-    ledger.write(_exchange(key_id="null\x00null"))
-    ledger.write_many([_exchange(input_tokens=2**53 - 1, cost_usd=9e6) for _ in range(3)])
-    for _ in range(10):
-        ledger.write_many([_exchange(input_tokens=2**53 - 1) for _ in range(200)])
-    assert max(row["input_tokens"] for row in _rows(ledger)) == 1 << 62  # counts stop there
-    assert _differences(ledger) == []
-
-
 def test_a_row_that_differs_is_named_and_mended(ledger: LedgerClient, target: str) -> None:
     ledger.write_many([_exchange(), _exchange(session_id="SES-2")])
     before = _rows(ledger)
@@ -192,15 +180,6 @@ def test_whose_a_key_is_follows_from_the_entry_that_made_it(
         assert _differences(ledger, repair=True) == found
         assert ledger.select("SELECT * FROM usage_keys ORDER BY key_id") == keys
         assert _differences(ledger) == []
-
-
-def test_an_entry_that_one_table_cannot_add_up_counts_in_the_others(ledger: LedgerClient) -> None:
-    """An exchange without its dispatch is no charge of a budget, and is usage all the same."""
-    ledger.write(_exchange(price_version="1"))
-    tables = (*MONEY, *USAGE_TABLES)
-    audit = audit_tables(ledger, tables)
-    assert audit.differences == []
-    assert [(seq, said.partition(":")[0]) for seq, said in audit.findings] == [(0, "budgets")]
 
 
 def test_what_is_written_meanwhile_is_no_difference(ledger: LedgerClient) -> None:
@@ -258,35 +237,3 @@ def test_a_process_killed_at_any_moment_leaves_them_equal(target: str, times: in
         assert ledger.count() > 0
         assert sum(row["calls"] for row in _rows(ledger)) == ledger.count()
         assert _differences(ledger) == []
-
-
-def test_a_ledger_of_the_layout_before_is_added_up(target: str) -> None:
-    with LedgerClient(target) as ledger:
-        for n in range(40):
-            ledger.write_many([_exchange(session_id=f"SES-{n % 3}", input_tokens=n)] * 3)
-        ledger.write(LedgerEntry("CONFIG_CHANGED", "s", "d", "r"))
-        ledger.write(_made("KEY-1"))
-        before = _rows(ledger)
-        keys = ledger.select("SELECT * FROM usage_keys")
-    later = ("usage", "usage_keys", "orders", "order_starts")
-    statements = [f"DROP TABLE {name}" for name in later]
-    statements += [f"ALTER TABLE virtual_keys DROP COLUMN {name}"
-                   for name in ("pass_through", "pass_through_unpriced")]  # fmt: skip
-    outside(target, *statements, "DELETE FROM migrations WHERE version > 5")
-    if target.startswith("postgresql"):
-        outside(target, "INSERT INTO migrations VALUES (5, '') ON CONFLICT DO NOTHING")
-    else:
-        outside(target, "INSERT OR IGNORE INTO migrations VALUES (5, '')", "PRAGMA user_version=5")
-    with LedgerClient(target) as ledger:
-        assert _rows(ledger) == before
-        assert ledger.select("SELECT * FROM usage_keys") == keys
-        assert keys == [("KEY-1", "chat", "ann", "search", "")]
-        assert _differences(ledger) == []
-        report = ledger.verify()
-        assert report.verified, report.problems
-
-
-def test_a_quarter_is_that_of_the_entrys_own_time() -> None:
-    assert quarter_of("1970-01-01T00:14:59.999999Z") == 0
-    assert quarter_of("1970-01-02T00:15:00.000000Z") == 97
-    assert usage_of("DISPATCH", {}, {}) is None

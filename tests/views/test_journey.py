@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
+from remit.ledger import Erased, LedgerClient, LedgerEntry
 from remit.views import journey_page, journey_text, open_journey, prompt_journey
 from remit.views.entries import between_ms, place_of, plain
 from remit.views.turn_ranges import Place, Places
@@ -128,18 +127,6 @@ def test_a_failed_attempt_stands_under_the_one_that_answered(story: Story) -> No
 
 
 @pytest.mark.any_store
-def test_an_unknown_price_is_never_zero(story: Story) -> None:
-    turn = _turn(story, 2)
-    left, right, _ = turn["work_orders"]
-    assert left["steps"][1]["cost_usd"] is None
-    assert left["cost_usd"] is None
-    assert (left["known_cost_usd"], left["unpriced_calls"]) == (0.00325, 1)
-    assert right["cost_usd"] == 0.00125
-    assert turn["cost_usd"] is None
-    assert _turn(story, 4)["cost_usd"] == 0.0  # a price that is known, and 0
-
-
-@pytest.mark.any_store
 def test_totals_are_the_sums_of_the_turns(story: Story) -> None:
     journey = prompt_journey(story.ledger, session_id=SESSION)
     totals, turns = journey["totals"], journey["turns"]
@@ -173,29 +160,6 @@ def test_a_resumed_order(story: Story) -> None:
     assert (tool["tool_id"], tool["status"]) == ("send_mail", "ok")
 
 
-def test_a_tool_that_ran_again(ledger: LedgerClient) -> None:
-    story = Story(ledger)
-    order = story.plan(1)
-    begun = [story.intend(order, "key"), story.intend(order, "key")]  # the first was lost
-    first = story.used(order, "key", result=1)
-    second = story.used(order, "key", result=2)
-    story.record(1)
-    one, two = _turn(story, 1)["work_orders"][0]["steps"]
-    assert (one["intent_entry_ids"], one["entry_id"], one["result"]) == (begun, first, 1)
-    assert (two["intent_entry_ids"], two["entry_id"], two["result"]) == ([], second, 2)
-
-
-@pytest.mark.any_store
-def test_refusals_rejections_and_the_escalation(story: Story) -> None:
-    turn = _turn(story, 4)
-    assert [gate["verdict"] for gate in turn["gates"]] == ["reject", "reject"]
-    assert turn["gates"][0]["reasons"] == ["the answer is empty"]
-    assert turn["escalation"]["wo_id"] == story.ids["escalated"]
-    tool = turn["work_orders"][0]["steps"][0]
-    assert (tool["status"], tool["elapsed_ms"]) == ("refused", None)
-    assert "may use read_file" in tool["tool_error"]
-
-
 @pytest.mark.any_store
 def test_an_order_that_waits(story: Story) -> None:
     journey = prompt_journey(story.ledger, work_order_id=story.ids["open"])
@@ -220,23 +184,6 @@ def test_an_order_that_waits(story: Story) -> None:
     assert order["steps"][0]["status"] == "denied"
     assert order["ended"]["error_code"] == "approval_denied"
     assert len(order["steps"]) == 1  # the decision is no step of its own
-
-
-@pytest.mark.any_store
-def test_turns_without_numbers_on_their_orders(ledger: LedgerClient) -> None:
-    story = Story(ledger)
-    story.start()
-    for number in (1, 2, 3):
-        order = story.plan(None, f"question {number}")
-        story.begin(order)
-        story.ask(order)
-        story.done(order)
-        story.gate(order)
-        story.record(number, f"question {number}")
-    turns = prompt_journey(ledger, session_id=SESSION)["turns"]
-    assert [(t["turn_number"], t["user_message"], len(t["work_orders"])) for t in turns] == [
-        (1, "question 1", 1), (2, "question 2", 1), (3, "question 3", 1),
-    ]  # fmt: skip
 
 
 @pytest.mark.any_store
@@ -384,18 +331,6 @@ def test_what_a_model_wrote_is_never_taken_for_content_that_is_gone(
         assert word in lines
 
 
-@pytest.mark.any_store
-def test_a_commitment_is_told_from_the_same_thing_written_by_a_model(ledger: LedgerClient) -> None:
-    story = Story(ledger)
-    order = story.plan(1)
-    story.begin(order)
-    story.intend(order, "k", "pay", **DISGUISES[2])
-    (turn,) = prompt_journey(ledger, session_id=SESSION, with_content=False)["turns"]
-    (step,) = turn["work_orders"][0]["steps"]
-    assert step["arguments"].keys() == {"$content", "bytes"}
-    assert step["arguments"] != DISGUISES[2]
-
-
 def _escaped(value: Any) -> Any:
     if isinstance(value, dict):
         return {f"${k}" if k.startswith("$") else k: _escaped(v) for k, v in value.items()}
@@ -432,29 +367,6 @@ def test_without_content_no_word_is_told(story: Story) -> None:
         assert word not in text
     assert "$content" in text
     assert journey["totals"] == prompt_journey(story.ledger, session_id=SESSION)["totals"]
-
-
-def test_what_there_is_not(story: Story) -> None:
-    ledger = story.ledger
-    with pytest.raises(InvalidInputError):
-        prompt_journey(ledger)
-    with pytest.raises(InvalidInputError):
-        prompt_journey(ledger, session_id=SESSION, entry_id=story.ids["gate"])
-    with pytest.raises(InvalidInputError):
-        prompt_journey(ledger, entry_id=story.ids["gate"], turn=1)
-    with pytest.raises(NotFoundError, match="no session SES-NONE"):
-        prompt_journey(ledger, session_id="SES-NONE")
-    with pytest.raises(NotFoundError, match="no work order"):
-        prompt_journey(ledger, work_order_id="WO-NONE")
-    with pytest.raises(NotFoundError, match="no turn 9"):
-        prompt_journey(ledger, session_id=SESSION, turn=9)
-    with pytest.raises(EntryNotFoundError):
-        prompt_journey(ledger, entry_id="LED-0000ffff")
-    other = ledger.write(LedgerEntry("CONFIG_CHANGED", "x", "x", "x"))
-    with pytest.raises(NotFoundError, match="belongs to no session"):
-        prompt_journey(ledger, entry_id=other)
-    whole = prompt_journey(ledger, entry_id="LED-00000000")  # the beginning of the session
-    assert len(whole["turns"]) == 5
 
 
 class _Counting:
@@ -539,34 +451,6 @@ def test_an_entry_leads_to_its_turn_without_the_rest_of_the_session(story: Story
         rows.exchange(rows.plan())
     rows.end()
     _same_turn(story.ledger, rows.session)
-
-
-def test_of_a_long_session_little_is_read_for_one_entry(ledger: LedgerClient) -> None:
-    story = Story(ledger)
-    story.start()
-    for number in range(1, 101):
-        story.turn(number, f"question {number}")
-    entries = list(ledger.query(session_id=SESSION, with_content=False))
-    counting = _Counting(ledger)
-    for entry in (entries[5], entries[len(entries) // 2], entries[-1]):
-        counting.read_of = 0
-        (turn,) = prompt_journey(counting, entry_id=entry.id)["turns"]  # type: ignore[arg-type]
-        assert turn["work_orders"]
-        assert counting.read_of < len(entries) / 5
-
-
-def test_a_turn_of_many_orders_beside_others_is_found_whole(ledger: LedgerClient) -> None:
-    story = Story(ledger)
-    story.start()
-    first = [story.plan(1) for _ in range(2)]
-    for number in (2, 3):
-        for _ in range(9):
-            story.plan(number)
-        story.record(number)
-    first += [story.plan(1) for _ in range(9)]
-    last = story.record(1)
-    (turn,) = prompt_journey(ledger, entry_id=last)["turns"]
-    assert [order["wo_id"] for order in turn["work_orders"]] == first
 
 
 _number = count(1)

@@ -16,7 +16,6 @@ from remit.ledger import (
     EntryNotFoundError,
     LedgerClient,
     LedgerEntry,
-    NoSignerError,
     proof_bundle,
 )
 from remit.ledger.tlog import (
@@ -79,13 +78,6 @@ def test_a_bundle_is_what_others_need(client: LedgerClient, signer: Signer) -> N
     verify_inclusion(leaf_hash(bundle["record"].encode()), 257, 300, path, head.root)
     with pytest.raises(EntryNotFoundError):
         proof_bundle(client, "LED-00001000")
-
-
-def test_a_bundle_needs_a_signature(tmp_path: Path) -> None:
-    with LedgerClient(tmp_path / "bare.db") as client:
-        (entry_id,) = _write(client, 1)
-        with pytest.raises(NoSignerError):
-            proof_bundle(client, entry_id)
 
 
 @needs_browser
@@ -165,25 +157,6 @@ def test_a_browser_says_what_does_not_hold(
     assert found["entry"] == (
         "LED-00000004" if broken in ("another place", "another name") else ids[5]
     )
-
-
-@needs_browser
-def test_a_cosignature_does_not_stand_in_for_the_logs_own(
-    client: LedgerClient, browser: Browser
-) -> None:
-    (entry_id,) = _write(client, 1)
-    witness = Signer.generate("witness.example/w1", COSIGNATURE)
-    signed = SignedCheckpoint.parse(client.checkpoint())
-    cosigned = signed.with_signatures([signed.cosign(witness)])
-    client.checkpoints.add_cosignature(cosigned, witness.verifier_key)
-    bundle = proof_bundle(client, entry_id)
-    assert "witness.example/w1" in bundle["checkpoint"]
-    assert _verify(browser, bundle)["state"] == "verified"
-    text, _, lines = bundle["checkpoint"].rpartition("\n\n")
-    alone = "".join(f"{line}\n" for line in lines.splitlines() if "witness" in line)
-    assert alone
-    found = _verify(browser, bundle | {"checkpoint": f"{text}\n\n{alone}"})
-    assert (found["state"], found["step"]) == ("failed", "signature")
 
 
 @needs_browser

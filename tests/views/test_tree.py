@@ -12,9 +12,8 @@ import pytest
 
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from remit.views import journey_text, open_journey, prompt_journey
-from remit.views.page import sums_of
-from tests.support.commands import require_said, run_remit
+from remit.views import journey_text, open_journey
+from tests.support.commands import run_remit
 from tests.views.story import SESSION, Story, tell
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x00\x9b31m\u202egnp.exe\u2066 </script>"
@@ -47,43 +46,6 @@ def test_the_tree_tells_the_story(client: LedgerClient, story: Story) -> None:
         assert story.ids[name] in text, name
 
 
-def test_an_answer_of_text_blocks_is_its_text(client: LedgerClient) -> None:
-    story = Story(client)
-    order = story.plan(1)
-    story.ask(order, response="Plain.", content_blocks=[{"type": "text", "text": "Plain."}])
-    assert any(line.endswith("└─ answer  Plain.") for line in _tree(client))
-
-
-def test_prices_of_tools_are_shown_without_a_model_call(client: LedgerClient) -> None:
-    story = Story(client)
-    order = story.plan(1)
-    story.write("BUDGET_DEBIT", "ho1", order, cost_usd=0.25)
-    assert sum("$0.25" in line for line in _tree(client, 200)) == 3  # session, turn and order
-    totals = prompt_journey(client, session_id=SESSION)["totals"]
-    assert ("cost", "$0.25") in sums_of(totals)
-
-
-def test_branches_are_closed(client: LedgerClient, story: Story) -> None:
-    lines = _tree(client)
-    for line, following in zip(lines[1:], [*lines[2:], ""], strict=True):
-        stem = re.match(r"[│ ]*(├─|└─) ", line)
-        assert stem, line
-        column = stem.end() - 3
-        beneath = following[column : column + 1]
-        assert (beneath in "│├└" and beneath != "") == (stem[1] == "├─"), (line, following)
-
-
-def test_long_texts_are_cut_to_the_width(client: LedgerClient) -> None:
-    story = Story(client)
-    story.turn(1, "word " * 400, "日本語" * 300)
-    lines = _tree(client, 80)
-    cut = [line for line in lines if line.endswith("…")]
-    assert len(cut) >= 4
-    assert all(len(line) <= 80 for line in cut)
-    assert all(len(line) <= 60 for line in cut if "日本" in line)  # each takes two columns
-    assert "word " * 400 in "\n".join(_tree(client, 80, full=True)).replace("word\n", "word \n")
-
-
 def test_full_shows_plans_and_whole_prompts(client: LedgerClient, story: Story) -> None:
     assert "You read reports." not in "\n".join(_tree(client))
     text = "\n".join(_tree(client, full=True))
@@ -111,14 +73,6 @@ def test_what_the_ledger_holds_never_moves_the_terminal(client: LedgerClient) ->
         assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
         assert r"\x1b]0;owned\x07" in text
         assert r"\u202egnp.exe" in text
-
-
-def test_colour_is_asked_for(client: LedgerClient, story: Story) -> None:
-    plain = _tree(client)
-    coloured = _tree(client, colour=True)
-    assert "\x1b[" not in "".join(plain)
-    assert "\x1b[32mcompleted\x1b[0m" in "".join(coloured)
-    assert [re.sub(r"\x1b\[\d*m", "", line) for line in coloured] == plain
 
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -200,22 +154,3 @@ def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
     text = file.read_text("utf-8")
     assert text.startswith("<!doctype html>")
     assert text == run(SESSION, "--html", "-").stdout
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        (SESSION, "--last"),
-        (SESSION, "--json", "--html", "-"),
-        ("LED-00000002", "--turn", "1"),
-        (SESSION, "--turn", "0"),
-    ],
-)
-def test_wrong_use(run: Run, arguments: tuple[str, ...]) -> None:
-    assert run(*arguments).returncode == 2
-
-
-@pytest.mark.parametrize("place", ["SES-NONE", "WO-NONE", "LED-0000ffff", "LED-x"])
-def test_what_there_is_not(run: Run, place: str) -> None:
-    require_said(run(place), "has no")

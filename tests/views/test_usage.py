@@ -8,14 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from remit.gateway.auth import KeyStore
-from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.views import instant_of, read_fallbacks, read_usage
-from remit.views.periods import periods_of
 
 _START = datetime(2026, 3, 28, 12, tzinfo=UTC)
 
@@ -118,27 +114,6 @@ def test_pages_hold_every_row_once(ledger: LedgerClient, monkeypatch: pytest.Mon
     assert (len(dearest.rows), dearest.more) == (2, None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ({"by": ["colour"]}, "Cannot group by 'colour'"),
-        ({"by": ["day", "hour"]}, "two periods"),
-        ({"by": ["user", "user"]}, "twice"),
-        ({"where": {"day": "x"}}, "Cannot group by 'day'"),
-        ({"by": ["user"], "after": ["a"]}, "cursor"),
-        ({"by": ["user"], "order": "name", "after": ["a", "b"]}, "cursor"),
-        ({"by": ["day"], "order": "name", "after": ["1); DROP TABLE usage"]}, "cursor"),
-        ({"by": ["day"], "time_zone": "Moon/Sea"}, "Unknown time zone"),
-        ({"by": ["hour"], "since": datetime(1990, 1, 1, tzinfo=UTC)}, "periods"),
-    ],
-)
-def test_what_cannot_be_read_says_why(
-    ledger: LedgerClient, arguments: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=problem):
-        read_usage(ledger, **arguments)
-
-
 def test_why_calls_fell_back_is_grouped_with_examples(ledger: LedgerClient) -> None:
     passed = [{"model_id": "big", "error_code": "TIMEOUT"}]
     ids = ledger.write_many(
@@ -187,26 +162,3 @@ _NOW = datetime(2026, 3, 29, 23, 30, tzinfo=UTC)  # a Sunday; Monday in Berlin
 )
 def test_what_people_call_a_time(text: str, zone: str, instant: str) -> None:
     assert instant_of(text, zone, _NOW) == datetime.fromisoformat(instant)
-
-
-@pytest.mark.parametrize("text", ["", "soon", "5x", "2026-13-01", "999999w"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="is not a time"):
-        instant_of(text, "UTC", _NOW)
-
-
-@given(
-    st.sampled_from(["UTC", "Asia/Kathmandu", "Europe/Berlin", "Australia/Lord_Howe",
-                     "America/St_Johns", "Pacific/Apia"]),
-    st.sampled_from(["hour", "day", "week", "month"]),
-    st.integers(1_000_000, 2_100_000),
-    st.integers(0, 4_000),
-)  # fmt: skip
-def test_periods_leave_no_quarter_out_and_count_none_twice(
-    zone: str, kind: str, first: int, length: int
-) -> None:
-    periods = list(periods_of(kind, zone, first, first + length))
-    ends = [first, *(period.end for period in periods)]
-    assert [period.first for period in periods] == ends[:-1]
-    assert ends[-1] == first + length
-    assert all(period.first < period.end for period in periods)

@@ -6,13 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from remit.ledger import Content, LedgerClient
 from remit.views import journey_page, journey_text, open_journey, prompt_journey
 from remit.views.wire_text import answered, asked, said
-from tests.support.soak import is_soak
 from tests.views.story import SESSION, Story
 
 DATA = "A" * 5000
@@ -205,44 +202,3 @@ def test_what_was_erased_or_is_not_asked_for_is_said(client: LedgerClient) -> No
     journey = prompt_journey(client, session_id=SESSION)
     assert "[erased under LED-" in "\n".join(journey_text(journey, colour=False, width=100))
     assert "[erased under LED-" in journey_page(journey)
-
-
-_NAMES = st.sampled_from(
-    ["role", "type", "content", "text", "output", "choices", "message", "tool_calls", "function",
-     "name", "arguments", "input", "summary", "annotations", "citations", "audio", "data", "x"]
-)  # fmt: skip
-_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.sampled_from(
-        ["user", "text", "message", "tool", "reasoning", "tool_use", "x_output", "\ud800"]
-    ),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=5),
-    max_leaves=25,
-)  # fmt: skip
-
-
-@pytest.mark.soak
-@given(prompt=_VALUES, system=_VALUES, answer=_VALUES)
-@settings(
-    max_examples=150 if is_soak() else 50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_any_shape_is_shown(prompt: Any, system: Any, answer: Any) -> None:
-    call = {"wire": "openai.chat", "prompt": prompt, "system": system, "answer": answer}
-    step = {"kind": "model_call", "outcome": "success", "entry_id": "LED-00000000", **call}
-    turn = {"kind": "call", "outcome": "success", "calls": [step], "work_orders": [], "gates": [],
-            "notes": [], "started_at": None}  # fmt: skip
-    journey = {"session_id": SESSION, "turns": [turn], "totals": {}}
-    asked(call)
-    assert "\n".join(journey_text(journey, colour=False, width=100, full=True)).encode()
-    assert journey_page(journey).encode()
-
-
-def test_an_answer_nested_deep_is_shown(client: LedgerClient) -> None:
-    deep = b"[" * 700 + b"]" * 700
-    Story(client).exchange(
-        wire="openai.chat", prompt=Content.exact(deep), answer=Content.exact(b'{"x":%b}' % deep)
-    )
-    journey = prompt_journey(client, session_id=SESSION)
-    assert "nested too deep" in "\n".join(journey_text(journey, colour=False, width=9999))
-    assert "nested too deep" in journey_page(journey)
