@@ -1,4 +1,4 @@
-"""``remit package new``, ``pack``, ``show``, ``diff`` as an author uses them."""
+"""``remit package new``, ``pack`` and ``show`` as an author uses them."""
 
 from __future__ import annotations
 
@@ -60,17 +60,7 @@ def test_from_nothing_to_two_versions(work: Path) -> None:
     assert "--update" in str(refused("pack", "tea"))
     ran("pack", "tea", "--update")
 
-    changed = run("diff", archive, "tea")
-    assert changed.exit_code == 0
-    assert "PKG-TEA-001 0.1.0 → 0.2.0" in changed.stdout
-    assert "+ tool *" in changed.stdout
-    assert "+You are the tea guide that works" in changed.stdout
-    assert "more permissions" in changed.stderr
-    plain = json.loads(ran("diff", archive, "PKG-TEA-001-0.2.0.tar.gz", "--json"))
-    assert plain["widened"] is True
-    assert [one["path"] for one in plain["assets"]] == ["HO1/prompt_packs/PRM-TEA-001.txt"]
-    back = run("diff", "tea", archive)
-    assert "more permissions" not in back.output
+    assert run("diff", archive, "tea").exit_code == 2
 
 
 def test_a_package_is_shown() -> None:

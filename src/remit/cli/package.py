@@ -48,3 +48,14 @@ _key = click.Group("key", help="Manage keys that sign packages.")
 for _command in (_trust, _key, _index):
     package.add_command(_command)
 add_commands(package)
+
+
+@package.command(
+    "diff", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+)
+def _diff() -> None:
+    """Name the replacement of a removed command."""
+    raise click.UsageError(
+        "`remit package diff` was removed. Unpack both versions with `tar xzf`, and compare them "
+        "with `diff -r`. `remit package upgrade` names wider permissions."
+    )

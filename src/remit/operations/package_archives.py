@@ -6,15 +6,13 @@ import io
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.files import io_errors
-from remit.operations.operation import Answer, field, verb
+from remit.operations.operation import field, verb
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -193,30 +191,6 @@ def show_archive(
     found = asdict(manifest)
     del found["digest"]
     return {**found, "manifest_digest": manifest.digest}
-
-
-@verb("package diff")
-def compare_archives(
-    root: RootPort, caller: Caller, *,
-    old: str = field("The old version.", flag=""),
-    new: str = field("The new version.", flag=""),
-) -> Answer:  # fmt: skip
-    """Compare two versions of a package. Each is an archive or a directory.
-
-    Returns:
-        The differences of permissions, manifest, dependencies and files. A version may also be the
-        id of an installed package. Ids and signatures are not compared.
-
-    Raises:
-        PackageError: a package does not exist or is not valid.
-        LedgerError: the ledger cannot be read.
-    """
-    from remit.packages import compare_packages
-
-    difference = compare_packages(_view(root, old), _view(root, new))
-    notes = [Note("The new version requests more permissions: installing it requires --approve.")]
-    lines = chain(difference.lines(), notes if difference.widened else ())
-    return Answer(asdict(difference), lines)
 
 
 def _view(root: RootPort, argument: str) -> Archive:

@@ -61,7 +61,7 @@ from remit.packages.operator_prices import (
     recorded_prices,
 )
 from remit.packages.paths import path_problem
-from remit.packages.permissions import Permissions, compare_permissions
+from remit.packages.permissions import Permissions, widened_permissions
 from remit.packages.prices import (
     RootPrices,
     change_own_prices,
@@ -89,7 +89,6 @@ from remit.packages.trust import TrustPolicy, read_trust
 if TYPE_CHECKING:
     from remit.packages.authoring import new_package, update_hashes
     from remit.packages.bootstrap import build_bundle, read_bundle
-    from remit.packages.diff import compare_packages
 else:
     __getattr__ = lazy_names(__name__)
 
@@ -134,8 +133,6 @@ __all__ = [
     "change_prices",
     "check_envelope",
     "check_prices",
-    "compare_packages",
-    "compare_permissions",
     "disk_errors",
     "envelope_path",
     "file_lock",
@@ -171,4 +168,5 @@ __all__ = [
     "sign",
     "update_hashes",
     "waived",
+    "widened_permissions",
 ]

@@ -15,7 +15,7 @@ from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.paths import folded
-from remit.packages.permissions import compare_permissions
+from remit.packages.permissions import widened_permissions
 from remit.packages.preconditions import check_placement
 from remit.packages.registry import InstalledPackage, Registry
 
@@ -345,7 +345,7 @@ def _approved(
     known = registry.history.get(manifest.package_id)
     before = known[-1] if known else None
     granted = before.manifest.permissions if before is not None else None
-    more = list(compare_permissions(granted, manifest.permissions).widened)
+    more = widened_permissions(granted, manifest.permissions)
     if package.ships:
         return replace(change, widened=more, approved_by=package.source if more else "")
     more += _kernel_places(manifest, before)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Self
 
 BUDGETS = ("token_budget", "usd_budget")
 KINDS = {"tools": "tool", "models": "model", "paths": "path"}
@@ -113,70 +113,32 @@ class Permissions:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionsDiff:
-    """The differences between the permissions of two versions.
+def widened_permissions(old: Permissions | None, new: Permissions) -> list[str]:
+    """Return what ``new`` permits and ``old`` does not, a line each, such as ``the tool pay``.
 
-    Attributes:
-        widened: new permissions that no old pattern covers, a line each; ``read_*`` after ``*`` is
-            none.
-        added: by kind (``tools``, ``models``, ``paths``) the names that only the new version has.
-        removed: by kind the names that only the old version has.
-        budgets: changed ceilings: ``name``, ``old`` and ``new`` (``None`` for no ceiling), and
-            ``wider``, true if more may be spent now.
-    """
-
-    widened: tuple[str, ...]
-    added: dict[str, tuple[str, ...]]
-    removed: dict[str, tuple[str, ...]]
-    budgets: tuple[dict[str, Any], ...]
-
-    def lines(self) -> list[str]:
-        """Return the differences as lines for people; none if there are no differences.
-
-        Removed names have ``-``, added ones ``+``, changed budgets ``~``. Tools come first, then
-        models, paths and budgets; of each kind, removed names come first.
-        """
-        found = []
-        for kind, word in KINDS.items():
-            found += [f"- {word} {name}" for name in self.removed[kind]]
-            found += [f"+ {word} {name}" for name in self.added[kind]]
-        for budget in self.budgets:
-            ceilings = budget["old"], budget["new"]
-            old, new = ("no ceiling" if value is None else value for value in ceilings)
-            found.append(f"~ {budget['name']} {old} → {new}")
-        return found
-
-
-def compare_permissions(old: Permissions | None, new: Permissions) -> PermissionsDiff:
-    """Return the changes from ``old`` to ``new``.
-
-    A budget that rises or is removed widens the permissions. If ``old`` is ``None``, everything in
-    ``new`` does. Order of names is that of the versions. A name that an old pattern covers does not
-    widen.
+    A name that an old pattern covers is none: ``read_*`` after ``*``. A budget that rises or is
+    removed widens the permissions.
 
     Args:
-        old: the permissions of the earlier version; ``None`` if there was none.
+        old: the permissions of the earlier version; ``None`` if there was none, so that every
+            permission and budget is new.
         new: the permissions of the later version.
     """
     before = old or Permissions()
-    added, removed, widened = {}, {}, []
-    for kind, word in KINDS.items():
-        was, now = getattr(before, kind), getattr(new, kind)
-        added[kind] = tuple(name for name in now if name not in was)
-        removed[kind] = tuple(name for name in was if name not in now)
-        widened += [f"the {word} {name}" for name in added[kind] if not before.covers(kind, name)]
-    budgets = []
+    found = [
+        f"the {word} {name}"
+        for kind, word in KINDS.items()
+        for name in getattr(new, kind)
+        if not before.covers(kind, name)
+    ]
     for name in BUDGETS:
         had, has = before.budgets.get(name), new.budgets.get(name)
-        if had == has:
-            continue
-        wider = old is None or (had is not None and (has is None or Decimal(has) > Decimal(had)))
-        budgets.append({"name": name, "old": had, "new": has, "wider": wider})
-        if wider:
-            ceiling = f"no {name}" if has is None else f"a {name} of {has}"
-            widened.append(ceiling if old is None else f"{ceiling} instead of {had}")
-    return PermissionsDiff(tuple(widened), added, removed, tuple(budgets))
+        ceiling = f"no {name}" if has is None else f"a {name} of {has}"
+        if old is None and has is not None:
+            found.append(ceiling)
+        elif had is not None and (has is None or Decimal(has) > Decimal(had)):
+            found.append(f"{ceiling} instead of {had}")
+    return found
 
 
 def permits(patterns: Iterable[str], name: str) -> bool:
