@@ -37,18 +37,14 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"", "is not JSON"),
         (b"{", "is not JSON"),
         (b"[]", "is not of type 'object'"),
-        (b"null", "is not of type 'object'"),
         (GOOD[:-1] + b', "tier": "ho1", "tier": "hot"}', "the name 'tier' twice"),
-        (GOOD[:-1] + b', "metadata": {"a": {"b": 1, "b": 2}}}', "the name 'b' twice"),
         (GOOD[:-1] + b', "metadata": {"a": NaN}}', "is not JSON"),
         (GOOD[:-1] + b', "metadata": {"a": "\\ud800"}}', "is not JSON"),
         (GOOD[:-1] + b', "metadata": {"a": ' + b"[" * 5_000 + b"]" * 5_000 + b"}}", "JSON"),
         (GOOD[:-1] + b', "metadata": {"a": ' + b"[" * 500 + b"]" * 500 + b"}}", "nested"),
         (b"\xef\xbb\xbf" + GOOD, "byte order mark"),
-        (GOOD.decode().encode("utf-16"), "not UTF-8"),
         (GOOD[:-1] + b', "metadata": {"a": "\xff"}}', "not UTF-8, at byte"),
         (b" " * MIB + GOOD, f"larger than {MIB:,} bytes"),
         (GOOD[:-1] + b', "tier": "' + b"x" * 100_000 + b'"}', "at tier: "),
@@ -85,8 +81,6 @@ def test_a_packs_name_is_no_path(folder: Path, name: str) -> None:
 NO_PLAIN_FILES: dict[str, Callable[[Path, Path], None]] = {
     "a link out": lambda path, outside: path.symlink_to(outside),
     "a link to a sibling": lambda path, outside: path.symlink_to(f"../../HO1-other/{outside.name}"),
-    "a link to nothing": lambda path, outside: path.symlink_to(outside.with_name("nothing")),
-    "a link to itself": lambda path, outside: path.symlink_to(path.name),
     "a pipe": lambda path, outside: os.mkfifo(path),
     "a folder": lambda path, outside: path.mkdir(),
     "a device": lambda path, outside: path.symlink_to("/dev/zero"),

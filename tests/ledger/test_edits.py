@@ -19,6 +19,7 @@ from remit.ledger.tlog import VerifierKey
 from tests.ledger.test_subjects import people
 from tests.ledger.test_tampering import signed
 from tests.ledger.test_verification import exchanges
+from tests.support.soak import sample
 from tests.support.stores import SIGNER, conversation, outside
 
 EDITS: dict[str, list[dict[str, Any]]] = tomllib.loads(
@@ -86,13 +87,20 @@ def made(
     return make
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("store", "name", "edit"),
     [
         pytest.param(store, name, edit, id=f"{store}, {name}: {edit['name']}")
         for name, edits in EDITS.items()
-        for edit in edits
-        for store in ([edit["store"]] if "store" in edit else ["sqlite", "postgresql"])
+        for edit, store in sample(
+            (
+                (edit, store)
+                for edit in edits
+                for store in ([edit["store"]] if "store" in edit else ["sqlite", "postgresql"])
+            ),
+            12,
+        )
     ],
 )
 def test_an_edit_is_found(

@@ -69,26 +69,6 @@ def test_a_write_that_fails_anywhere_in_the_file_loses_nothing(tmp_path: Path) -
         assert again.count() == len(acknowledged) + 3
 
 
-def test_a_server_whose_disk_is_full(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # A limit above the size of a log segment, which the server inherits: tables are refused.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (18 << 20, hard))
-    try:
-        server = PostgresServer(tmp_path / "data")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    with LedgerClient(server.database()) as client:
-        acknowledged = [client.write(_entry(0))]
-        with pytest.raises(LedgerWriteError, match="refused the write") as caught:
-            for number in range(40):
-                acknowledged.append(client.write(_entry(number, 700_000)))
-        assert "free space" in caught.value.next_step
-        acknowledged.append(client.write(_entry(1)))  # a small one still has room
-        assert [e.id for e in client.query(with_content=False)] == acknowledged
-        assert client.verify().verified
-    server.stop()
-
-
 # -- the server ----------------------------------------------------------------------------------
 
 
@@ -163,27 +143,6 @@ def test_a_server_that_stays_away_is_an_error_in_time(server: PostgresServer) ->
     assert client.count() == 2
     client.close()
     assert "@" not in client.location.replace("postgres@", "")
-
-
-def test_a_writer_that_holds_the_lock_is_awaited_and_then_named(postgres: PostgresServer) -> None:
-    url = postgres.database()
-    with LedgerClient(url, settings=_settings(lock_timeout_s=1.0)) as client:
-        client.write(_entry(0))
-        with LedgerClient(url, settings=_settings(lock_timeout_s=30.0)) as other:
-            held = threading.Event()
-
-            def hold(tx: object) -> None:
-                held.set()
-                time.sleep(2.5)
-
-            thread = threading.Thread(target=lambda: other.transact(hold))
-            thread.start()
-            held.wait()
-            with pytest.raises(LedgerWriteError, match="lock timeout"):
-                client.write(_entry(1))
-            thread.join()
-        client.write(_entry(2))
-        assert client.count() == 2
 
 
 def test_a_frozen_writer_loses_the_ledger(postgres: PostgresServer, tmp_path: Path) -> None:

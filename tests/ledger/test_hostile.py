@@ -121,7 +121,7 @@ def test_exports(
     controls = [b"".join(line + b"\n" for line in lines), "\n".join(again).encode()]
     for control in controls:
         read(control)
-    count = 120 if name == "export" else 25
+    count = 60 if name == "export" else 15
     tried(f"{name} x {reader}", line_mutants(lines, artefacts.chosen[name]), read, count)
 
 

@@ -111,7 +111,7 @@ _PLACED = [(*change, place) for place in ("first", "last") for change in _change
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("table", "change", "place"), sample(_PLACED, 16))
+@pytest.mark.parametrize(("table", "change", "place"), sample(_PLACED, 8))
 def test_any_change_of_the_record_is_found_by_both(
     home: Home, table: str, change: str, place: str
 ) -> None:

@@ -61,7 +61,7 @@ def test_every_verification_ends_and_names_the_row(
     every = mutations(rich.store, rows=1)
     if not rich.is_sqlite and not is_soak():  # each of a declaration has a database of its own
         every = [one for one in every if one.column != "declared"]
-    wanted = _some(every, 36 if rich.is_sqlite else 12)
+    wanted = _some(every, 24 if rich.is_sqlite else 8)
     listed = no_weight()
     found = found_in(rich, wanted, tmp_path, server)
     if is_soak():
@@ -141,7 +141,7 @@ def test_each_column_of_a_derived_table_is_compared(rich: Rich, copy: str) -> No
     missed = []
     with LedgerClient(copy, verifier_key=rich.key) as ledger:
         assert audit_tables(ledger, PROJECTIONS).differences == []
-        for one, name in sample(every, 12):
+        for one, name in sample(every, 8):
             names = tuple(dict.fromkeys((*one.key, name)))
             where = f" WHERE {one.where}" if one.where else ""
             row = ledger.select(f"SELECT {', '.join(names)} FROM {one.table}{where} LIMIT 1")[0]

@@ -124,40 +124,6 @@ def test_a_refused_statement_undoes_its_own_unit_alone(url: str, waits: bool) ->
         assert client.verify().verified
 
 
-def test_every_kind_of_value_comes_back(url: str) -> None:
-    texts = [
-        "",
-        "'",
-        "\\",
-        "\t\n\r",
-        "\x01\x7f\u0080\uffff\U0001f600",
-        "NULL",
-        '{"a"}',
-        "$1",
-        "x" * 9_000_000,
-    ]
-    numbers = [0, 1, -1, (1 << 63) - 1, -(1 << 63)]
-    with LedgerClient(url) as client:
-        client.transact(lambda tx: tx.execute("CREATE TABLE kept (t TEXT, n BIGINT, b BYTEA)"))
-
-        def put(tx: Transaction) -> list[tuple[Any, ...]]:
-            for text in texts:
-                tx.execute("INSERT INTO kept VALUES (?, ?, ?)", (text, None, text.encode()))
-            tx.execute_many("INSERT INTO kept VALUES (?, ?, ?)", [(None, n, None) for n in numbers])
-            return [
-                *tx.execute("SELECT t, b FROM kept WHERE t IS NOT NULL"),
-                *tx.execute("SELECT n FROM kept WHERE n IS NOT NULL"),
-                *tx.execute("SELECT true, false, 1.5::float8, 1::int, NULL, count(*) FROM kept"),
-                *tx.execute("SELECT 1 WHERE false"),
-            ]
-
-        assert client.transact(put) == [
-            *[(text, text.encode()) for text in texts],
-            *[(number,) for number in numbers],
-            (True, False, 1.5, 1, None, len(texts) + len(numbers)),
-        ]
-
-
 def test_a_commit_without_an_answer_is_not_said_to_have_failed(
     url: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:

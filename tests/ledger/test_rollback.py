@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +28,6 @@ from remit.ledger import (
 )
 from remit.ledger.tlog import SignedCheckpoint
 from tests.support.postgres import PostgresServer
-from tests.support.processes import run_program
 from tests.support.stores import empty, outside
 
 
@@ -317,16 +314,6 @@ def test_a_file_that_is_replaced_under_a_running_writer(tmp_path: Path, how: str
         assert client.verify().verified
 
 
-def test_the_engine_moving_its_log_into_the_file_is_no_replacement(tmp_path: Path) -> None:
-    place = Place(str(tmp_path / "ledger.db"), tmp_path / "keys", None)
-    with place.open() as first, place.open() as second:
-        for _ in range(12):
-            first.write_many([_entry("y" * 30_000) for _ in range(60)])
-            second.write(_entry())
-            second.compact()
-        assert second.verify().verified
-
-
 def test_the_head_is_kept_before_it_is_stored_and_a_crash_between_locks_nobody_out(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,41 +331,6 @@ def test_the_head_is_kept_before_it_is_stored_and_a_crash_between_locks_nobody_o
     place.append()
     with place.open() as client:
         assert client.verify().verified
-
-
-def test_only_what_is_committed_is_signed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.append(2)
-    with place.open() as client:
-        entered, go_on = threading.Event(), threading.Event()
-
-        def wait(_: object) -> None:
-            entered.set()
-            go_on.wait(20)
-
-        def refuse(tx: object) -> None:
-            raise ValueError("not this one")
-
-        def refused() -> None:
-            with pytest.raises(ValueError, match="not this one"):
-                client.transact(refuse)
-
-        blocker = threading.Thread(target=lambda: client.transact(wait))
-        blocker.start()
-        entered.wait(20)
-        signed: list[str] = []
-        writers = [
-            threading.Thread(target=lambda: client.write(_entry())),
-            threading.Thread(target=lambda: signed.append(client.checkpoint())),
-            threading.Thread(target=refused),
-        ]
-        for writer in writers:
-            writer.start()
-        go_on.set()
-        for writer in (blocker, *writers):
-            writer.join(20)
-        head = SignedCheckpoint.parse(signed[0]).checkpoint
-        assert head.size in (2, 3)
-        assert client.verify(checkpoint=signed[0]).verified
 
 
 def test_a_root_without_head_takes_another(place: Place, caplog: pytest.LogCaptureFixture) -> None:
@@ -518,46 +470,3 @@ def _run(place: Place, steps: list[str]) -> None:
                     for (note,) in bare._store.select("SELECT note FROM checkpoints")
                 ]
     _assert_one_history(place)
-
-
-_WRITES = """
-import os, sys
-from remit.ledger import LedgerClient, LedgerEntry
-ledger = LedgerClient(sys.argv[1])
-for n in range(int(sys.argv[2])):
-    entry = LedgerEntry("T", f"WO-{n}", "D", "r" * 900, [], {"session_id": "SES-1"})
-    ledger.write_many([entry] + [LedgerEntry("T", "W", "D", "r" * 900, [], {}) for _ in range(99)])
-os.kill(os.getpid(), 9)
-"""
-
-
-def _half_copied(path: Path) -> None:
-    """Copy half of what the log has into the file, as a process killed in the midst leaves it."""
-    log = Path(f"{path}-wal").read_bytes()
-    size = int.from_bytes(log[8:12], "big")
-    pages = {
-        int.from_bytes(log[at : at + 4], "big"): log[at + 24 : at + 24 + size]
-        for at in range(32, len(log) - size - 23, 24 + size)
-        if log[at + 8 : at + 16] == log[16:24]
-    }
-    with path.open("r+b") as file:
-        for number in sorted(pages)[: len(pages) // 2]:
-            file.seek((number - 1) * size)
-            file.write(pages[number])
-
-
-def test_a_process_killed_while_the_log_is_copied_refuses_nobody(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    for number in (3, 15):
-        run_program("-c", _WRITES, str(path), str(number), environment=os.environ)
-    _half_copied(path)
-    alone = sqlite3.connect(f"file:{path}?immutable=1", uri=True)
-    with contextlib.closing(alone), pytest.raises(sqlite3.DatabaseError):
-        alone.execute("SELECT max(seq), max(entry_hash) FROM entries").fetchone()
-    place = Place(str(path), tmp_path / "keys", None)
-    with place.open() as ledger:
-        before = ledger.count()
-        for _ in range(3):
-            ledger.write(LedgerEntry("T", "WO-X", "D", "r", [], {}))
-        assert ledger.count() == before + 3 == 1803
-        assert ledger.verify().verified

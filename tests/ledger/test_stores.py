@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -21,7 +21,6 @@ from remit.ledger import (
     Transaction,
     content,
 )
-from remit.ledger.exports import Format
 from remit.ledger.tlog import Signer
 from tests.support.stores import SIGNER, conversation
 
@@ -53,16 +52,6 @@ def test_what_is_written_is_read_back(target: str) -> None:
         assert again.head() == (3, again.read(plain).entry_hash)
 
 
-def test_nul_characters_and_large_values_survive(ledger: LedgerClient) -> None:
-    large = "x\x00y" * 20_000
-    entry_id = ledger.write(_note(1, prompt=large, response={"a": "\x00"}, tag="\u0001"))
-    assert ledger.read(entry_id).metadata["prompt"] == large
-    assert ledger.read(entry_id).metadata["response"] == {"a": "\x00"}
-    with pytest.raises(InvalidInputError, match="NUL"):
-        ledger.write(_note(1, session_id="a\x00b"))
-    assert ledger.verify().verified
-
-
 def test_one_units_error_undoes_that_unit_alone(ledger: LedgerClient) -> None:
     ledger.transact(lambda tx: tx.execute("CREATE TABLE state (name TEXT PRIMARY KEY)"))
 
@@ -89,17 +78,6 @@ def test_one_units_error_undoes_that_unit_alone(ledger: LedgerClient) -> None:
     assert ledger.select("SELECT name FROM state") == [("kept",)]
     ledger.transact(lambda tx: tx.execute("DROP TABLE state"))  # not a ledger's
     assert ledger.verify().verified
-
-
-def test_two_clients_take_turns_in_one_conversation(target: str) -> None:
-    messages = []
-    with LedgerClient(target) as one, LedgerClient(target) as two:
-        for number in range(12):
-            messages.append({"role": "user", "content": f"m{number}"})
-            (one, two)[number % 2].write(_note(number, session_id="S", prompt=list(messages)))
-        assert one.verify().verified
-        assert len(one.select("SELECT 1 FROM contents")) == 12
-        assert len(one.select("SELECT 1 FROM message_steps")) == 12
 
 
 async def test_the_async_forms_and_a_sync_read_inside_a_running_loop(target: str) -> None:
@@ -242,11 +220,6 @@ def test_a_ledger_belongs_to_one_key(target: str) -> None:
         assert client.count() == 1
 
 
-def test_there_must_be_a_ledger_where_none_may_be_made(target: str) -> None:
-    with pytest.raises(LedgerError, match="no ledger"):
-        LedgerClient(target, create=False)
-
-
 # -- erasure -----------------------------------------------------------------------------------
 
 
@@ -285,19 +258,6 @@ def test_a_ledger_whose_end_is_unsigned_is_exported_from_a_read_only_medium(
     with LedgerClient(tmp_path / "again.db") as client:
         report = client.import_jsonl(tmp_path / "all.jsonl", key=SIGNER.verifier_key)
         assert (report.entries, report.checkpoint) == (signed, "held")
-
-
-def test_an_export_in_another_format_is_refused(tmp_path: Path) -> None:
-    path, unknown = tmp_path / "out", cast("Format", "csv")
-    others: tuple[Format, ...] = ("tiles",)
-    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
-        client.write(_note(1))
-        with pytest.raises(InvalidInputError, match="'csv' is no format of an export to a path"):
-            client.export(path, format=unknown)
-        for name in others:
-            with path.open("wb") as file, pytest.raises(InvalidInputError, match=name):
-                client.export(file, format=name)
-    assert path.read_bytes() == b""
 
 
 def test_erasing_an_entry_takes_what_it_shows_and_what_quotes_it(target: str) -> None:

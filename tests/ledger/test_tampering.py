@@ -174,14 +174,6 @@ def test_replacement_by_another_valid_chain_found_with_a_saved_checkpoint(sound:
     assert "history" in report.problems[0].message
 
 
-def test_replacement_without_the_key(sound: str) -> None:
-    def change(record: dict[str, Any]) -> None:
-        record["metadata"]["n"] = 7
-
-    _rewrite(sound, 100, change, Signer.generate(SIGNER.name))
-    assert not _verify(sound).verified
-
-
 def test_the_key_signs_no_rewritten_and_no_shortened_history(sound: str) -> None:
     outside(sound, "UPDATE entries SET record = replace(record, '\"n\":3', '\"n\":4') "
                    "WHERE seq = 443")  # fmt: skip
@@ -197,12 +189,6 @@ def test_the_key_signs_no_rewritten_and_no_shortened_history(sound: str) -> None
         pytest.raises(LedgerFormatError, match="cut off"),
     ):
         client.checkpoint()
-
-
-def test_a_forged_row_is_not_taken_for_the_checkpoint(sound: str) -> None:
-    outside(sound, "UPDATE checkpoints SET note = 'x' WHERE size = 450")
-    with LedgerClient(sound, signer=SIGNER) as client:
-        assert client.verify(checkpoint=client.checkpoint()).verified
 
 
 # -- checkpoints that do not belong -------------------------------------------------------------

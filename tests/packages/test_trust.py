@@ -6,9 +6,7 @@ import copy
 import json
 import os
 import signal
-import stat
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,48 +57,6 @@ def revoking(key: PackageKey) -> Callable[[TrustPolicy], TrustPolicy]:
 
 
 # -- the policy ------------------------------------------------------------------------
-
-
-def test_a_policy_is_saved_and_read_back(keys: dict[str, PackageKey], path: Path) -> None:
-    assert TrustPolicy.load(path) == TrustPolicy()
-    ben = keys["ben"]
-    policy = trusting(*keys.values(), threshold=3)
-    policy = policy.with_key(ben.public, "ben", ["PKG-B-*", "PKG-C-001"])
-    policy.save(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert TrustPolicy.load(path) == policy
-    assert [file.name for file in path.parent.iterdir()] == ["trust.json"]
-    value = json.loads(path.read_bytes())
-    assert (value["schema_version"], value["threshold"]) == ("1.0", 3)
-    assert [one["key_id"] for one in value["keys"]] == sorted(key.key_id for key in keys.values())
-    found = next(one for one in value["keys"] if one["name"] == "ben")
-    changed = datetime.strptime(found.pop("changed"), "%Y-%m-%dT%H:%M:%S%z")
-    assert abs(datetime.now(UTC) - changed) < timedelta(days=1)
-    assert found == {
-        "key_id": ben.key_id, "name": "ben", "public": ben.public, "status": "active",
-        "packages": ["PKG-B-*", "PKG-C-001"],
-    }  # fmt: skip
-
-
-def test_a_threshold_stays_within_reach(keys: dict[str, PackageKey]) -> None:
-    anna, ben, carl, _ = keys.values()
-    two = trusting(anna, ben, threshold=2)
-    for policy, method, *arguments in (
-        (two, "with_status", anna.key_id, "retired"),
-        (two, "with_status", anna.key_id, "revoked"),
-        (two, "with_threshold", 3),
-        (two, "with_threshold", 0),
-        (trusting(anna), "with_status", anna.key_id, "revoked"),
-        (TrustPolicy(), "with_threshold", 2),
-    ):
-        assert code(getattr(policy, str(method)), *arguments) == "threshold_unreachable"
-    rotated = two.with_key(carl.public, "carl").with_status(anna.key_id, "retired")
-    value = json.loads(rotated.encoded())
-    value["threshold"] = 3  # more than there are: nothing can be installed, and that is safe
-    unreachable = TrustPolicy.parse(json.dumps(value).encode())
-    for policy in (rotated, unreachable):
-        revoked = policy.with_status(anna.key_id, "revoked")
-        assert revoked.find(anna.key_id).status == "revoked"
 
 
 BAD_POLICIES = [

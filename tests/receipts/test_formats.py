@@ -15,7 +15,7 @@ import rfc8785
 from remit import Runtime
 from remit.agents.tools import Tool
 from remit.kernel.canonical import sha256_hex
-from remit.testing import ScriptedModel, ToolUse, new_root
+from remit.testing import ScriptedModel, ToolUse
 from remit.views import read_receipts
 from tests.receipts.runs import (
     ANYTHING,
@@ -29,7 +29,6 @@ from tests.receipts.runs import (
     receipts_of,
     verdicts,
 )
-from tests.support.requests import prompt_request
 from tests.support.soak import SEED, is_soak
 
 SESSIONS = 112 if is_soak() else 3
@@ -170,38 +169,6 @@ def test_another_definition_of_a_tool_is_another_policy(tmp_path: Path) -> None:
     old, new = policies
     assert old["name"] == new["name"] == "desk"
     assert old["version"] != new["version"]
-
-
-@needs_oracles
-def test_a_receipt_of_a_cached_answer_names_no_provider(tmp_path: Path) -> None:
-    root, session = new_root(tmp_path / "root"), "SES-CACHED01"
-    with (root / "remit.toml").open("a", encoding="utf-8") as file:
-        file.write('\n[gateway.answer_cache]\ncontracts = ["PRC-EXECUTE-001"]\n'
-                   '[budget]\nmode = "off"\n')  # fmt: skip
-    model = ScriptedModel("First.")
-    with Runtime.open(root, providers={"scripted": model}) as runtime:
-        asked = prompt_request(contract_id="PRC-EXECUTE-001", session_id=session, work_order_id="")
-        answers = [runtime.gateway.route(asked) for _ in range(2)]
-        assert (len(model.requests), answers[1].replayed) == (1, True)
-        ledger = runtime.ledger
-        called, cached = read_receipts(extract_of(ledger, session_id=session))
-        of = {kind: receipts_of(ledger, session, kind) for kind in FORMATS}
-    origin, entry = called.origin, called.entry_id
-    assert (called.tool, called.target, called.cached_from) == ("scripted", "scripted", "")
-    assert (cached.tool, cached.target, cached.cached_from) == (origin, origin, entry)
-    assert f"answer from the record: '{entry}'" in "\n".join(cached.lines())
-    for kind in FORMATS[:2]:
-        first, second = of[kind]
-        assert first["target"] == {"system": "scripted", "environment": "prod"}
-        assert second["target"] == {"system": origin, "environment": "prod", "resource_id": entry}
-        assert second["tool"] == {"name": origin, "capability": "model.cached"}
-    first, second = of["capsule"]
-    assert first["model_attestation"]["provider"] == "scripted"
-    assert "model_attestation" not in second
-    assert second["effect"]["type"] == "model.cached"
-    assert second["effect"]["external_ref"] == f"{cached.entry_id}?cached_from={entry}"
-    for kind in FORMATS:
-        assert ask(kind, of[kind]) == [[], []]
 
 
 @needs_oracles

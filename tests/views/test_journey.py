@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remit.ledger import Erased, LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.views import journey_page, journey_text, open_journey, prompt_journey
-from remit.views.entries import between_ms, place_of, plain
+from remit.views.entries import between_ms, place_of
 from remit.views.turn_ranges import Place, Places
 from remit.views.turn_search import find_places
 from tests.views.story import SESSION, Story, tell
@@ -262,30 +262,6 @@ def test_a_session_of_calls_alone(ledger: LedgerClient) -> None:
     assert journey["started_at"] is None
 
 
-@pytest.mark.any_store
-def test_an_answer_from_the_record_is_paid_once(ledger: LedgerClient) -> None:
-    story = Story(ledger)
-    order = story.plan(1)
-    story.begin(order)
-    call = story.ask(order)
-    story.done(order)
-    story.record(1)
-    again = story.plan(2)
-    story.begin(again)
-    story.note(again, call)
-    story.note(again, "", outcome="rejected", dispatch_entry_id="", latency_ms=0.0)
-    story.done(again)
-    story.record(2)
-    turn = _turn(story, 2)
-    replayed, refused = turn["work_orders"][0]["steps"]
-    assert (replayed["entry_id"], replayed["replayed"]) == (call, True)
-    assert (replayed["response"], replayed["cost_usd"]) == ("hi", 0.0)
-    assert (refused["entry_id"], refused["outcome"]) == (None, "rejected")
-    assert turn["llm_calls"] == 0
-    (turn,) = prompt_journey(ledger, session_id=SESSION, turn=2, with_content=False)["turns"]
-    assert turn["work_orders"][0]["steps"][0]["response"].keys() == {"$content", "bytes"}
-
-
 def test_erased_content_says_under_which_entry(story: Story) -> None:
     call = _turn(story, 2)["work_orders"][1]["steps"][0]
     story.ledger.erase(call["entry_id"], reason="asked for", requested_by="dpo")
@@ -335,29 +311,6 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, dict):
         return {f"${k}" if k.startswith("$") else k: _escaped(v) for k, v in value.items()}
     return [_escaped(item) for item in value] if isinstance(value, list) else value
-
-
-_KEYS = st.sampled_from(
-    ["$erased", "$$erased", "$$$erased", "$content", "$messages", "bytes", "count", "a"]
-)
-_VALUES = st.recursive(
-    st.none() | st.text(max_size=3) | st.builds(Erased, st.just("LED-00000001")),
-    lambda below: st.lists(below, max_size=3) | st.dictionaries(_KEYS, below, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(_VALUES)
-def test_plain_data_can_be_read_back(value: Any) -> None:
-    def back(told: Any) -> Any:
-        if isinstance(told, dict) and told.keys() == {"$erased"}:
-            return Erased(told["$erased"])
-        if isinstance(told, dict):
-            assert not {"$erased", "$content", "$messages"} & told.keys()
-            return {k.removeprefix("$") if k[:2] == "$$" else k: back(v) for k, v in told.items()}
-        return [back(item) for item in told] if isinstance(told, list) else told
-
-    assert back(plain(value)) == value
 
 
 def test_without_content_no_word_is_told(story: Story) -> None:

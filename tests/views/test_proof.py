@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -157,51 +155,3 @@ def test_a_browser_says_what_does_not_hold(
     assert found["entry"] == (
         "LED-00000004" if broken in ("another place", "another name") else ids[5]
     )
-
-
-@needs_browser
-def test_without_webcrypto_nothing_is_verified(
-    client: LedgerClient, browser: Browser, page: Path
-) -> None:
-    (entry_id,) = _write(client, 1)
-    bundle = proof_bundle(client, entry_id)
-    serve = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), lambda *a: _Quiet(*a, directory=str(page.parent))
-    )
-    threading.Thread(target=serve.serve_forever, daemon=True).start()
-    try:
-        browser.open(f"http://plain.test:{serve.server_port}/page.html")  # not a secure context
-        found = _verify(browser, bundle)
-        assert (found["state"], found["step"]) == ("unsupported", "browser")
-        assert "HTTPS" in found["message"]
-        assert found["steps"] == []
-        browser.open(f"http://127.0.0.1:{serve.server_port}/page.html")
-        assert _verify(browser, bundle)["state"] == "verified"
-        # As an older browser: there is WebCrypto, and it does not know Ed25519.
-        browser.run("""crypto.subtle.importKey = async () => {
-            throw new DOMException("Algorithm: Unrecognized name", "NotSupportedError");
-        }""")
-        found = _verify(browser, bundle)
-        assert found["state"] == "unsupported"
-        assert "Ed25519" in found["message"]
-        # As one that calls everything a signature.
-        browser.open(f"http://127.0.0.1:{serve.server_port}/page.html")
-        browser.run("crypto.subtle.verify = async () => true")
-        assert _verify(browser, bundle)["state"] == "unsupported"
-    finally:
-        serve.shutdown()
-        serve.server_close()
-        browser.open(page.as_uri())
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
-def test_the_script_stays_small_and_requests_nothing() -> None:
-    text = script("verify.js")
-    assert len(text.splitlines()) < 530
-    assert text.isascii()  # whatever charset it is served under
-    for name in ("fetch(", "XMLHttp", "import ", "import(", "eval", "innerHTML", "http://"):
-        assert name not in text

@@ -18,12 +18,10 @@ import pytest
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
-    EVENTS,
     LedgerClient,
     LedgerEntry,
     entry_id,
     instant,
-    is_authentic,
 )
 from remit.ledger.tlog import (
     COSIGNATURE,
@@ -38,7 +36,6 @@ from remit.views.page import script
 from remit.views.wording import nano_dollars, visible
 from tests.ledger.segments.writing import cut_off, sessions
 from tests.support.browser import Browser, find_browser
-from tests.support.soak import soak_only
 from tests.views.audit_story import SAID, tell_auditor
 from tests.views.report_edits import whole_range_of
 
@@ -465,29 +462,6 @@ def test_a_witness_key_is_checked_by_the_page(
 
 
 @needs_browser
-def test_an_entry_without_effect_is_shown_as_such(
-    client: LedgerClient, browser: Browser, tmp_path: Path
-) -> None:
-    expected = {}
-    classes = ({}, {"provenance": {"agent_class": "OPERATOR"}}, {"scope": {"tier": "hot"}})
-    for event in EVENTS:
-        for tier in ("hot", "ho2", "ho1", "elsewhere", "", None, 7):
-            for more in classes:
-                entry = LedgerEntry(event, "X", "X", "x", metadata={"tier": tier, **more})
-                expected[client.write(entry)] = is_authentic(entry)
-    banner = _opened(browser, tmp_path, _page(client))
-    assert banner.startswith("Verified in your browser."), banner
-    for _ in range(len(expected) // 200 + 1):
-        browser.run("document.querySelectorAll('.list > button:not([hidden])')"
-                    ".forEach((one) => one.click())")  # fmt: skip
-    marked = browser.run(
-        "[...document.querySelectorAll('.entry:has(.state.bad)')].map((one) => one.id)"
-    )
-    assert set(marked) == {name for name, is_own in expected.items() if not is_own}
-    assert _ids(browser) == set(expected)
-
-
-@needs_browser
 def test_without_scripts_the_file_says_that_it_is_not_verified(
     client: LedgerClient, browser: Browser, tmp_path: Path
 ) -> None:
@@ -503,31 +477,6 @@ def test_without_scripts_the_file_says_that_it_is_not_verified(
         assert entry.id in words
     assert browser.complaints == []
     browser.open("about:blank")
-
-
-@needs_browser
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("dark", "width"),
-    [(True, 360), (False, 1280), *(pytest.param(*one, marks=soak_only) for one in
-                                   [(False, 360), (True, 1280)])],
-)  # fmt: skip
-def test_axe_finds_nothing(
-    client: LedgerClient, browser: Browser, tmp_path: Path, dark: bool, width: int
-) -> None:
-    axe = pytest.importorskip("axe_playwright_python")
-    (source,) = Path(axe.__path__[0]).rglob("axe.min.js")
-    tell_auditor(client)
-    text = _page(client, verification=client.verify())
-    for page in (text, text.replace('\\"decision\\":\\"', '\\"decision\\":\\"X', 1)):
-        _opened(browser, tmp_path, page, dark=dark, width=width)
-        browser.run(source.read_text("utf-8"))
-        found = browser.run(
-            "axe.run().then((found) => JSON.stringify(found.violations.map("
-            "(one) => [one.id, one.nodes.map((node) => node.target.join(' '))])))"
-        )
-        assert json.loads(found) == []
-        assert browser.run("document.documentElement.scrollWidth") <= width
 
 
 @needs_browser

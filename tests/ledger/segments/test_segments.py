@@ -29,7 +29,7 @@ from remit.ledger import (
     LedgerFormatError,
     entry_id,
 )
-from remit.ledger.segments import convert, cut_at, finish, purge_all
+from remit.ledger.segments import convert, cut_at, purge_all
 from remit.ledger.segments.segment import segment_name
 from remit.ledger.tlog import SignedCheckpoint, Signer, TlogProof, leaf_hash
 from remit.server.extensions import HttpError
@@ -41,7 +41,6 @@ from tests.ledger.segments.writing import (
     cut_off,
     problems,
     sessions,
-    unguarded,
 )
 from tests.support.soak import sample
 from tests.support.standalone import load_standalone, standalone
@@ -281,26 +280,6 @@ def test_erasure_reaches_segments(place: tuple[str, Path], tmp_path: Path) -> No
         assert client.verify().problems == []
 
 
-def test_an_approved_session_is_not_erased_in_the_database_alone(tmp_path: Path) -> None:
-    """Its TOOL_INTENT stays, because the approval names it, although the session has left."""
-    own = {"session_id": "SES-A", "response": "a secret of SES-A"}
-    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
-        asked = client.write(LedgerEntry("APPROVAL_REQUESTED", "P", "D", "r", metadata=dict(own)))
-        client.write(LedgerEntry("APPROVAL_GRANTED", asked, "D", "r", metadata=dict(own)))
-        for kind in ("TOOL_INTENT", "EXCHANGE"):
-            client.write(LedgerEntry(kind, "P", "D", "r", metadata={**own, "result": kind}))
-        sessions(client, 48)
-        cut_off(client, tmp_path / "segments")
-        here = [entry.event_type for entry in client.query(session_id="SES-A")]
-        assert "TOOL_INTENT" in here
-        assert "EXCHANGE" not in here
-        with pytest.raises(ErasureError, match="segments may contain"):
-            client.erase(session_id="SES-A", reason="r")
-        with attached(client, tmp_path / "segments"):
-            client.erase(session_id="SES-A", reason="r")
-    assert files_hold(tmp_path, "a secret of SES-A") == []
-
-
 def test_an_erasure_that_was_stopped_is_finished(client: LedgerClient, tmp_path: Path) -> None:
     """The entry is recorded, and the bytes are in the segment still: it does not verify."""
     directory, kept = tmp_path / "segments", tmp_path / "kept"
@@ -374,24 +353,6 @@ def require_verified(file: Path, signer: Signer = SIGNER) -> None:
 
 
 _USAGE = "SELECT * FROM usage ORDER BY quarter, session_id, model_id"
-
-
-def test_one_segment_of_a_sound_ledger(client: LedgerClient, target: str, tmp_path: Path) -> None:
-    directory = tmp_path / "segments"
-    cut_off(client, directory)
-    assert cut_off(client, directory).archived_id == ""
-    assert cut_at(client, "LED-00000101") == 256
-    assert cut_at(client, "2000-01-01") == 256
-    assert cut_at(client, "10000") == client.count() // 256 * 256
-    assert finish(client, [], guard=unguarded) == (0, "")
-    (directory / _FILE).unlink()
-    with pytest.raises(LedgerError, match="No segment"):
-        client.attach([directory])
-    outside(
-        target, "DELETE FROM contents WHERE content_id = (SELECT max(content_id) FROM contents)"
-    )
-    with pytest.raises(LedgerError, match="does not verify"):
-        cut_off(client, directory, 384)
 
 
 def test_what_an_auditor_must_find(client: LedgerClient, target: str, tmp_path: Path) -> None:

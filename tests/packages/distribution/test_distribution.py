@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from remit.packages import PackageError
 from remit.packages.distribution import Distribution, repack_wheel
 from tests.packages.distribution.placing import INFO, copy_project, regular, row
 

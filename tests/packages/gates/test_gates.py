@@ -6,28 +6,18 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-from remit.agents import Redactor
-from remit.agents.tools import ToolDispatcher
-from remit.gateway.auth import Identity
 from remit.kernel.errors import ConfigError, RemitError
-from remit.kernel.root import Root
-from remit.kernel.schemas import first_problem
-from remit.kernel.settings import load_settings
 from remit.ledger import LedgerEntry
-from remit.operations import Caller, make_tools
 from remit.packages import EDITABLE_INSTALL, Framework, PackageKey, waived
 from remit.packages.distribution import Distribution
 from remit.packages.gates import GATES, check_gates
 from remit.packages.trust import TrustPolicy, change_trust
-from remit.runtime import OpenRoot
-from remit.runtime.operations import all_operations
 from tests.packages.gates.conftest import House, fails
 from tests.packages.gates.test_orders import Writer, writing
 from tests.support.commands import run_remit
@@ -283,48 +273,6 @@ def test_a_ledger_that_cannot_be_opened_fails_every_gate(house: House) -> None:
     assert "The ledger cannot be opened" in json.loads(run.stdout)["gates"][0]["errors"][0]
     assert "could not be recorded" in run.stderr
     assert gate_check(house, "--gate", "G1", "--enforce").returncode == 1
-
-
-def test_admin_lists_packages_by_their_ids_and_checks_gates(house: House) -> None:
-    house.write("HO1/stray.txt", "x")
-    with house.context() as context:
-        settings = context.settings.tools
-        loaded = replace(load_settings(None), settings=context.settings)
-        root = OpenRoot(lambda: (Root(house.path), loaded), lambda: context.ledger)
-        root.gate_context = lambda: context  # type: ignore[method-assign]
-        caller = Caller(Identity("admin-001", "operator"))
-
-        def run(tool_id: str, most: int = settings.max_output_bytes, **arguments: Any) -> Any:
-            limited = settings.model_copy(update={"max_output_bytes": most})
-            made = make_tools(all_operations(), root, lambda: caller, limited, Redactor())
-            tools = [tool for _, tool in made]
-            result = ToolDispatcher(tools, limited).execute(tool_id, arguments)
-            assert result.status == "ok", result.error
-            (tool,) = (one for one in tools if one.tool_id == tool_id)
-            assert tool.describe is not None
-            assert len(tool.examples) >= 4
-            for _, example in tool.examples:
-                assert first_problem(tool.input_schema, dict(example)) == ""
-            return result.output, tool.describe(result.output)
-
-        listed, text = run("list_packages")
-        assert listed["count"] == len(listed["packages"]) > 20
-        row = next(one for one in listed["packages"] if one["package_id"] == "PKG-KERNEL-001")
-        assert row.keys() == {
-            "package_id", "version", "title", "plane_id", "spec_id", "framework_id", "signed",
-        }  # fmt: skip
-        assert row["signed"] is True
-        assert f"There are {listed['count']} packages installed" in text
-        assert listed["packages"][0]["package_id"] in text
-        report, text = run("gate_check", gate="G0B")
-        assert report["passed"] is False
-        assert text == "1 of 1 gates fail: G0B: HO1/stray.txt belongs to no package."
-        assert context.ledger.read(report["gates"][0]["entry_id"]).metadata["by"] == "admin-001"
-        passing, text = run("gate_check", gate="G1")
-        assert (passing["passed"], text) == (True, "The gate passes.")
-        cut, text = run("gate_check", most=3000)
-        assert "note" in cut
-        assert "1 of 8 gates fail: G0B" in text
 
 
 # -- G3: settings, permissions and what is in use, each within and beyond what is allowed --------
