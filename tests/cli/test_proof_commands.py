@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import re
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -145,33 +143,12 @@ def test_the_files_for_operators_and_the_examples_are_written(remit: Run, tmp_pa
     assert remit("init", tmp_path / "root", "--example", "../src").returncode == 2
 
 
-def test_a_checkpoint_from_a_url_and_things_that_are_none(filled: Run, tmp_path: Path) -> None:
-    filled("ledger", "checkpoint", "--out", tmp_path / "served")
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write((tmp_path / "served").read_bytes())
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}/checkpoint"
-        good = filled("ledger", "verify", "--checkpoint", url)
-        assert good.returncode == 0, good.stderr
-        assert "the given checkpoint" in good.stderr
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-    assert filled("ledger", "verify", "--checkpoint", url).returncode == 1
+def test_a_checkpoint_from_elsewhere_and_things_that_are_none(filled: Run, tmp_path: Path) -> None:
+    filled("ledger", "checkpoint", "--out", tmp_path / "held")
+    good = filled("ledger", "verify", "--checkpoint", tmp_path / "held")
+    assert good.returncode == 0, good.stderr
+    assert "the given checkpoint" in good.stderr
     assert filled("ledger", "verify", "--checkpoint", tmp_path / "none").returncode == 1
-    assert filled("ledger", "verify", "--checkpoint", "file:///etc/passwd").returncode == 2
     (tmp_path / "junk").write_text("junk")
     junk = filled("ledger", "verify", "--checkpoint", tmp_path / "junk", "--json")
     assert (junk.returncode, _json(junk)["checkpoint"]) == (1, "failed")
@@ -217,11 +194,9 @@ def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
     key = filled("ledger", "key").stdout.strip()
     new = {"REMIT_ROOT": str(tmp_path / "new")}
     filled("init", "--bare", tmp_path / "new")
-    done = filled(
-        "ledger", "import", tmp_path / "e.jsonl", "--key", key, "--verify", "--json", **new
-    )
+    done = filled("ledger", "import", tmp_path / "e.jsonl", "--key", key, "--json", **new)
     assert _json(done) == {
-        "entries": 7, "contents": 22, "erased": 0, "checkpoint": "held", "verified": True,
+        "entries": 7, "contents": 22, "erased": 0, "checkpoint": "held",
         "unsigned_subjects": 0,
     }  # fmt: skip
     found = _json(filled("ledger", "query", "--text", '"answer 2"', "--json", **new))
@@ -295,7 +270,7 @@ def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_pa
 
 def test_an_option_without_effect_and_an_id_that_names_nothing_are_refused(filled: Run) -> None:
     for flag, *more in (
-        ("--from", "3", "--file", "x"), ("--jobs", "2", "--file", "x"),
+        ("--jobs", "2", "--file", "x"),
         ("--incremental", "--file", "x"), ("--archive", ".", "--file", "x"), ("--key", "k"),
         ("--before", "2026-01-01T00:00:00Z"),
     ):  # fmt: skip

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from remit.ledger import Extract
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
-_FETCH_S = 10
 _MAX_CHECKPOINT = 1_000_000
 _STATUS = {
     "none": "The ledger has no signed checkpoint, so a truncation or a full rewrite cannot be "
@@ -100,8 +99,8 @@ def _lines(found: dict[str, Any], archives: Sequence[Path] = ()) -> Iterator[str
 @verb("ledger verify", agent_tools=(_TOOL,), lines=_lines)
 def verify_ledger(
     root: RootPort, caller: Caller, *,
-    source: str | None = field("Checkpoint kept elsewhere.", None, flag="--checkpoint",
-                               metavar="FILE|URL"),
+    source: Path | None = field("Checkpoint kept elsewhere.", None, flag="--checkpoint",
+                                metavar="FILE"),
     jobs: int | None = field("Processes (default: one per core).", None, least=1),
     full: bool = field(
         "Incremental continues from the last verification and rechecks only a sample of earlier "
@@ -130,8 +129,8 @@ def verify_ledger(
 
     Raises:
         InvalidInputError: an option has no effect with or without --file; a file that is no
-            registration has witnesses or ``before``, or a registration ``before`` alone; ``before``
-            cannot be read; or the checkpoint's URL is not of HTTP.
+            registration has witnesses or ``before``, or a registration ``before`` alone; or
+            ``before`` cannot be read.
         RemitError: a file or the checkpoint cannot be read.
         TlogError: a key cannot be parsed; with --file also a malformed checkpoint, which otherwise
             is a problem of the report.
@@ -141,8 +140,7 @@ def verify_ledger(
 
     ignored = (
         {"--before": before is not None, "--key": key is not None} if file is None
-        else {"--jobs": jobs is not None, "--incremental": not full,
-              "--archive": bool(archives)}
+        else {"--jobs": jobs is not None, "--incremental": not full, "--archive": bool(archives)}
     )  # fmt: skip
     if without_effect := [flag for flag, given in ignored.items() if given]:
         raise InvalidInputError(
@@ -176,14 +174,14 @@ def verify_ledger(
 
 
 def _verify_file(
-    file: Path, source: str | None, witnesses: Sequence[VerifierKey], before: str | None,
+    file: Path, source: Path | None, witnesses: Sequence[VerifierKey], before: str | None,
     key: str | None,
 ) -> Answer:  # fmt: skip
     """Return the entries that a file proves, or the problem of a file that does not hold.
 
     Args:
         file: the extract, export by cursor or registration.
-        source: file or URL of a checkpoint that the file's log has to continue.
+        source: file of a checkpoint that the file's log has to continue.
         witnesses: keys of witnesses that have to have cosigned a registration.
         before: the latest time of the cosignatures.
         key: verifier key of the log; None for the key that the file states.
@@ -285,29 +283,9 @@ def _format_of(file: Path) -> Any:
     return value.get("format") if isinstance(value, dict) else None
 
 
-def _read_checkpoint(source: str) -> bytes:
-    """Return a checkpoint from a file or an http(s) URL.
-
-    Raises:
-        InvalidInputError: the URL has another scheme.
-        RemitError: the file cannot be read, or the URL cannot be fetched.
-    """
-    if "://" not in source:
-        step = "`remit ledger checkpoint --out FILE` writes one."
-        kind = functools.partial(RemitError, next_step=step)
-        with io_errors(f"The checkpoint {source}", kind=kind), Path(source).open("rb") as file:
-            return file.read(_MAX_CHECKPOINT)
-    if not source.startswith(("https://", "http://")):
-        raise InvalidInputError(f"A checkpoint cannot be fetched from {source!r}.")
-    import urllib.error  # much to import, for one option
-    import urllib.request
-
-    try:
-        with urllib.request.urlopen(source, timeout=_FETCH_S) as answer:  # noqa: S310
-            data: bytes = answer.read(_MAX_CHECKPOINT)
-            return data
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise RemitError(
-            f"The checkpoint could not be fetched from {source}: {error}.",
-            next_step="Check the URL, or save the checkpoint to a file and give that.",
-        ) from error
+def _read_checkpoint(file: Path) -> bytes:
+    """Return a checkpoint from a file; raise RemitError if it cannot be read."""
+    step = "`remit ledger checkpoint --out FILE` writes one."
+    kind = functools.partial(RemitError, next_step=step)
+    with io_errors(f"The checkpoint {file}", kind=kind), file.open("rb") as opened:
+        return opened.read(_MAX_CHECKPOINT)

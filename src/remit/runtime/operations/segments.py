@@ -140,26 +140,21 @@ def move_to_segment(
     return asdict(done)
 
 
-@verb(
-    "ledger import", changes=True, has_failed=lambda found: found["verified"] is False,
-)  # fmt: skip
+@verb("ledger import", changes=True)
 def import_ledger(
     root: RootPort, caller: Caller, *,
     source: Path = field("File of the export.", flag="", place="input"),
     key: str | None = field("Verifier key of the exported log.", None, metavar="VKEY"),
-    verify: bool = field("Verify the whole ledger after the import.", False),
 ) -> dict[str, Any]:  # fmt: skip
     """Import an export (jsonl) into an empty ledger.
 
     Every line is verified, and all entries are imported or none. Budgets are then rebuilt from the
-    entries; keys are not imported. Without --key no signature is checked. Exit 1 if --verify fails;
-    the entries stay.
+    entries; keys are not imported. Without --key no signature is checked.
 
     Returns:
         The numbers of ``entries``, ``contents`` and ``erased`` values; ``checkpoint``: ``held``, or
-        ``unsigned`` if no signature was checked; ``unsigned_subjects``, the number of values whose
-        persons no record and no checked signature confirms; and ``verified``, None without
-        --verify.
+        ``unsigned`` if no signature was checked; and ``unsigned_subjects``, the number of values
+        whose persons no record and no checked signature confirms.
 
     Raises:
         LedgerError: the file cannot be read, or the ledger cannot be read or written; the ledger is
@@ -180,7 +175,6 @@ def import_ledger(
     return {
         "entries": report.entries, "contents": report.contents, "erased": report.erased,
         "checkpoint": report.checkpoint, "unsigned_subjects": report.unsigned_subjects,
-        "verified": ledger.verify().verified if verify else None,
     }  # fmt: skip
 
 
