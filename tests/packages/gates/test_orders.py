@@ -263,18 +263,3 @@ def test_a_later_run_goes_on_from_what_was_open(house: House) -> None:
     assert f"(WO_DISPATCHED) belongs to {ORDER}, which had ended" in found
     assert "WO-SES-1-002 was planned 2 times" in found  # also where its first plan is not read
     assert not house.check("G2", full=True).passed
-
-
-def test_a_mark_that_is_not_the_roots_own_is_not_believed(house: House) -> None:
-    house.flags["gates.full_entries"] = 0
-    assert house.passes("G2")
-    mark = house.path / "marks" / "G2.mark"
-    sound = mark.read_bytes()
-    with writing(house) as write:
-        write.step("WO_EXECUTING")
-        told = {"verified_entries": write.ledger.count(), "resume_at": write.ledger.count()}
-        write.ledger.write(LedgerEntry("GATE_PASSED", "G2", "PASSED", "x", metadata=told))
-    mark.write_bytes(sound.replace(b'"verified_entries":', b'"verified_entries":9'))
-    assert "never planned" in house.errors("G2")
-    mark.write_bytes(sound)
-    assert "never planned" in house.errors("G2")
