@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -41,14 +40,6 @@ def root(core: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path
     done = run(core, "-m", "remit", "init", made)
     assert done.returncode == 0, done.stderr
     return made
-
-
-def test_other_commands_of_packages_need_no_distribution(core: dict[str, str], root: Path) -> None:
-    listed = run(core, "-m", "remit", "package", "list", "--root", root)
-    assert listed.returncode == 0, listed.stderr
-    explained = run(core, "-m", "remit", "package", "--help")
-    assert explained.returncode == 0, explained.stderr
-    assert "  index     Manage package indexes" in explained.stdout
 
 
 @pytest.mark.parametrize(
@@ -129,12 +120,3 @@ def test_a_distribution_of_another_version_says_so() -> None:
         load_extension(INDEX, "remit.commands", "package.unheard")
     assert missing.value.code == "index_not_installed"
     assert missing.value.next_step == "pip install remit-index"
-
-
-def test_an_error_of_the_module_itself_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(_: EntryPoint) -> None:
-        raise ValueError("of the module")
-
-    monkeypatch.setattr(EntryPoint, "load", load)
-    with pytest.raises(ValueError, match="of the module"):
-        load_extension(INDEX, "remit.commands", "package.index")

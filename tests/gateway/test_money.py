@@ -34,11 +34,11 @@ from remit.gateway.budget import (
 )
 from remit.gateway.leases import Owner
 from remit.kernel.exchange import PromptResponse
-from remit.ledger import LedgerClient, LedgerError, LedgerWriteError
+from remit.ledger import LedgerClient, LedgerWriteError
 from remit.providers import MockProvider, ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.prices import PriceTable, Usage
 from tests.support.clocks import shared_clock
-from tests.support.postgres import PostgresServer, run_sql
+from tests.support.postgres import PostgresServer
 from tests.support.requests import prompt_request
 from tests.support.soak import is_soak
 from tests.support.stores import empty, outside
@@ -570,53 +570,3 @@ async def test_a_disk_that_is_full_when_calls_begin_and_end(tmp_path: Path) -> N
 @pytest.fixture
 def database(postgres: PostgresServer) -> str:
     return postgres.database()
-
-
-async def test_connections_cut_under_calls_hold_nothing_and_lose_nothing(
-    postgres: PostgresServer, database: str
-) -> None:
-    url = database
-    name = url.rpartition("/")[2].partition("?")[0]
-    over = threading.Event()
-
-    def cut() -> None:
-        while not over.wait(0.03):
-            run_sql(
-                postgres.url,
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                f"WHERE application_name = 'remit' AND datname = '{name}'",
-            )
-
-    with LedgerClient(url) as ledger:
-        budgeter = TokenBudgeter(ledger)
-        budgeter.allocate(SESSION, limits=BudgetLimits(nano=10 * USD))
-        gateway = _gateway(ledger, budgeter, MockProvider(delay_s=0.01))
-        thread = threading.Thread(target=cut)
-        thread.start()
-        answered = failed = 0
-        try:
-            for _ in range(15):
-                for one in await asyncio.gather(
-                    *(gateway.aroute(prompt_request()) for _ in range(8)), return_exceptions=True
-                ):
-                    if isinstance(one, BaseException):
-                        assert isinstance(one, LedgerError), one
-                        failed += 1
-                    else:
-                        assert one.outcome is Outcome.SUCCESS
-                        answered += 1
-        finally:
-            over.set()
-            thread.join()
-        ledger.transact(lambda tx: tx.execute("UPDATE in_flight SET lease_until_ms = 1"))
-        orphans = len(gateway.recover())
-        assert answered > 0
-        assert orphans <= failed
-        counts = ledger.count_by_event()
-        assert counts["EXCHANGE"] == answered
-        assert counts["DISPATCH"] == answered + orphans
-        state = _of(budgeter)
-        assert (state.reserved_nano, state.reserved_tokens) == (0, 0)
-        assert _counts(ledger)[1:] == (0, 0)
-        assert audit_budgets(ledger).equal
-        assert ledger.verify().verified

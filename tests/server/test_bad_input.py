@@ -62,101 +62,7 @@ def _refused(dialect: str, status: int, raw: bytes) -> dict[str, Any]:
 _TURN = b'"messages": [{"role": "user", "content": "hi"}]'
 
 
-@dialects
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"", b" ", b"{", b"null", b"[]", b"1", b'"x"', b"\xff\xfe{}", b"\x00", b"{}" * 2,
-        b"[" * 100_000,
-        b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
-        b'{"model": "gpt-4o-mini", "max_tokens": 9}',
-        b'{"max_tokens": 9, ' + _TURN + b"}",
-        b'{"model": "gpt-4o-mini", "max_tokens": 9, "messages": [{"role": "user", "content": "'
-        + b'\xff\xfe"}]}',
-        b'{"model": "gpt-4o-mini", "max_tokens": NaN, ' + _TURN + b"}",
-        b'{"model": "gpt-4o-mini", "max_tokens": Infinity, ' + _TURN + b"}",
-        b'{"model": "gpt-4o-mini", "max_tokens": 9, "temperature": NaN, ' + _TURN + b"}",
-    ],
-)  # fmt: skip
-def test_bodies_that_are_none(
-    served: Served, upstream: Upstream, dialect: str, body: bytes
-) -> None:
-    before = upstream.count()
-    status, raw, _ = served.ask("POST", PATHS[dialect], body)
-    _refused(dialect, status, raw)
-    assert status == 400
-    assert upstream.count() == before
-
-
-@dialects
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"model": None}, {"model": 7}, {"model": ""}, {"model": ["gpt-4o-mini"]},
-        {"model": "x" * 600}, {"model": "gpt\x00"},
-        {"messages": None}, {"messages": {}}, {"messages": "hi"}, {"messages": []},
-        {"max_tokens": -1}, {"max_tokens": 0}, {"max_tokens": True}, {"max_tokens": "5"},
-        {"max_tokens": 1.5}, {"max_tokens": []}, {"max_tokens": 10**30},
-        {"stream": "yes"}, {"stream": 1},
-        {"base_url": "http://x"}, {"api_key": "sk-x"}, {"api_base": "http://x"},
-        {"custom_llm_provider": "x"},
-    ],
-)  # fmt: skip
-def test_fields_of_the_wrong_kind(
-    served: Served, upstream: Upstream, dialect: str, change: dict[str, Any]
-) -> None:
-    before = upstream.count()
-    body = {**prompt(), **change}
-    status, raw, _ = served.ask("POST", PATHS[dialect], body)
-    error = _refused(dialect, status, raw)
-    assert status == 400
-    assert next(iter(change)) in (error.get("param") or error["message"])
-    assert upstream.count() == before
-
-
 OWN = {"openai": "gpt-4o-mini", "anthropic": "claude-sonnet-4-5"}
-
-
-@dialects
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"messages": [1]}, {"messages": [[]]}, {"messages": [{}]},
-        {"messages": [{"role": "user"}]}, {"messages": [{"role": None, "content": "x"}]},
-        {"messages": [{"role": "user", "content": 5}]},
-        {"messages": [{"role": "user", "content": [5]}]},
-        {"messages": [{"role": "user", "content": [{"text": "x"}]}]},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": {}}]}]},
-        {"max_tokens": 10**12},
-        {"temperature": -0.1}, {"temperature": "hot"}, {"temperature": True}, {"temperature": {}},
-        {"tools": {}}, {"tools": [1]}, {"tools": [{"name": 5}]}, {"tools": "all"},
-        {"stream_options": 5}, {"n": -1}, {"x": {"": [None, {"$content": 1}]}},
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("stream", [False, True])
-def test_other_fields_are_the_providers_to_judge(
-    odd: tuple[Served, wire.WireServer], session: str, dialect: str, change: dict[str, Any],
-    stream: bool,
-) -> None:  # fmt: skip
-    served, behind = odd
-    refusal = json.dumps({"type": "error", "error": {"message": "odd", "x": [1.50, "\ud800"]}})
-    known = {"request-id": "r1", "x-ratelimit-remaining-requests": "12",
-             "anthropic-ratelimit-requests-remaining": "12"}  # fmt: skip
-    unknown = {"x-other": "no"}
-    behind.script = [wire.Raw(refusal.encode(), status=418, headers=known | unknown)]
-    body = {**prompt(model=OWN[dialect], stream=stream), **change}
-    named = {"x-remit-session": session}
-    status, raw, headers = served.ask("POST", PATHS[dialect], body, headers=named)
-    assert (status, raw) == (418, refusal.encode())
-    assert headers.items() >= known.items()
-    assert "x-other" not in headers
-    assert not any(name.lower().startswith("x-remit") for name in behind.calls[-1].headers)
-    sent = behind.calls[-1].body
-    if dialect == "openai" and stream and "stream_options" not in change:
-        assert sent.pop("stream_options") == {"include_usage": True}
-    assert sent == body
-    entry = served.exchange(session)
-    assert (entry.decision, entry.metadata["error_code"]) == ("ERROR", "INVALID_REQUEST")
 
 
 @dialects
@@ -245,13 +151,6 @@ def test_headers_are_not_split(served: Served, upstream: Upstream, value: str) -
         agent = entry.metadata["agent_id"]
         assert agent.isprintable()
         assert "evil" not in agent.lower()
-
-
-def test_keys_that_are_no_text(served: Served) -> None:
-    for value in ("Bearer \xff\xfe", "Bearer", "Basic eDp5", "Bearer " + "x" * 9_000, ""):
-        head = (f"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: {value}\r\n"
-                "connection: close\r\n\r\n")  # fmt: skip
-        assert statuses(served.raw(head.encode("latin-1"))) == [401]
 
 
 def test_headers_that_come_slowly(served: Served) -> None:

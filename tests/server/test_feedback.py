@@ -127,26 +127,6 @@ def test_many_keys_of_one_user_are_one_party(anywhere: Served) -> None:
 
 
 @on_sqlite
-def test_a_flood_on_one_target_ends(anywhere: Served) -> None:
-    flooding = key(anywhere, user_id="mallory")
-    other = key(anywhere, user_id="ann")
-    exchange = _call(anywhere, flooding)
-    for number in range(100):
-        status, said = _post(
-            anywhere, flooding, target=exchange, score=number % 2, idempotency_key=str(number)
-        )
-        assert status == 201
-    before = anywhere.ledger.count()
-    status, body = _post(anywhere, flooding, target=exchange, score=0, idempotency_key="more")
-    assert (status, body["error"]["code"]) == (409, "conflict")
-    assert "100 times" in body["error"]["message"]
-    again = _post(anywhere, flooding, target=exchange, score=1, idempotency_key="99")[1]
-    assert (again["again"], again["entry_id"]) == (True, said["entry_id"])
-    assert anywhere.ledger.count() == before
-    assert _post(anywhere, other, target=exchange, score=0)[0] == 201
-
-
-@on_sqlite
 def test_hostile_text_is_data_wherever_it_is_shown(anywhere: Served) -> None:
     operator = key(anywhere)
     exchange = _call(anywhere, operator)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import json
-import os
 import signal
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,37 +62,6 @@ def test_workers_end_with_their_parent(serve: Serve, tmp_path: Path) -> None:
     assert not [*temporary.glob("remit-metrics-*")]
 
 
-def test_a_worker_that_dies_as_it_starts_is_not_begun_for_ever(serve: Serve) -> None:
-    with serve("--workers", "2", checked=False) as served:
-        until(lambda: len(_children(served.process.pid)) == 2)
-
-        def kill() -> bool:
-            for worker in _children(served.process.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(worker, signal.SIGKILL)
-            return served.process.poll() is not None
-
-        until(kill)
-        assert served.process.returncode == 1
-        told = served.errors.read_text()
-        assert "error: The worker processes end while they start" in told
-        assert "Traceback" not in told
-        served.killed = True
-
-
-def test_a_root_that_cannot_be_opened_ends_the_server(served: Served) -> None:
-    command = ["serve", "--root", str(served.root), "--port", "0", "--workers", "2"]
-    done = subprocess.run(
-        [*served.process.args[:3], *command],  # type: ignore[index, misc]
-        env={**os.environ, "REMIT_BUDGET__PRICES": "missing.toml"},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    assert "missing.toml" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-
-
 def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dead = tmp_path / "one-dead"
@@ -106,20 +72,6 @@ def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.Mon
         assert Path(used).is_dir()
         assert Path(other).is_dir()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_new_folder_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    lock = fcntl.flock
-
-    def lock_late(file: Any, how: int) -> None:
-        monkeypatch.setattr(fcntl, "flock", lock)
-        with scratch_folder("one-"):  # of another process, which starts just then
-            lock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", lock_late)
-    with scratch_folder("one-") as used:
-        assert Path(used, ".in-use").is_file()
 
 
 def _change(served: Served, old: str, new: str) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import USAGE_TABLES, LedgerEntry, check_tables
 from remit.providers.prices import PriceTable, Usage
-from remit.server.api.routes import Streamed
 from tests.server.conftest import Serve
 from tests.server.running import Served, new_session
 from tests.support.commands import run_remit
@@ -74,27 +71,6 @@ def test_what_cannot_be_understood_is_refused(served: Served) -> None:
         ("report?time_zone=Moon&since=today", 400), ("report?most=-1", 400), ("report?by=key", 400),
     ):  # fmt: skip
         assert _get(served, f"/api/{query}", auditor)[0] == status, query
-
-
-def test_a_report_that_nobody_waits_for_is_read_no_further() -> None:
-    closed = False
-
-    def parts() -> Generator[str]:
-        nonlocal closed
-        try:
-            while True:
-                yield "more"
-        finally:
-            closed = True
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        await asyncio.sleep(0)
-
-    asyncio.run(Streamed(parts(), "text/html", "x")({"type": "http"}, receive, send))
-    assert closed
 
 
 def test_a_key_reads_its_own_limits_and_spending(served: Served) -> None:
