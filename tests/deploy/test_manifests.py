@@ -113,34 +113,6 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     assert (done.returncode, said) == (0, []), done.stderr
 
 
-def test_settings_are_read_from_a_config_map_and_keys_from_secrets() -> None:
-    files = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
-    assert {*KUSTOMIZATION["resources"]} == files - {"kustomization.yaml"}
-    for container in [one for pod in (POD, WORKER) for kind in ("initContainers", "containers")
-                      for one in pod[kind]]:  # fmt: skip
-        sources = {next(iter(each.values()))["name"] for each in container["envFrom"]}
-        assert sources == {CONFIG_MAP["name"], "remit"}
-        assert container["image"] == KUSTOMIZATION["images"][0]["name"]
-
-
-def test_each_kind_of_pod_has_its_own_name_a_budget_of_disruptions_and_a_probe() -> None:
-    labels = []
-    for kind, pod in (("remit", POD), ("remit-worker", WORKER)):
-        spec = MANIFESTS[f"StatefulSet/{kind}"]["spec"]
-        labels.append(spec["template"]["metadata"]["labels"]["app.kubernetes.io/name"])
-        for other in (spec, MANIFESTS[f"PodDisruptionBudget/{kind}"]["spec"]):
-            assert other["selector"]["matchLabels"] == {"app.kubernetes.io/name": kind}
-        assert spec["serviceName"] in [name.partition("/")[2] for name in MANIFESTS]
-        assert "readinessProbe" in pod["containers"][0]
-    assert labels == ["remit", "remit-worker"]  # no call goes to a worker
-    (_, _, probe) = WORKER["containers"][0]["readinessProbe"]["exec"]["command"]
-    said = json.dumps({"workers": [{"host": "remit-worker-0", "pid": 1}]}, indent=2)  # as `emit`
-    for host, code in (("remit-worker-0", 0), ("remit-worker-1", 1)):
-        command = probe.replace("remit worker list --json", f"echo '{said}'")
-        done = subprocess.run(["sh", "-c", command], env={"HOSTNAME": host}, check=False)
-        assert done.returncode == code
-
-
 def test_pods_make_roots_of_the_host_and_of_its_tenants_from_their_keys(tmp_path: Path) -> None:
     tenants = yaml.safe_load((DEPLOY / "kubernetes/tenants/kustomization.yaml").read_text())
     patch = yaml.safe_load(tenants["patches"][0]["patch"])

@@ -13,7 +13,6 @@ import pytest
 from remit.kernel.extensions import INDEX, MissingDistributionError, load_extension
 
 _TREE = Path(__file__).parents[2]
-_EARLIER = {"remit.packages.index": "remit-index", "remit.server.interop": "remit-interop"}
 
 
 @pytest.fixture(scope="module")
@@ -87,32 +86,6 @@ def test_a_server_with_agents_over_a2a_names_its_distribution(
     assert done.returncode == 2, done.stderr
     assert "a2a is in the distribution remit-interop, which is not installed" in done.stderr
     assert "next: pip install remit-interop\n" in done.stderr
-
-
-@pytest.mark.parametrize(("module", "distribution"), _EARLIER.items())
-def test_an_earlier_module_name_names_its_distribution(
-    core: dict[str, str], module: str, distribution: str
-) -> None:
-    done = run(core, "-c", f"try:\n import {module}\nexcept ImportError as error:\n print(error)")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(f"{distribution}, which is not installed. "
-                                f"pip install {distribution}\n")  # fmt: skip
-
-
-def test_a_distribution_whose_library_is_missing_says_so() -> None:
-    without = (
-        "import sys\n"
-        "sys.modules['tuf'] = None\n"
-        "from remit.cli import main\n"
-        "main(['package', 'index', 'list'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", without], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 2, done.stderr
-    assert "The installed remit-index cannot be imported: " in done.stderr
-    assert "tuf" in done.stderr
-    assert "next: pip install remit-index\n" in done.stderr
 
 
 def test_a_distribution_of_another_version_says_so() -> None:

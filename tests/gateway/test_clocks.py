@@ -26,7 +26,7 @@ from remit.gateway.budget import (
 )
 from remit.gateway.leases import Owner
 from remit.kernel.budget_windows import window_at
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient
 from tests.support.clocks import shared_clock
 from tests.support.stores import empty, outside
 from tests.support.wire import Raw, serve
@@ -182,29 +182,3 @@ def test_a_window_neither_stops_for_years_nor_begins_twice(
             begun = resets
         audit = audit_budgets(ledger)
         assert audit.equal, audit
-
-
-def test_a_step_of_the_clock_is_told(
-    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from remit.ledger import clock
-
-    monkeypatch.setattr(clock, "WALL_WATCH", watch := clock._WallWatch())
-    monkeypatch.setattr("remit.ledger.group_commit.WALL_WATCH", watch)
-    monkeypatch.setattr("remit.ledger.transaction.WALL_WATCH", watch)
-    monkeypatch.setattr("remit.ledger.group_commit._CLOCK_CHECK_S", 0)
-    ledger._committer._look_at = 0.0
-    ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
-    real = time.time
-    shifted = SimpleNamespace(
-        time=lambda: real() - HOUR_S, time_ns=lambda: int((real() - HOUR_S) * 1e9),
-        monotonic=time.monotonic, monotonic_ns=time.monotonic_ns,
-        CLOCK_BOOTTIME=time.CLOCK_BOOTTIME, clock_gettime=time.clock_gettime,
-    )  # fmt: skip
-    monkeypatch.setattr(clock, "time", shifted)
-    first, second = (ledger.read(ledger.write(LedgerEntry("NOTE", "x", "d", "r"))) for _ in "ab")
-    assert first.timestamp < second.timestamp < f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
-    assert ledger.steps_back() == [1]
-    told = [one.getMessage() for one in caplog.records if one.name == "remit.ledger"]
-    assert sum("was set back by 3600 s" in one for one in told) == 1
-    assert sum("check the clocks of all machines" in one for one in told) == 1

@@ -82,11 +82,6 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 # -- life and death ------------------------------------------------------------------------------
 
 
-def test_the_living_are_not_judged(sleeper: subprocess.Popen[bytes]) -> None:
-    assert not Owner.current().is_surely_dead()
-    assert not _of(sleeper.pid).is_surely_dead()
-
-
 def test_the_dead_are(sleeper: subprocess.Popen[bytes]) -> None:
     owner = _of(sleeper.pid)
     sleeper.kill()
@@ -94,12 +89,6 @@ def test_the_dead_are(sleeper: subprocess.Popen[bytes]) -> None:
     assert owner.is_surely_dead()  # of whom nothing is left but what the parent has not read
     sleeper.wait()
     assert owner.is_surely_dead()
-
-
-def test_a_number_used_again_is_somebody_else(sleeper: subprocess.Popen[bytes]) -> None:
-    owner = _of(sleeper.pid)
-    before = replace(owner, start=str(int(owner.start) - 1))
-    assert before.is_surely_dead()
 
 
 @pytest.mark.parametrize("change", [{"boot": "another"}, {"namespace": "pid:[1]"}, {"start": ""}])

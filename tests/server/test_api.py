@@ -23,7 +23,7 @@ from remit.server.extensions import Authenticator
 from tests.server.asgi import AsgiRequest
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.roots import new_root
-from tests.support.stores import conversation, outside
+from tests.support.stores import conversation
 from tests.support.wire import message
 
 TOP = Path(__file__).parents[2]
@@ -258,26 +258,6 @@ def test_a_body_has_an_end(api: Api) -> None:
     assert api.ask("PUT /api/budgets", chunks=[exact[:5], exact[5:]]).status == 200
 
 
-def test_a_damaged_ledger_is_told_without_a_trace(api: Api, target: str) -> None:
-    # Past the rules that keep entries as they are, as somebody with the disk would.
-    api.runtime.ledger.write(LedgerEntry("NOTE", "x", "y", "z"))
-    if target.startswith("postgresql://"):
-        outside(
-            target,
-            "SET session_replication_role = replica",
-            "UPDATE entries SET record = 'nonsense' WHERE event_type = 'NOTE'",
-        )
-    else:
-        triggers = outside(target, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
-        for (name,) in triggers:
-            outside(target, f"DROP TRIGGER {name}")
-        outside(target, "UPDATE entries SET record = 'nonsense' WHERE event_type = 'NOTE'")
-    answer = api.ask("GET /api/ledger/entries", event_type="NOTE")
-    assert (answer.status, answer.error["code"]) == (500, "internal_error")
-    assert "cannot be read" in answer.error["message"]
-    assert "Traceback" not in answer.body.decode()
-
-
 def test_entries_come_whole_page_by_page_in_both_orders(api: Api) -> None:
     ids = conversation(api.runtime.ledger, "SES-AAAAAAAA", 7)
     conversation(api.runtime.ledger, "SES-BBBBBBBB", 2)
@@ -334,23 +314,6 @@ def test_content_is_there_when_it_is_asked_for_and_gone_when_erased(api: Api) ->
         "$erased": report.erasure_id
     }
     assert ledger.verify().verified
-
-
-def test_a_page_of_much_content_ends_early_and_goes_on(api: Api) -> None:
-    texts = [f"{number} " * 1_000_000 for number in range(10, 20)]
-    ids = [
-        api.runtime.ledger.write(
-            LedgerEntry("EXCHANGE", "c", "SUCCESS", "r", metadata={"response": text})
-        )
-        for text in texts
-    ]
-    first = api.ask("GET /api/ledger/entries", event_type="EXCHANGE", content="true").json
-    assert 1 <= len(first["entries"]) < len(ids)
-    found = api.pages(
-        "/api/ledger/entries", "entries", event_type="EXCHANGE", content="true", limit=50
-    )
-    assert [entry["id"] for entry in found] == ids
-    assert [entry["metadata"]["response"] for entry in found] == texts
 
 
 def test_a_stranger_can_verify_what_the_api_gives(api: Api) -> None:

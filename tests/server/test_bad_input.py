@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -91,20 +91,6 @@ def test_a_body_reaches_the_provider_byte_for_byte(
 
 
 @dialects
-def test_a_model_that_nobody_knows(served: Served, session: str, dialect: str) -> None:
-    """It is the provider's to say; here it answers to any name."""
-    status, _, headers = served.call(dialect, "hi", model="no-such-model", session=session)
-    assert status == 200
-    assert headers["x-remit-cost-certainty"] == "unpriced"
-    assert "x-remit-cost-usd" not in headers
-    assert "cost_usd" not in served.exchange(session).metadata
-    key = served.key(usd_nano=10**9)
-    status, raw, _ = served.call(dialect, "hi", model="no-such-model", token=key.key)
-    assert status == 402
-    assert _refused(dialect, status, raw)["code"] in ("unpriced", "budget_exhausted")
-
-
-@dialects
 def test_a_hundred_megabytes_are_not_kept(served: Served, dialect: str) -> None:
     chunk = b"10c8e0\r\n" + b"x" * 1_100_000
     for head, sent in (("content-length: 104857600", b""), ("transfer-encoding: chunked", chunk)):
@@ -140,19 +126,6 @@ def test_ids_that_cannot_be_used(
     assert upstream.count() == before
 
 
-@pytest.mark.parametrize(
-    "value", ["a\rx-evil: 1", "a\nx-evil: 1", "a\r\n x-evil: 1", "a\0b", "a\r\n\tb"]
-)
-def test_headers_are_not_split(served: Served, upstream: Upstream, value: str) -> None:
-    reply = served.raw(served.request(prompt(), f"x-remit-agent: {value}", "connection: close"))
-    assert statuses(reply) in ([400], [200]), reply
-    assert b"evil" not in reply.lower()
-    for entry in served.ledger.query(event_type="EXCHANGE"):
-        agent = entry.metadata["agent_id"]
-        assert agent.isprintable()
-        assert "evil" not in agent.lower()
-
-
 def test_headers_that_come_slowly(served: Served) -> None:
     sent, slow = 0, b"GET /healthz HTTP/1.1\r\nx-slow: " + b"x" * 600
     with served.connected() as connection:
@@ -162,14 +135,6 @@ def test_headers_that_come_slowly(served: Served) -> None:
                 time.sleep(0.05)
         assert statuses(received(connection)) == []
     assert sent < len(slow)
-
-
-def test_connections_that_say_nothing(served: Served) -> None:
-    with ExitStack() as opened:
-        idle = [opened.enter_context(served.connected()) for _ in range(50)]
-        assert served.ask("GET", "/healthz")[0] == 200
-        for connection in idle:
-            assert received(connection) == b""
 
 
 def test_a_body_has_one_time_limit_for_all_its_parts(served: Served) -> None:
@@ -216,17 +181,6 @@ def test_paths_that_there_are_not(served: Served) -> None:
             if status == 404:
                 dialect = "openai" if "/chat/" in path or not anthropic else "anthropic"
                 _refused(dialect, status, raw)
-
-
-def test_a_whole_url_as_target_goes_nowhere(served: Served, upstream: Upstream) -> None:
-    with wire.serve({}) as elsewhere:
-        before = upstream.count()
-        head = served.head("connection: close", path=f"{elsewhere.url}/v1/models", method="GET")
-        assert statuses(served.raw(head)) in ([200], [400], [404])
-        connect = b"CONNECT 127.0.0.1:1 HTTP/1.1\r\nhost: x\r\n\r\n"
-        assert statuses(served.raw(connect, wait_s=5)) == [400]
-        assert elsewhere.calls == []
-        assert upstream.count() == before
 
 
 def test_a_client_that_waits_to_be_asked_for_its_body(served: Served, session: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 from pathlib import Path
@@ -220,22 +219,6 @@ def test_a_batch_that_is_gone_while_it_runs_is_settled(
     _settled_at_the_bound(served, key, batch.id, reserved, session)
 
 
-def test_a_deleted_batch_is_charged_its_results(
-    served: Served, keeper: Keeper, session: str
-) -> None:
-    key = served.key(usd_nano=USD)
-    client = anthropic_at(served, key.key, session)
-    batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
-    keeper.finish(batch.id)
-    for _ in range(2):
-        with contextlib.suppress(anthropic.NotFoundError):
-            client.messages.batches.delete(batch.id)
-        spent, reserved = _money(served, key)
-        assert reserved == 0
-        assert spent / USD == pytest.approx(2 * ANTHROPIC_LINE, abs=4e-9)
-    _equal(served)
-
-
 @pytest.mark.parametrize("says", [True, False])
 def test_a_batch_is_settled_as_it_expires(
     served: Served, keeper: Keeper, session: str, says: bool
@@ -382,19 +365,6 @@ def test_a_batch_waits_for_the_rest_of_its_results(
         client.retrieve(batch.id)
         assert _money(served, key) == (spent + held, 0)
     _equal(served)
-
-
-def test_missing_results_cost_the_bound(served: Served, keeper: Keeper, session: str) -> None:
-    key = served.key(usd_nano=USD)
-    client = openai_at(served, key.key, session)
-    batch = _create(client, _line("a"))
-    _, reserved = _money(served, key)
-    keeper.batches[batch.id]["status"] = "completed"
-    client.batches.retrieve(batch.id)
-    assert _money(served, key) == (0, reserved)
-    _age(served, batch.id, 2 * 86_400 + 60)
-    client.batches.retrieve(batch.id)
-    _settled_at_the_bound(served, key, batch.id, reserved, session)
 
 
 def test_another_key_has_no_part_in_it(served: Served, keeper: Keeper) -> None:

@@ -83,20 +83,6 @@ def test_bad_feedback_is_refused_and_changes_nothing(anywhere: Served) -> None:
     assert anywhere.ledger.count() == before
 
 
-def test_twice_and_under_a_key(anywhere: Served) -> None:
-    own = anywhere.key()
-    exchange = _call(anywhere, own.key)
-    first = _post(anywhere, own.key, target=exchange, score=0, idempotency_key="k")[1]
-    again = _post(anywhere, own.key, target=exchange, score=0, idempotency_key="k")[1]
-    assert (again["entry_id"], again["again"]) == (first["entry_id"], True)
-    assert _post(anywhere, own.key, target=exchange, score=1, idempotency_key="k")[0] == 409
-    later = _post(anywhere, own.key, target=exchange, score=1)[1]
-    assert later["replaces"] == first["entry_id"]
-    anywhere.ledger.erase(exchange, reason="request 7")
-    status, refused = _post(anywhere, own.key, target=exchange, score=1)
-    assert (status, refused["error"]["code"]) == (409, "conflict")
-
-
 def key(served: Served, **given: Any) -> str:
     with KeyStore(served.ledger) as keys:
         made = keys.create(new_session(), role="operator", **given)

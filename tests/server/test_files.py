@@ -93,16 +93,6 @@ def test_another_key_sees_nothing_of_it(served: Served, keeper: Keeper) -> None:
     assert made.id in [file.id for file in client.files.list()]
 
 
-def test_a_list_is_ones_own_page_by_page(served: Served) -> None:
-    first = openai_at(served, served.key().key)
-    second = openai_at(served, served.key().key)
-    own = [first.files.create(file=("f", b"1"), purpose="batch").id for _ in range(3)]
-    others = [second.files.create(file=("f", b"2"), purpose="batch").id for _ in range(5)]
-    own += [first.files.create(file=("f", b"3"), purpose="batch").id for _ in range(2)]
-    assert [file.id for file in first.files.list(limit=2)] == own
-    assert [file.id for file in second.files.list(limit=1)] == others
-
-
 def test_a_refusal_of_the_provider_comes_without_its_key(
     served: Served, keeper: Keeper, session: str
 ) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from tests.server.running import Served, new_session
 from tests.support.raw_provider import RawProvider, replying, whole
 from tests.support.wire import completion, completion_stream
@@ -375,25 +374,6 @@ def test_vertex_spells_the_same_calls(served: Served, provider: RawProvider) -> 
 
 def _config(**members: Any) -> dict[str, Any]:
     return {"contents": _CONTENTS, **members}
-
-
-@pytest.mark.parametrize("config", ["generationConfig", "generation_config"])
-@pytest.mark.parametrize("limit", ["maxOutputTokens", "max_output_tokens"])
-def test_a_lowered_limit_replaces_the_clients_in_its_spelling(
-    served: Served, provider: RawProvider, config: str, limit: str
-) -> None:
-    key = served.key()
-    limits = BudgetLimits(None, 3_000_000, on_short="clamp")
-    TokenBudgeter(served.ledger).allocate(BudgetScope(key_id=key.key_id), limits=limits)
-    body = {"contents": _CONTENTS, config: {limit: 60_000}}
-    status, _, _, session = _ask(served, "generateContent", body, token=key.key)
-    assert status == 200
-    sent = json.loads(_last(provider)[1])
-    assert sent.keys() == body.keys()
-    assert sent[config].keys() == {limit}
-    assert 0 < sent[config][limit] < 60_000
-    changed = served.exchange(session).metadata["changed"]
-    assert f"/{config}/{limit}" in [change["path"] for change in changed]
 
 
 _SEARCH: dict[str, Any] = {"googleSearch": {}}

@@ -105,19 +105,6 @@ def test_what_it_can_do_is_done(served: Served) -> None:
     assert same[0]["message"] == same[1]["message"]
 
 
-@pytest.mark.parametrize("dialect", PATHS)
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_prompt_that_is_too_long(served: Served, dialect: str, streamed: bool) -> None:
-    long = [{"role": "user", "content": "word " * 2 * _WINDOW}]
-    status, raw = _ask(served, dialect, messages=long, stream=streamed)
-    assert status == 400
-    error = json.loads(raw)["error"]
-    assert "prompt is too long: " in error["message"]
-    assert f"> {_WINDOW} maximum" in error["message"]
-    assert error["type"] == "invalid_request_error"
-    assert error["code"] == "context_length_exceeded"
-
-
 @pytest.mark.parametrize(
     ("dialect", "body", "param"),
     [

@@ -17,12 +17,6 @@ from tests.support.upstream import Upstream
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL = '[[tool=get_weather:{"city": "Paris"} parallel=2]]'
-REFUSED = {
-    400: (400, "invalid_request"), 401: (502, "auth_error"), 403: (502, "auth_error"),
-    404: (400, "invalid_request"), 413: (400, "invalid_request"), 429: (429, "rate_limited"),
-    500: (502, "server_error"), 529: (502, "server_error"),
-}  # fmt: skip
-"""Remit's status and code for a status of a provider of the other dialect."""
 both = pytest.mark.parametrize("model", MODELS)
 
 # The SDK warns of models whose end is near; here nobody but a test answers.
@@ -284,36 +278,6 @@ def test_parallel_tools_and_their_results(
     else:
         results = [block for block in prompt[-1]["content"] if block["type"] == "tool_result"]
         assert [result["tool_use_id"] for result in results] == ids
-
-
-@both
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("own", REFUSED)
-def test_what_a_provider_refuses(
-    sdk: Any, served: Served, session: str, model: str, own: int, stream: bool
-) -> None:
-    status, code = REFUSED[own]
-    # A name of its own: a circuit that opens is of one model.
-    named = f"{model}-{session[4:10].lower()}"
-    error, told = sdk.refused(
-        session, model=named, messages=_turn(f"x [[status={own}]]"), stream=stream
-    )
-    if model == sdk.model and own != 401:  # in its own words
-        assert (error.status_code, told["message"]) == (own, f"{own} as ordered")
-    else:
-        assert (error.status_code, told["code"]) == (status, code)
-    assert "sk-upstream" not in str(error)
-    attempts = served.entries("EXCHANGE", session)
-    assert {entry.decision for entry in attempts} == {"ERROR"}
-    is_tried_again = code in ("rate_limited", "server_error")
-    assert len(attempts) == (3 if is_tried_again else 1)
-    retry = error.response.headers.get("x-should-retry")
-    is_refused_key = code == "auth_error" and error.status_code == status  # a 502 of Remit's
-    assert retry == ("false" if is_tried_again or is_refused_key else None)
-    assert error.response.headers["x-remit-exchange"] == attempts[-1].id
-    for number, entry in enumerate(attempts[1:], 2):
-        assert entry.metadata["attempt"] == number
-        assert entry.metadata["retry_of"] == attempts[number - 2].id
 
 
 @pytest.mark.parametrize(("dialect", "model"), [("openai", MODELS[1]), ("anthropic", MODELS[0])])

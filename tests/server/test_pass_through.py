@@ -18,14 +18,12 @@ from tests.server.conftest import QUICK
 from tests.server.running import FORM, Served, form, serving
 from tests.support.object_store import ObjectStore
 from tests.support.soak import is_soak, sample
-from tests.support.waiting import until
 
 BEFORE = "store"
 _SERVED = 258
 """The number of requests that are passed on; it may not fall."""
 
 _ALL = ("*",)
-_FORM = {"content_type": FORM["content-type"]}
 
 
 @pytest.fixture(scope="module")
@@ -337,18 +335,6 @@ def test_a_list_shows_the_keys_own_objects(
         store.by_token = False
 
 
-def test_a_stream_passes_as_it_is_and_its_thread_is_the_callers(
-    served: Served, store: ObjectStore, key: str, other: str
-) -> None:
-    status, raw = _ask(served, key, "POST", "/v1/threads/runs", {"stream": True})
-    assert status == 200
-    assert raw.endswith(b"data: [DONE]\n\n")
-    thread = json.loads(raw.splitlines()[0].removeprefix(b"data:"))["thread_id"]
-    assert _last_exchange(served).metadata["answer"].encode() == raw
-    assert _ask(served, key, "GET", f"/v1/threads/{thread}")[0] == 200
-    assert _ask(served, other, "GET", f"/v1/threads/{thread}")[0] == 404
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_long_form_in_little_memory(chunked: bool, store: ObjectStore, tmp_path: Path) -> None:
@@ -384,35 +370,6 @@ def test_a_long_form_in_little_memory(chunked: bool, store: ObjectStore, tmp_pat
         file = json.loads(served.ledger.exact(entry.id)["parameters"])["data"]
         assert file["bytes"] == count * len(piece)
         assert served.rss_bytes("VmHWM") - before < 48 << 20
-
-
-@pytest.mark.parametrize("how", ["cut", "early answer", "gone"])
-def test_an_unfinished_upload(how: str, served: Served, store: ObjectStore, key: str) -> None:
-    _, made = _ask(served, key, "POST", "/v1/uploads", b"{}")
-    upload = form(data=("a.bin", b"x" * (4 << 20)))
-    store.answer_early = how == "early answer"
-    try:
-        if how == "gone":
-            with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
-                connection.putrequest("POST", f"/v1/uploads/{made['id']}/parts")
-                connection.putheader("authorization", f"Bearer {key}")
-                connection.putheader("content-type", FORM["content-type"])
-                connection.putheader("x-remit-session", how)
-                connection.putheader("content-length", str(len(upload)))
-                connection.endheaders(upload[: 2 << 20])
-        else:
-            text = upload[:-20] + b"x" * 20 if how == "cut" else upload
-            status, _ = _ask(
-                served, key, "POST", f"/v1/uploads/{made['id']}/parts", text, **_FORM,
-                x_remit_session=how,
-            )  # fmt: skip
-            assert status == (400 if how == "cut" else 413)
-        until(lambda: len(served.entries("EXCHANGE", how)) == 1)
-        assert served.exchange(how).metadata["outcome"] == "error"
-    finally:
-        store.answer_early = False
-    path, short = f"/v1/uploads/{made['id']}/parts", form(data=("b", b"y"))
-    assert _ask(served, key, "POST", path, short, **_FORM)[0] == 200
 
 
 def test_the_table_does_not_shrink_and_is_found_by_words_first() -> None:

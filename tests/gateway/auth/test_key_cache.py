@@ -91,20 +91,6 @@ def test_another_client_sees_new_keys_and_new_secrets(target: str) -> None:
         until(lambda: _lets_in(others, third.key))
 
 
-def test_a_restored_database_counts_as_it_is(target: str) -> None:
-    with LedgerClient(target) as ledger, KeyStore(ledger, LIMITS) as keys:
-        kept, lost = keys.create("kept"), keys.create("lost")
-        for number in range(3):
-            keys.create(f"later {number}")
-        outside(
-            target,
-            "DELETE FROM virtual_keys WHERE changed > 1",
-            "UPDATE key_epoch SET epoch = 1",
-        )
-        until(lambda: not _lets_in(keys, lost.key))
-        assert _lets_in(keys, kept.key)
-
-
 @pytest.mark.parametrize("way", ["tables gone", "rows unreadable"])
 def test_nobody_is_let_in_when_keys_cannot_be_read_for_long(
     target: str, way: str, caplog: pytest.LogCaptureFixture
@@ -151,18 +137,6 @@ def test_a_server_that_is_gone_lets_nobody_in_and_back_again_does(tmp_path: Path
             until(lambda: _lets_in(keys, made.key), 60)
     finally:
         server.stop()
-
-
-def test_a_closed_store_lets_nobody_in(target: str) -> None:
-    with LedgerClient(target) as ledger:
-        keys = KeyStore(ledger, LIMITS)
-        made = keys.create("k")
-        assert "remit-auth" in {thread.name for thread in threading.enumerate()}
-        keys.close()
-        keys.close()
-        assert "remit-auth" not in {thread.name for thread in threading.enumerate()}
-        with pytest.raises(AuthUnavailableError):
-            keys.authenticate(made.key)
 
 
 def test_authenticating_never_asks_the_database(

@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
@@ -91,13 +90,3 @@ def test_what_was_edited_since_stays(tmp_path: Path) -> None:
     assert json.loads(file.read_text()) == {
         "servers": {"a": {"command": "a"}, "b": {"command": "b"}}
     }
-
-
-@pytest.mark.parametrize("text", ["{} // no", "[]", '{"mcpServers": {"a": 1}}', "{}", "\x00"])
-def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, text: str) -> None:
-    root, file = new_root(tmp_path / "root"), tmp_path / "mcp.json"
-    file.write_text(text)
-    toml = (root / "remit.toml").read_text()
-    assert _wrap(file, root).returncode == 1
-    assert (file.read_text(), (root / "remit.toml").read_text()) == (text, toml)
-    assert {path.name for path in tmp_path.iterdir()} == {"root", "mcp.json"}

@@ -103,39 +103,6 @@ def test_all_but_instructions_goes_on(
     assert item["content"] == [{"type": "input_text", "text": "which?"}]
 
 
-def test_a_provider_that_has_forgotten_is_told_all(strict: Strict, tmp_path: Path) -> None:
-    session = new_session()
-    toml = f"{QUICK}max_retries = 0\n"
-    with serving(tmp_path / "root", strict.url, toml=toml) as served, client_of(served) as client:
-        first = client.responses.create(model=GPT, input="[[say a rook]]")
-        strict.forget(first.id)
-        second = client.responses.create(
-            model=GPT, input="and?", previous_response_id=first.id,
-            extra_headers={"x-remit-session": session},
-        )  # fmt: skip
-        assert second.output_text
-        assert "a rook" in json.dumps(strict.seen("/responses")[-1]["input"])
-        refused, answered = served.entries("EXCHANGE", session)
-    assert (refused.metadata["outcome"], answered.metadata["outcome"]) == ("error", "success")
-
-
-def test_truncation_leaves_out_items(served: Served, client: openai.OpenAI, strict: Strict) -> None:
-    session = new_session()
-    long = "heron " * 80_000
-    first = client.responses.create(model=GPT, input=long, instructions="Short.")
-    for n in range(2):
-        first = client.responses.create(
-            model=GPT, input=f"part {n} {long}", previous_response_id=first.id
-        )
-    last = client.responses.create(
-        model="claude-haiku-4-5", input="[[say end]]", previous_response_id=first.id,
-        truncation="auto", extra_headers={"x-remit-session": session},
-    )  # fmt: skip
-    assert last.output_text == "end"
-    changed = _exchange(served, session)["changed"]
-    assert any("truncation is auto: 4 of 7 items" in each["reason"] for each in changed)
-
-
 def test_what_a_provider_sealed_goes_to_it_alone(client: openai.OpenAI, strict: Strict) -> None:
     more: Any = {"reasoning": {"effort": "low", "summary": "auto"}}
     thought = client.responses.create(

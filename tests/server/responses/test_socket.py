@@ -55,25 +55,6 @@ def _text(event: dict[str, Any]) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("sent", "expected"),
-    [
-        ("responses_websockets=2026-02-06", ""),
-        ("assistants=v2, responses_websockets=2026-02-06", "assistants=v2"),
-        ("assistants=v2", "assistants=v2"),
-    ],
-)
-def test_the_query_and_the_features_of_the_handshake_reach_the_provider(
-    served: Served, strict: Strict, sent: str, expected: str
-) -> None:
-    path = "/v1/responses?beta=true&api-version=preview"
-    with _socket(served, path=path, **{"OpenAI-Beta": sent}) as connection:
-        *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
-    assert "a wren" in _text(end)
-    assert strict.query() == "beta=true"
-    assert strict.headers().get("openai-beta", "") == expected
-
-
 @models
 @pytest.mark.parametrize("store", [True, False])
 def test_a_conversation_continues_on_the_connection(
@@ -183,18 +164,6 @@ def test_a_message_that_cannot_be_sent(served: Served, message: str, param: str 
             assert refused["error"]["param"] == param
         *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
         assert "a wren" in _text(end)
-
-
-def test_fragments_pings_and_an_error_of_the_provider(served: Served) -> None:
-    with _socket(served) as connection:
-        text = json.dumps({"type": "response.create", "model": GPT, "input": "[[say a wren]]"})
-        connection.ping()
-        connection.send([text[:1], "", *text[1:9], *[" " * 512] * 1200, text[9:]])
-        while json.loads(connection.recv(timeout=30))["type"] != "response.completed":
-            pass
-        *_, end = _ask(connection, model=GPT, input="hi", temperature="hot")
-        assert (end["type"], end["status"]) == ("error", 400)
-        assert end["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.kernel.exchange import RouteOutcome
-from remit.kernel.secrets import redact_secrets
 from remit.server.telemetry import CallLog, set_up_logging
 from tests.server.telemetry.calls import call_report, watched_gateway
 from tests.support.requests import prompt_request
@@ -122,36 +120,6 @@ def test_secrets_are_blotted_wherever_they_come_from(form: Form, secret: str, pa
     assert text.count("[secret]") >= 6
     assert "in a message" in text
     assert "ValueError" in text
-
-
-def test_words_that_only_look_alike_stay() -> None:
-    text = "task-force-one disk-usage-high the bearer, of news http://host:80/path/a@b risk-averse"
-    assert redact_secrets(text) == text
-
-
-FORGERIES = [
-    "x\n2026-01-01T00:00:00.000Z INFO remit.calls: call ended outcome=success",
-    "x\r\nforged", "x\x1b[2K\x1b[1Aforged", "x\u2028forged", "x\x85forged", "x\u202eforged",
-    "x\x00forged", "x\ud800forged", 'x" outcome="success', "x outcome=success",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_no_id_forges_a_line(form: Form, forgery: str) -> None:
-    stream = _logged(form)
-    failed = {"outcome": RouteOutcome.REJECTED, "error_code": "INVALID_INPUT"}
-    CallLog()(call_report(**failed, session_id=forgery, agent_id=forgery, model_id=forgery))
-    logging.getLogger("remit.test").info("about %s", forgery)
-    text = stream.getvalue()
-    assert len(text.splitlines()) == 2
-    assert text.count("\n") == 2
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e\ud800]", text)
-    line = text.splitlines()[0]
-    if form == "json":
-        assert json.loads(line)["outcome"] == "rejected"
-    else:
-        assert re.findall(r" outcome=(\w+)", re.sub(r'"(?:[^"\\]|\\.)*"', "", line)) == ["rejected"]
 
 
 @given(

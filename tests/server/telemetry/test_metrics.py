@@ -130,19 +130,6 @@ def test_labels_have_a_bound_whatever_clients_name() -> None:
     assert sum(v for (name, _), v in got.items() if name == "remit_calls_total") == 150
 
 
-def test_what_is_replayed_or_has_no_price_is_not_paid() -> None:
-    metrics = CallMetrics()
-    metrics(call_report(replayed=True, attempts=0))
-    got = _samples(metrics)
-    assert _get(got, "remit_calls_total", **WHO, outcome="replayed", error_code="") == 1
-    assert _get(got, "remit_tokens_total", **WHO, type="input") == 0
-    assert _get(got, "remit_attempts_total") == 0
-    metrics(call_report(cost_certainty="unpriced", cost_incurred=0.0))
-    got = _samples(metrics)
-    assert _all(got, "remit_cost_usd_total") == []
-    assert _get(got, "remit_unpriced_calls_total", **WHO) == 1
-
-
 def test_breakers_and_numbers_are_asked_for_at_each_scrape(tmp_path: Path) -> None:
     metrics = CallMetrics(known=lambda provider, model: model == "gpt-4o-mini")
     with (
@@ -248,11 +235,3 @@ def test_tenants_have_a_bound_number_of_labels() -> None:
     got = _samples(metrics)
     for name, calls in (("a", 2), ("b", 1), ("_other", 2), ("c", None)):
         assert _get(got, "remit_tenant_calls_total", tenant=name, outcome="success") == calls
-
-
-def test_models_that_were_passed_over() -> None:
-    metrics = CallMetrics()
-    metrics(call_report(fallback_from=(("gpt-9", "TIMEOUT"), ("gpt-8", "CIRCUIT_OPEN"))))
-    metrics(call_report(fallback_from=(("gpt-9", "TIMEOUT"),)))
-    for code, count in (("TIMEOUT", 2), ("CIRCUIT_OPEN", 1)):
-        assert _get(_samples(metrics), "remit_fallbacks_total", **WHO, error_code=code) == count
