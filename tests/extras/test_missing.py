@@ -44,12 +44,7 @@ def root(core: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.mark.parametrize(
     "words",
     [
-        ("index",),
-        ("index", "--help"),
-        ("index", "publish", "served", "one.tar.gz", "--keys", "keys"),
         ("index", "refresh", "--json"),
-        ("index", "no-such-command"),
-        ("install", "PKG-NONE-001"),
         ("upgrade", "PKG-NONE-001", "--index", "team"),
     ],
     ids=" ".join,

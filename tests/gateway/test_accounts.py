@@ -476,7 +476,7 @@ def _dead_owner() -> str:
 @pytest.mark.soak
 def test_whatever_is_done_the_accounts_are_right(ledger: LedgerClient, target: str) -> None:
     # The arithmetic is the same on both; a transaction on PostgreSQL takes longer.
-    examples = (8 if target.startswith("postgresql://") else 20) * (15 if is_soak() else 1)
+    examples = (4 if target.startswith("postgresql://") else 10) * (30 if is_soak() else 1)
 
     class Here(Accounts):
         def __init__(self) -> None:

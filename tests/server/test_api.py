@@ -26,6 +26,8 @@ from tests.support.roots import new_root
 from tests.support.stores import conversation
 from tests.support.wire import message
 
+pytestmark = pytest.mark.any_store
+
 TOP = Path(__file__).parents[2]
 LIMITS = AuthLimits(0.5, 5.0, 60.0)
 JSON = (b"content-type", b"application/json")
@@ -101,7 +103,7 @@ class Api:
 
 @pytest.fixture
 def api(target: str, tmp_path: Path) -> Iterator[Api]:
-    """A new root, on both stores."""
+    """A new root. The stores are compared where their queries are tested: tests/ledger."""
     database = target if target.startswith("postgresql") else ""
     root = new_root(tmp_path / "root", database=database)
     if not database:

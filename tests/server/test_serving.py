@@ -126,11 +126,10 @@ def test_calls_end_before_the_server_does(serve: Serve) -> None:
             assert served.exchange(session).metadata["outcome"] == "success"
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_calls_are_taken_while_it_says_that_it_is_not_ready(serve: Serve, workers: int) -> None:
+def test_calls_are_taken_while_it_says_that_it_is_not_ready(serve: Serve) -> None:
     toml = QUICK + "\n[server]\nnotice_s = 1.5\n"
     with (
-        serve("--workers", str(workers), toml=toml) as served,
+        serve("--workers", "2", toml=toml) as served,
         closing(HTTPConnection(*served.address)) as kept,
     ):
         kept.request("GET", "/readyz")
@@ -303,16 +302,13 @@ def test_a_ledger_that_cannot_be_written_or_is_newer_lets_nothing_out(
         assert status == 200, body
 
 
-@pytest.mark.parametrize("key", ["", "sk-test"])
-def test_a_server_without_a_provider_says_how_to_add_one(tmp_path: Path, key: str) -> None:
+def test_a_server_without_a_provider_says_how_to_add_one(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root")
     names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL")
     environment = {name: value for name, value in os.environ.items() if name not in names}
-    if key:
-        environment["OPENAI_API_KEY"] = key
     line, errors = ("-m", "remit", "serve", "--root", str(root), "--port", "0"), tmp_path / "errors"
     with Program(*line, environment=environment, errors=errors) as process:
         assert process.stdout.readline().startswith("Remit listens on ")
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-        assert ("remit setup" in errors.read_text()) == (not key)
+        assert "remit setup" in errors.read_text()
