@@ -53,8 +53,8 @@ class Workers:
     def run(self, ready: Callable[[], None]) -> bool:
         """Run the workers until an end signal. Blocks; call it in the main thread.
 
-        SIGTERM and SIGINT end the workers, SIGHUP has each of them read the configuration again. The
-        handlers stay installed. The listening socket is closed at the first end signal.
+        SIGTERM and SIGINT end the workers, SIGHUP has each of them read the configuration again.
+        The handlers stay installed. The listening socket is closed at the first end signal.
 
         Args:
             ready: called once the first worker answers.
