@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,11 +27,9 @@ from remit.gateway.budget import (
     BudgetRefusedError,
     BudgetScope,
     BudgetStatus,
-    DebitResult,
     Hold,
     TokenBudgeter,
     TokenUsage,
-    audit_budgets,
 )
 from remit.gateway.call_transactions import StartCall
 from remit.gateway.leases import Owner
@@ -537,27 +534,6 @@ def test_a_transaction_that_fails_holds_nothing(ledger: LedgerClient) -> None:
         ledger.transact(call)
     assert keeper.status(scope)[0].reserved_tokens == 0
     assert ledger.select("SELECT count(*) FROM holds") == [(0,)]
-
-
-def test_an_audit_of_a_busy_ledger_is_true(ledger: LedgerClient) -> None:
-    """Debits go on while it is adding up."""
-    keeper = TokenBudgeter(ledger)
-    InFlightCalls(ledger, keeper, charging=True)
-    scope = BudgetScope("S")
-    keeper.allocate(scope, 10**9)
-    for _ in range(3):
-        keeper.debit(scope, TokenUsage(1, 1, cost_nano=5))
-    meanwhile: list[DebitResult] = []
-
-    def progress(done: int, total: int) -> None:
-        if len(meanwhile) < 20:
-            meanwhile.append(keeper.debit(scope, TokenUsage(2, 2, cost_nano=7)))
-
-    begun = time.monotonic()
-    assert audit_budgets(ledger, progress=progress).equal
-    assert meanwhile
-    assert time.monotonic() - begun < 60
-    assert keeper.status(scope)[0].spent_nano == 15 + 7 * len(meanwhile)
 
 
 def test_a_bill_above_its_bound_raises_the_bound_of_its_model(ledger: LedgerClient) -> None:

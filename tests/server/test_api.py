@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import pytest
 
@@ -395,23 +395,6 @@ def test_a_real_conversation_is_told_whole(tmp_path: Path, monkeypatch: pytest.M
         health = api.ask("GET /api/health").json
         assert health["in_flight"] == 0
         assert [one["state"] for one in health["breakers"]] == ["closed"]
-
-
-def test_a_session_that_was_only_called_in_and_the_state_of_an_order(api: Api) -> None:
-    name = "shop/order 7%"  # A client may name its session as it likes.
-    conversation(api.runtime.ledger, name, 2)
-    told = api.ask(f"GET /api/sessions/{quote(name, safe='')}").json
-    assert (told["session_id"], told["turns"], told["turn_list"]) == (name, 0, [])
-    assert len(told["exchanges"]) == 2
-    assert api.ask("GET /api/sessions").json == {"sessions": [], "next_cursor": None}
-    for event, state in (  # the last event of an order
-        ("EXCHANGE", None), ("WO_PLANNED", "planned"), ("WO_DISPATCHED", "dispatched"),
-        ("WO_EXECUTING", "executing"), ("WO_FAILED", "failed"),
-    ):  # fmt: skip
-        metadata = {"provenance": {"work_order_id": "WO-1/a", "session_id": "SES-AAAAAAAA"}}
-        api.runtime.ledger.write(LedgerEntry(event, "WO-1/a", event, "r", metadata=metadata))
-        trace = api.ask("GET /api/traces/WO-1%2Fa").json
-        assert (trace["state"], trace["session_id"]) == (state, "SES-AAAAAAAA")
 
 
 def test_limits_are_set_listed_and_checked(api: Api) -> None:

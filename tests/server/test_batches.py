@@ -14,15 +14,14 @@ from aiohttp import web
 
 from remit.gateway.auth import NewKey
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
-from remit.ledger import LedgerClient, Transaction, wire_body
+from remit.ledger import Transaction, wire_body
 from tests.server.conftest import QUICK
 from tests.server.erasing import holds
 from tests.server.running import Served, new_session, prompt, serving
 from tests.server.sdks import anthropic_at, openai_at
 from tests.support.commands import run_remit
-from tests.support.keeping import Keeper, keeping
+from tests.support.keeping import Keeper
 from tests.support.postgres import PostgresServer
-from tests.support.waiting import until
 
 BEFORE = "keeper"
 TOML = QUICK + "recover_every_s = 3600\n"
@@ -468,43 +467,6 @@ def test_a_batch_on_postgresql(
 ) -> None:
     with serving(tmp_path / "root", keeper.url, database=postgres.database()) as served:
         test_an_openai_batch_from_file_to_results(served, keeper, session)
-
-
-@pytest.mark.parametrize("by", ["serve", "recover"])
-def test_a_kill_between_creation_and_results_loses_nothing(tmp_path: Path, by: str) -> None:
-    toml = QUICK + "recover_every_s = 0.2\n"
-    session = new_session()
-    with keeping() as keeper:
-        root = tmp_path / "root"
-        with serving(root, keeper.url, toml=toml, checked=False) as served:
-            key = served.key(usd_nano=USD)
-            client = openai_at(served, key.key, session)
-            batch = _create(client, *[_line(f"line-{number}") for number in range(250)])
-            assert _money(served, key)[1] > 0
-            served.process.kill()
-            served.process.wait()
-            served.stop = lambda: None  # type: ignore[method-assign]  # there is nothing to stop
-        keeper.finish(batch.id)
-        if by == "recover":
-            told = run_remit(
-                "ledger", "recover", "--root", root, "--json",
-                environment={"OPENAI_BASE_URL": f"{keeper.url}/v1", "OPENAI_API_KEY": "sk-up"},
-            )  # fmt: skip
-            assert json.loads(told.stdout)["batches"] == 0, told.stderr
-            with LedgerClient(root / "ledger.db") as ledger:
-                _is_settled(ledger, key, session)
-            return
-        with serving(root, keeper.url) as again:
-            until(lambda: not again.ledger.select("SELECT 1 FROM batches"), 60)
-            _is_settled(again.ledger, key, session)
-
-
-def _is_settled(ledger: LedgerClient, key: NewKey, session: str) -> None:
-    [account] = TokenBudgeter(ledger).status(BudgetScope(key_id=key.key_id))
-    assert account.reserved_nano == 0
-    assert account.spent_nano / USD == pytest.approx(250 * OPENAI_LINE, abs=250e-9)
-    assert len(list(ledger.query(event_type="EXCHANGE", session_id=session))) == 252
-    assert audit_budgets(ledger).equal
 
 
 def test_rows_of_an_earlier_version_lose_texts(

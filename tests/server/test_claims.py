@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +10,10 @@ import pytest
 from remit.agents.sessions import sessions_with_calls
 from remit.gateway.auth import ROLES
 from remit.operations import Operation
-from remit.runtime import Runtime
-from remit.runtime.installation import root_tools
 from remit.runtime.operations import all_operations
-from remit.server.mcp.server import all_tools
 from remit.views import prompt_journey
 from tests.server.console.client import Visitor, signed_in
 from tests.server.running import Served, new_session
-from tests.support.roots import new_root
 
 _CLAIMED = {
     "agent_id": "the-boss", "agent_class": "OPERATOR", "key_id": "KEY-AAAAAAAAAAAAAAAA",
@@ -155,14 +150,3 @@ def test_a_form_refuses_a_role_without_the_permission(served: Served, role: str)
             answered = visitor.post(place, form, sec_fetch_site="same-origin")
             is_refused = answered.status == 403 and "lacks the permission" in answered.text
             assert is_refused is not _may(role, _named(command).needs), command
-
-
-def test_the_tools_that_operations_name_exist(tmp_path: Path) -> None:
-    named = {name for kind in all_operations() for name in kind.tools}
-    with Runtime.open(new_root(tmp_path / "root")) as runtime:
-        of_admin = {
-            tool.tool_id for tool in root_tools(runtime.root, runtime.ledger, runtime.loaded)
-        }
-        of_clients = {tool.tool.tool_id for tool in all_tools(runtime)}
-    assert named <= of_admin | of_clients
-    assert of_clients - named == {"router_route"}

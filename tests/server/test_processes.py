@@ -5,16 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from remit.server.serving import scratch_folder
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import Events, streaming
 from tests.server.running import Served, new_session, prompt
@@ -60,18 +56,6 @@ def test_workers_end_with_their_parent(serve: Serve, tmp_path: Path) -> None:
         until(lambda: len(again.entries("EXCHANGE_ORPHANED", session)) == 1)
         assert not left.exists()
     assert not [*temporary.glob("remit-metrics-*")]
-
-
-def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    dead = tmp_path / "one-dead"
-    dead.mkdir()
-    (dead / ".in-use").touch()
-    with scratch_folder("one-") as used, scratch_folder("one-") as other:
-        assert not dead.exists()
-        assert Path(used).is_dir()
-        assert Path(other).is_dir()
-    assert list(tmp_path.iterdir()) == []
 
 
 def _change(served: Served, old: str, new: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, failed, said, streaming
-from tests.server.running import Served, new_session, prompt, serving
+from tests.server.running import Served, new_session, serving
 from tests.server.sdks import MODELS, is_whole, snapshot
 from tests.support.soak import is_soak, sample
 from tests.support.upstream import Upstream
@@ -157,21 +157,6 @@ def test_a_revoked_key_ends_its_background(anywhere: Served, session: str, strea
     assert entry.metadata["error_code"] == "CANCELLED"
     assert entry.metadata["error_message"] == "the caller's key was revoked or has expired"
     assert len(anywhere.entries("DISPATCH", session)) == 1
-
-
-@pytest.mark.parametrize("dialect", PATHS)
-def test_a_client_that_does_not_wait_for_a_whole_answer(
-    anywhere: Served, upstream: Upstream, session: str, dialect: str
-) -> None:
-    before = upstream.count()
-    named = f"x-remit-session: {session}"
-    call = anywhere.request(prompt("[[delay=120]]"), named, path=PATHS[dialect])
-    with anywhere.connected(call):
-        until(lambda: upstream.count() > before)
-    until(lambda: len(anywhere.entries("EXCHANGE", session)) == 1)
-    told = anywhere.exchange(session).metadata
-    assert (told["error_code"], told["cost_certainty"]) == ("CANCELLED", "upper_bound")
-    assert told["output_tokens"] == 9
 
 
 def test_another_model_answers_until_the_first_byte(serve: Serve, upstream: Upstream) -> None:

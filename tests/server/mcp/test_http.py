@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import uuid
@@ -190,40 +189,6 @@ def test_a_session_is_its_keys_alone_and_ends_with_it(served: Served) -> None:
     session = {SESSION: begun(served, mine.key)}
     served.revoke(mine)
     until(lambda: ask(served, token=mine.key, headers=session)[0] == 401)
-
-
-async def test_a_key_has_a_share_of_calls_which_ends_with_it(served: Served) -> None:
-    hog = served.key("agent")
-    async with served.client(mode="legacy") as operator:
-
-        async def state(name: str) -> int:
-            return int((await ok(operator, "router_status"))[name])
-
-        before = {name: await state(name) for name in ("begun", "cancelled")}
-        for mode in MODES:
-            async with served.client(hog.key, mode=mode) as client:
-                slow = [
-                    asyncio.ensure_future(client.call_tool("router_route", {"prompt": "slow"}))
-                    for _ in range(10)
-                ]
-                async with asyncio.timeout(120):
-                    while await state("begun") < before["begun"] + 4:
-                        await asyncio.sleep(0.05)
-                # Reads have places of their own; others' calls have theirs.
-                await ok(client, "router_score", prompt="x")
-                await ok(operator, "router_route", prompt="x")
-                assert await state("begun") == before["begun"] + 4
-                served.revoke(hog)
-                async with asyncio.timeout(120):
-                    while await state("cancelled") < before["cancelled"] + 4:
-                        await asyncio.sleep(0.05)
-                    for call in slow:
-                        with pytest.raises(Exception):  # noqa: B017 - as the transport tells it
-                            await call
-                await asyncio.sleep(0.2)
-                assert await state("begun") == before["begun"] + 4
-            before = {name: await state(name) for name in before}
-            hog = served.key("agent")
 
 
 async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
