@@ -232,6 +232,30 @@ def test_an_error_inside_a_stream_is_an_exception(client: Any, verb: str, code: 
     assert caught.value.response["Error"]["Message"] == "Overloaded"
 
 
+def test_errors_have_bedrocks_form(served: Served, client: Any, provider: RawProvider) -> None:
+    refused = {**_INVOKED, "messages": [{"role": "user", "content": "refused"}]}
+    with pytest.raises(client.exceptions.ValidationException) as caught:
+        client.invoke_model(modelId=_CLAUDE, body=json.dumps(refused))
+    assert caught.value.response["Error"]["Message"] == "Refused"
+    turn = {"role": "user", "content": [{"text": "refused"}]}
+    with pytest.raises(client.exceptions.ValidationException):
+        client.converse_stream(modelId=_CLAUDE, messages=[turn])
+    with pytest.raises(client.exceptions.ValidationException) as caught:
+        client.converse(modelId=_CLAUDE, messages=[_TURN], promptVariables={"a": {"text": "b"}})
+    assert "promptVariables" in caught.value.response["Error"]["Message"]
+    status, raw, headers = served.ask("POST", "/model/x/sing", {})
+    assert (status, headers["x-amzn-errortype"]) == (404, "ResourceNotFoundException")
+    assert json.loads(raw)["message"].startswith("POST /model/x/sing does not exist.")
+    for member in (b"inferenceConfig", b"toolConfig"):  # a limit that stands twice
+        raw = b'{"messages":[{"role":"user","content":[{"text":"hi"}]}],"%b":{"a":1,"a":9}}'
+        assert served.ask("POST", f"/model/{_CLAUDE}/converse", raw % member)[0] == 400
+    with pytest.raises(ClientError) as unsigned, closing(_client(served, "")) as nobody:
+        nobody.converse(modelId=_CLAUDE, messages=[_TURN])
+    error = unsigned.value.response["Error"]
+    assert error["Code"] == "UnrecognizedClientException"
+    assert "AWS_BEARER_TOKEN_BEDROCK" in error["Message"]
+
+
 def test_a_budget_holds(served: Served, provider: RawProvider) -> None:
     before = len(provider.seen)
     key = served.key(usd_nano=100_000).key

@@ -15,8 +15,9 @@ import pytest
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, failed, said, streaming
-from tests.server.running import Served, new_session, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.server.sdks import MODELS, is_whole, snapshot
+from tests.support import wire
 from tests.support.soak import is_soak, sample
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -235,6 +236,35 @@ def test_a_revoked_key_ends_in_every_worker(
         assert {status for status, _, _ in answers} == {401}
         codes = [entry.metadata["error_code"] for entry in served.entries("EXCHANGE", session)]
         assert codes == ["CANCELLED"] * len(texts)
+
+
+def test_a_client_that_stops_reading_and_half_a_tool_call(tmp_path: Path) -> None:
+    toml = f"{QUICK}\n[server]\nbody_timeout_s = 1.0\n"
+    with wire.serve({}) as behind, serving(tmp_path / "root", behind.url, toml=toml) as served:
+        said = wire.completion_stream(wire.completion("hello " + "x" * 65_536)).chunks
+        behind.script = [wire.Raw(content_type="text/event-stream", chunks=said[:-1] * 300)]
+        session = new_session()
+        call = served.request(prompt(stream=True), f"x-remit-session: {session}")
+        with served.connected(call):
+            until(lambda: len(served.entries("EXCHANGE", session)) == 1)
+        entry = served.exchange(session)
+        _arrived(entry, "CANCELLED")
+        assert entry.metadata["error_message"] == "the caller stopped reading the answer"
+        assert entry.metadata["response"].startswith("hello x")
+        half: dict[str, Any] = {"index": 0, "id": "c", "type": "function"}
+        half["function"] = {"name": "rm", "arguments": '{"path": "/tm'}
+        chunk = {"id": "x", "object": "chat.completion.chunk", "model": "gpt-4o"}
+        for reason in (None, "length"):  # Half a call before the end is no success.
+            choice = {"index": 0, "delta": {"tool_calls": [half]}, "finish_reason": reason}
+            events = wire.sse([{**chunk, "choices": [choice]}])
+            behind.script = [
+                wire.Raw(content_type="text/event-stream", chunks=[*events, b"data: [DONE]\n\n"])
+            ] * 9
+            session = new_session()
+            _, raw, _ = served.call("openai", "rm", model="gpt-4o", session=session, stream=True)
+            outcome = served.entries("EXCHANGE", session)[0].metadata["outcome"]
+            assert outcome == ("error" if reason is None else "success")
+            assert (b'"error"' in raw) is (reason is None)
 
 
 _TEXT = "[[tokens=900 slow=0.02]]"
