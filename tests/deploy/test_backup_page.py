@@ -140,18 +140,6 @@ def test_sqlite_everything_is_lost(provider: Upstream, tmp_path: Path) -> None:
     goes_on(operator, provider)
 
 
-def test_a_backup_that_lost_nothing_needs_no_fork(provider: Upstream, tmp_path: Path) -> None:
-    operator = Operator(tmp_path / "machine", provider.url)
-    with serving(operator.root, provider.url) as served:
-        assert served.call("openai", "hi")[0] == 200
-    assert operator.does(BACKUP.split("For hourly backups")[0]) == 2
-    (backup,) = (operator.place / "var/backups/remit").glob("*Z")
-    shutil.rmtree(operator.root)
-    shutil.copytree(backup, operator.root)
-    with serving(operator.root, provider.url) as served:
-        assert served.call("openai", "and on")[0] == 200
-
-
 def test_postgresql_from_a_dump(provider: Upstream, tmp_path: Path) -> None:
     # Not below pytest's directory: the database's server is another user.
     place = Path(tempfile.mkdtemp(prefix="remit-backup-"))

@@ -15,10 +15,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from remit.kernel.settings import default_settings
-from tests.deploy.places import DEPLOY, PATIENCE_S, TOP, free_port, program, running
+from tests.deploy.places import DEPLOY, TOP, program
 from tests.server.running import Served, serving
 from tests.support.upstream import upstream
-from tests.support.waiting import until
 
 SERVER = default_settings().server
 COMPOSE = yaml.safe_load((DEPLOY / "container/compose.yaml").read_text())
@@ -99,38 +98,6 @@ def test_nothing_runs_as_root_or_may_become_it() -> None:
         assert COMPOSE["services"][service]["read_only"] is True
 
 
-def test_compose_starts_on_engines_that_wait_for_no_condition() -> None:
-    remit, worker = COMPOSE["services"]["remit"], COMPOSE["services"]["worker"]
-    assert remit["command"] == ["remit init && exec remit serve --host 0.0.0.0"]
-    assert remit["restart"] == worker["restart"] == "unless-stopped"
-    # None that ends by itself: Podman 4 then starts nothing that depends on it.
-    assert set(COMPOSE["services"]) == {"postgres", "remit", "worker"}
-    # The image sets its database up with a server that listens on the socket alone.
-    assert "-h" in COMPOSE["services"]["postgres"]["healthcheck"]["test"]
-
-
-def test_what_the_pages_install_is_where_the_units_look() -> None:
-    page = (TOP / "docs/operations/install.md").read_text()
-    backup = (DEPLOY / "systemd/remit-backup.service").read_text()
-    (run,) = re.findall(r"^ExecStart=(\S+)", backup, re.MULTILINE)
-    assert f"install -D -m 755 deploy/backup.sh {run}\n" in page
-    command = (DEPLOY / "remit.sh").read_text()
-    for line in ("User=remit", "EnvironmentFile=-/etc/remit/environment"):
-        assert line in UNIT.splitlines()
-        assert f"--property={line}" in command
-    (root,) = re.findall(r"^Environment=(REMIT_ROOT=\S+)", UNIT, re.MULTILINE)
-    assert f"--setenv={root}" in command
-    # What the units start is a link, so that an upgrade is one command and leaves the old version.
-    assert "ln -sfn /opt/remit-0.1 /opt/remit " in page
-
-
-def test_what_the_image_copies_is_there() -> None:
-    for line in re.findall(r"^COPY (?!--from)(.*)$", CONTAINERFILE, re.MULTILINE):
-        for source in line.split()[:-1]:
-            assert (TOP / source).exists(), source
-    assert (DEPLOY / "container" / COMPOSE["x-remit"]["build"]["context"] / "src").is_dir()
-
-
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     analyze = program("systemd-analyze")
     for path in (DEPLOY / "systemd").iterdir():
@@ -144,34 +111,6 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     )
     said = [line for line in done.stderr.splitlines() if "remit" in line]
     assert (done.returncode, said) == (0, []), done.stderr
-
-
-def test_settings_are_read_from_a_config_map_and_keys_from_secrets() -> None:
-    files = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
-    assert {*KUSTOMIZATION["resources"]} == files - {"kustomization.yaml"}
-    for container in [one for pod in (POD, WORKER) for kind in ("initContainers", "containers")
-                      for one in pod[kind]]:  # fmt: skip
-        sources = {next(iter(each.values()))["name"] for each in container["envFrom"]}
-        assert sources == {CONFIG_MAP["name"], "remit"}
-        assert container["image"] == KUSTOMIZATION["images"][0]["name"]
-
-
-def test_each_kind_of_pod_has_its_own_name_a_budget_of_disruptions_and_a_probe() -> None:
-    labels = []
-    for kind, pod in (("remit", POD), ("remit-worker", WORKER)):
-        spec = MANIFESTS[f"StatefulSet/{kind}"]["spec"]
-        labels.append(spec["template"]["metadata"]["labels"]["app.kubernetes.io/name"])
-        for other in (spec, MANIFESTS[f"PodDisruptionBudget/{kind}"]["spec"]):
-            assert other["selector"]["matchLabels"] == {"app.kubernetes.io/name": kind}
-        assert spec["serviceName"] in [name.partition("/")[2] for name in MANIFESTS]
-        assert "readinessProbe" in pod["containers"][0]
-    assert labels == ["remit", "remit-worker"]  # no call goes to a worker
-    (_, _, probe) = WORKER["containers"][0]["readinessProbe"]["exec"]["command"]
-    said = json.dumps({"workers": [{"host": "remit-worker-0", "pid": 1}]}, indent=2)  # as `emit`
-    for host, code in (("remit-worker-0", 0), ("remit-worker-1", 1)):
-        command = probe.replace("remit worker list --json", f"echo '{said}'")
-        done = subprocess.run(["sh", "-c", command], env={"HOSTNAME": host}, check=False)
-        assert done.returncode == code
 
 
 def test_pods_make_roots_of_the_host_and_of_its_tenants_from_their_keys(tmp_path: Path) -> None:
@@ -291,36 +230,6 @@ def test_promtool_accepts_rules_and_expressions(tmp_path: Path) -> None:
     ):
         done = subprocess.run([promtool, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_real_prometheus_scrapes_it(served: Served, tmp_path: Path) -> None:
-    prometheus, promtool = program("prometheus"), program("promtool")
-    settings = (MONITORING / "prometheus.yaml").read_text()
-    changes = {
-        "127.0.0.1:4000": served.url.removeprefix("http://"),
-        "interval: 15s": "interval: 1s",
-    }
-    for old, new in changes.items():
-        assert old in settings
-        settings = settings.replace(old, new)
-    (tmp_path / "prometheus.yaml").write_text(settings)
-    (tmp_path / "rules.yaml").write_text((MONITORING / "rules.yaml").read_text())
-    (tmp_path / "remit.key").write_text(served.key(role="auditor").key)
-    url = f"http://127.0.0.1:{free_port()}"
-    command = [prometheus, "--config.file", str(tmp_path / "prometheus.yaml"),
-               "--storage.tsdb.path", str(tmp_path / "data"),
-               "--web.listen-address", url.removeprefix("http://")]  # fmt: skip
-
-    def ask(expression: str) -> str:
-        return subprocess.run(
-            [promtool, "query", "instant", url, expression],
-            capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-        ).stdout.strip()  # fmt: skip
-
-    with running(command, tmp_path / "log", tmp_path):
-        until(lambda: ask('up{job="remit"} == 1'), 60)
-        found = ask("sum(remit_calls_total)")
-    assert re.search(r"=> [1-9]", found), found
 
 
 def test_alerts_lead_to_pages_that_exist() -> None:

@@ -7,7 +7,7 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -154,40 +154,3 @@ def test_who_hangs_up_ends_the_call(proxied: Proxied) -> None:
     exchange = proxied.served.exchange(proxied.session)
     assert exchange.metadata["error_code"] == "CANCELLED"
     assert exchange.metadata["response"] == "first"
-
-
-def test_what_is_refused_before_remit(proxied: Proxied) -> None:
-    connection, answer = proxied.ask("GET", "/metrics")
-    with closing(connection):
-        assert answer.status == 403
-    connection, answer = proxied.ask("GET", "/v1/models", key="sk-remit-of-somebody-else")
-    with closing(connection):
-        assert (answer.status, b"invalid_api_key" in answer.read()) == (401, True)
-        assert answer.getheader("strict-transport-security") == "max-age=31536000"
-    with closing(
-        http.client.HTTPConnection("127.0.0.1", proxied.plain, timeout=PATIENCE_S)
-    ) as plain:
-        plain.request("POST", "/v1/messages?x=1", b"{}", {"Host": "remit.example.org"})
-        moved = plain.getresponse()
-        assert moved.status == 308
-        assert (moved.getheader("location") or "").startswith("https://remit.example.org")
-    assert proxied.served.entries("DISPATCH", proxied.session) == []
-
-
-def test_a_body_that_is_too_long_is_refused(proxied: Proxied) -> None:
-    long = body(user="x" * (33 << 20))
-    connection = http.client.HTTPSConnection(
-        "127.0.0.1", proxied.port, timeout=PATIENCE_S, context=proxied.trusted
-    )
-    with closing(connection):
-        connection.putrequest("POST", "/v1/chat/completions", skip_host=True)
-        for name, value in {**proxied.names, "authorization": f"Bearer {proxied.served.token}",
-                            "content-length": str(len(long))}.items():  # fmt: skip
-            connection.putheader(name, value)
-        with suppress(OSError):  # it may answer, and close, before all was sent
-            connection.endheaders(long)
-            assert connection.getresponse().status == 413
-    connection, answer = proxied.ask("GET", "/v1/models")
-    with closing(connection):
-        assert answer.status == 200
-    assert [*proxied.served.ledger.query(event_type="DISPATCH")] == []

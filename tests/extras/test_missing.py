@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from remit.kernel.extensions import INDEX, MissingDistributionError, load_extension
 
 _TREE = Path(__file__).parents[2]
-_EARLIER = {"remit.packages.index": "remit-index", "remit.server.interop": "remit-interop"}
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +41,10 @@ def root(core: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path
     return made
 
 
-def test_other_commands_of_packages_need_no_distribution(core: dict[str, str], root: Path) -> None:
-    listed = run(core, "-m", "remit", "package", "list", "--root", root)
-    assert listed.returncode == 0, listed.stderr
-    explained = run(core, "-m", "remit", "package", "--help")
-    assert explained.returncode == 0, explained.stderr
-    assert "  index     Manage package indexes" in explained.stdout
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ("index",),
-        ("index", "--help"),
-        ("index", "publish", "served", "one.tar.gz", "--keys", "keys"),
         ("index", "refresh", "--json"),
-        ("index", "no-such-command"),
-        ("install", "PKG-NONE-001"),
         ("upgrade", "PKG-NONE-001", "--index", "team"),
     ],
     ids=" ".join,
@@ -98,43 +83,8 @@ def test_a_server_with_agents_over_a2a_names_its_distribution(
     assert "next: pip install remit-interop\n" in done.stderr
 
 
-@pytest.mark.parametrize(("module", "distribution"), _EARLIER.items())
-def test_an_earlier_module_name_names_its_distribution(
-    core: dict[str, str], module: str, distribution: str
-) -> None:
-    done = run(core, "-c", f"try:\n import {module}\nexcept ImportError as error:\n print(error)")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(f"{distribution}, which is not installed. "
-                                f"pip install {distribution}\n")  # fmt: skip
-
-
-def test_a_distribution_whose_library_is_missing_says_so() -> None:
-    without = (
-        "import sys\n"
-        "sys.modules['tuf'] = None\n"
-        "from remit.cli import main\n"
-        "main(['package', 'index', 'list'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", without], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 2, done.stderr
-    assert "The installed remit-index cannot be imported: " in done.stderr
-    assert "tuf" in done.stderr
-    assert "next: pip install remit-index\n" in done.stderr
-
-
 def test_a_distribution_of_another_version_says_so() -> None:
     with pytest.raises(MissingDistributionError, match="does not match Remit") as missing:
         load_extension(INDEX, "remit.commands", "package.unheard")
     assert missing.value.code == "index_not_installed"
     assert missing.value.next_step == "pip install remit-index"
-
-
-def test_an_error_of_the_module_itself_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(_: EntryPoint) -> None:
-        raise ValueError("of the module")
-
-    monkeypatch.setattr(EntryPoint, "load", load)
-    with pytest.raises(ValueError, match="of the module"):
-        load_extension(INDEX, "remit.commands", "package.index")

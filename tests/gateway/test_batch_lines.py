@@ -13,7 +13,7 @@ from remit.gateway import Failure
 from remit.gateway.batches import lines
 from remit.kernel.json_text import load
 from remit.providers import ProviderResponse
-from remit.providers.wire import CHAT, FILES, MESSAGES, BodyError, FormBody
+from remit.providers.wire import CHAT, MESSAGES, BodyError
 
 _VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -79,44 +79,3 @@ def test_only_a_stated_failure_is_free(dialect: Any, result: dict[str, Any], bil
     answer = lines.answer_of(dialect, endpoint, json.dumps({"custom_id": "a", **result}).encode())
     assert isinstance(answer, Failure)
     assert answer.billing == billing
-
-
-@given(st.binary(max_size=200) | st.lists(st.sampled_from([
-    b"--xx", b"\r\n", b"--", b'content-disposition: form-data; name="a"', b"; filename=\"f\"",
-    b"\r\n\r\n", b"data", b"\x00",
-]), max_size=20).map(b"".join))  # fmt: skip
-def test_a_form_is_read_or_refused(raw: bytes) -> None:
-    try:
-        body = FormBody.read_form(FILES["openai"], raw, "multipart/form-data; boundary=xx")
-    except BodyError as error:
-        assert error.message
-        return
-    assert body.raw == raw
-    assert json.loads(body.cut().parameters) == body.value
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "", "application/json", "multipart/form-data", "multipart/form-data; boundary=",
-        "multipart/mixed; boundary=x",
-    ],
-)  # fmt: skip
-def test_a_content_type_without_a_boundary_is_no_form(kind: str) -> None:
-    with pytest.raises(BodyError):
-        FormBody.read_form(FILES["openai"], b"--x--", kind)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"custom_id": "\ud800"}, {"custom_id": "\x00"}, {"custom_id": "x" * 600},
-     {"model": "\ud800"}, {"custom_id": ""}],
-)  # fmt: skip
-def test_names_that_no_row_can_hold_are_refused(changes: dict[str, str]) -> None:
-    model = changes.get("model", "gpt-4o-mini")
-    line = {"custom_id": changes.get("custom_id", "a"), "method": "POST",
-            "url": "/v1/chat/completions",
-            "body": {"model": model, "messages": [{"role": "user", "content": "x"}]}}  # fmt: skip
-    with pytest.raises(BodyError):
-        lines.read_line("openai", json.dumps(line).encode(), "")
-    assert lines.identified(json.dumps(line).encode()) == [] or "model" in changes

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +26,7 @@ from remit.gateway.budget import (
 )
 from remit.gateway.leases import Owner
 from remit.kernel.budget_windows import window_at
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient
 from tests.support.clocks import shared_clock
 from tests.support.stores import empty, outside
 from tests.support.wire import Raw, serve
@@ -144,63 +144,7 @@ def test_a_call_that_is_out_is_settled_by_no_process_with_another_clock(
             caller.communicate()
 
 
-def test_of_another_boot_nothing_lives_on_one_machine(target: str) -> None:
-    owner = Owner.current()
-    earlier = Owner(owner.host, "an-earlier-boot", owner.namespace, owner.pid, owner.start, "x")
-    assert earlier.is_surely_dead(one_machine=True)
-    assert not earlier.is_surely_dead()  # it may be another machine's
-    with LedgerClient(target) as ledger:
-        assert ledger.is_of_one_machine == ("postgresql" not in target)
-
-
-def test_a_boot_counts_from_one_place_whatever_clock_comes_later(tmp_path: Path) -> None:
-    path = str(tmp_path / "ledger.db")
-    with LedgerClient(path) as ledger:
-        ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
-        _said(_start(_RECOVERER, TEN_YEARS_S, path))
-        assert abs(ledger.now_ms / 1000 - time.time()) < 60
-        outside(path, "UPDATE ledger_info SET value = 'an-earlier-boot 17' WHERE name = 'clock'")
-    with LedgerClient(path) as ledger:
-        ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
-        assert abs(ledger.now_ms / 1000 - time.time()) < 60
-        assert not outside(path, "SELECT 1 FROM ledger_info WHERE value LIKE 'an-earlier%'")
-
-
 _NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
-
-
-@given(steps=st.lists(st.integers(-40, 40), min_size=1, max_size=15), page=st.integers(1, 4))
-@settings(
-    max_examples=8, deadline=None, phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
-def test_queries_by_time_find_what_is_in_it_when_clocks_go_back(
-    target: str, steps: list[int], page: int
-) -> None:
-    empty(target)
-    with LedgerClient(target) as ledger, pytest.MonkeyPatch.context() as patch:
-        at = _NOW
-        for step in steps:
-            at += timedelta(minutes=step)
-            text = f"{at:%Y-%m-%dT%H:%M:%S}.000000Z"
-            patch.setattr("remit.ledger.transaction.utc_now", lambda text=text: text)
-            ledger.write(LedgerEntry("NOTE", "x", "d", "r", metadata={"session_id": "S"}))
-        everything = ledger.read_all()
-        bounds = [_NOW + timedelta(minutes=one) for one in (-90, 0, 33)]
-        for since in (None, *bounds):
-            for until in (None, *bounds):
-                expected = [
-                    entry.id
-                    for entry in everything
-                    if (since is None or datetime.fromisoformat(entry.timestamp) >= since)
-                    and (until is None or datetime.fromisoformat(entry.timestamp) < until)
-                ]
-                for more in ({}, {"session_id": "S"}):
-                    query: Any = {"since": since, "until": until, **more}
-                    assert [one.id for one in ledger.query(**query)] == expected
-                    last = list(ledger.query(**query, order="desc", limit=page))
-                    assert [one.id for one in last] == expected[::-1][:page]
-        assert ledger.verify().verified
 
 
 _STEPS_S = st.lists(
@@ -238,29 +182,3 @@ def test_a_window_neither_stops_for_years_nor_begins_twice(
             begun = resets
         audit = audit_budgets(ledger)
         assert audit.equal, audit
-
-
-def test_a_step_of_the_clock_is_told(
-    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from remit.ledger import clock
-
-    monkeypatch.setattr(clock, "WALL_WATCH", watch := clock._WallWatch())
-    monkeypatch.setattr("remit.ledger.group_commit.WALL_WATCH", watch)
-    monkeypatch.setattr("remit.ledger.transaction.WALL_WATCH", watch)
-    monkeypatch.setattr("remit.ledger.group_commit._CLOCK_CHECK_S", 0)
-    ledger._committer._look_at = 0.0
-    ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
-    real = time.time
-    shifted = SimpleNamespace(
-        time=lambda: real() - HOUR_S, time_ns=lambda: int((real() - HOUR_S) * 1e9),
-        monotonic=time.monotonic, monotonic_ns=time.monotonic_ns,
-        CLOCK_BOOTTIME=time.CLOCK_BOOTTIME, clock_gettime=time.clock_gettime,
-    )  # fmt: skip
-    monkeypatch.setattr(clock, "time", shifted)
-    first, second = (ledger.read(ledger.write(LedgerEntry("NOTE", "x", "d", "r"))) for _ in "ab")
-    assert first.timestamp < second.timestamp < f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
-    assert ledger.steps_back() == [1]
-    told = [one.getMessage() for one in caplog.records if one.name == "remit.ledger"]
-    assert sum("was set back by 3600 s" in one for one in told) == 1
-    assert sum("check the clocks of all machines" in one for one in told) == 1

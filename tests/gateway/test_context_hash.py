@@ -85,12 +85,6 @@ def test_it_is_erased_with_the_request(ledger: LedgerClient) -> None:
     assert ledger.verify().verified
 
 
-def test_an_exchange_of_another_program_reads_as_it_was_written(ledger: LedgerClient) -> None:
-    written = {"prompt": "p", "session_id": "S"}
-    entry_id = ledger.write(LedgerEntry("EXCHANGE", "S", "SUCCESS", "r", metadata=written))
-    assert ledger.read(entry_id).metadata == written
-
-
 def test_a_recorded_hash_is_read_as_it_was_written(ledger: LedgerClient) -> None:
     written = {"prompt": "p", "dispatch_entry_id": "LED-00000000", "context_hash": "00"}
     entry_id = ledger.write(LedgerEntry("EXCHANGE", "S", "SUCCESS", "r", metadata=written))

@@ -12,9 +12,7 @@ from remit import Runtime
 from remit.gateway import (
     LLMGateway,
     PromptResponse,
-    RouteOutcome,
     RouterConfig,
-    owner_by_prefix,
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
@@ -26,7 +24,6 @@ from tests.support.roots import new_root
 
 pytestmark = pytest.mark.any_store
 
-PROVIDERS = ("anthropic", "openai", "local", "mock")
 # Every form of a name, and the provider that is meant by it.
 NAMES: Mapping[str, str] = {
     "claude-sonnet-5": "anthropic",
@@ -104,26 +101,6 @@ def ask(gateway: LLMGateway, model_id: str) -> PromptResponse:
     return gateway.route(prompt_request(model_id=model_id))
 
 
-@pytest.mark.parametrize("missing", [None, *PROVIDERS[:3]])
-def test_a_call_reaches_the_provider_that_is_meant_or_none(
-    ledger: LedgerClient, missing: str | None
-) -> None:
-    """With every provider set up, and with each of them missing."""
-    there = [one for one in PROVIDERS if one != missing]
-    made = gateway(ledger, *there, default_models={"local": "smollm2-135m"})
-    router = made.pop("")
-    for name, meant in NAMES.items():
-        before = {one: provider.call_count for one, provider in made.items()}
-        answer = ask(router, name)
-        reached = [one for one in there if made[one].call_count > before[one]]
-        if meant in there:
-            assert (reached, answer.outcome) == ([meant], RouteOutcome.SUCCESS), name
-        else:
-            assert (reached, answer.error_code) == ([], "PROVIDER_NOT_FOUND"), name
-    assert {"anything", "mock-model-1"} <= {one.model_id for one in made["mock"].requests}
-    assert router.route(prompt_request(model_id=None)).provider_id == "mock"
-
-
 @pytest.mark.parametrize(
     ("provider", "help_"),
     [
@@ -144,14 +121,6 @@ def test_the_refusal_states_how_to_set_the_provider_up(
     assert refused.event_type == "PROMPT_REJECTED"
 
 
-def test_a_fallback_is_not_asked_in_place_of_a_provider_that_is_not_set_up(
-    ledger: LedgerClient,
-) -> None:
-    made = gateway(ledger, "mock", fallbacks={"claude-sonnet-5": ["mock/other"]})
-    assert ask(made[""], "claude-sonnet-5").error_code == "PROVIDER_NOT_FOUND"
-    assert not made["mock"].call_count
-
-
 def test_a_fallback_that_is_not_set_up_is_passed_over(ledger: LedgerClient) -> None:
     made = gateway(
         ledger, "openai", fallbacks={"mock-model-1": ["claude-sonnet-5", "gpt-4o"]}, max_retries=0
@@ -159,14 +128,6 @@ def test_a_fallback_that_is_not_set_up_is_passed_over(ledger: LedgerClient) -> N
     failing = MockProvider(responses=[ProviderError("SERVER_ERROR", "down")])
     made[""].register_provider("mock", failing)
     assert ask(made[""], "mock-model-1").provider_id == "openai"
-
-
-def test_prefixes_of_ones_own_match_whatever_their_case() -> None:
-    own = {"Meta-": "together", "ft:gpt-": "tuned", "gpt-": "openai"}
-    assert owner_by_prefix(own, "meta-llama-3") == "together"
-    assert owner_by_prefix(own, "Meta-Llama-3") == "together"
-    assert owner_by_prefix(own, "ft:gpt-4o") == "tuned"
-    assert owner_by_prefix(own, "gpt-4o") == "openai"
 
 
 def test_the_python_api_means_the_same_provider() -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.budget import (
@@ -242,73 +238,3 @@ async def test_first_come_first_served_also_where_a_later_one_would_fit() -> Non
     await asyncio.gather(*tasks)
     assert pot.served == list(range(30))
     assert pot.tries - tries < 30 * 4  # one at a time is woken, not all
-
-
-async def test_who_waits_on_one_scope_is_not_in_the_way_on_another() -> None:
-    room = WaitingRoom(10_000)
-    pot = _Pot(room, {"org": 100, "a": 0, "b": 100})
-    blocked = asyncio.ensure_future(pot.take(0, ["org", "a"], 1))
-    await asyncio.sleep(0.02)
-    await asyncio.wait_for(pot.take(1, ["org", "b"], 1), 2)
-    pot.give(["a"], 1)
-    await asyncio.wait_for(blocked, 5)
-
-
-async def test_a_wake_up_from_another_thread_is_prompt() -> None:
-    room = WaitingRoom(30_000)
-    pot = _Pot(room, {"s": 0})
-    task = asyncio.ensure_future(pot.take(0, ["s"], 1))
-    await asyncio.sleep(0.8)  # polls are far between by now
-    threading.Thread(target=pot.give, args=(["s"], 1)).start()
-    await asyncio.wait_for(task, 5)
-
-
-@given(
-    calls=st.lists(
-        st.tuples(
-            st.sampled_from([["o"], ["o", "a"], ["o", "b"], ["a"]]),
-            st.integers(1, 5),
-            st.integers(0, 4),
-            st.booleans(),
-        ),
-        min_size=1,
-        max_size=25,
-    ),
-    seed=st.integers(0, 1_000),
-)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_whoever_comes_and_goes_all_are_served_and_nothing_is_overdrawn(
-    calls: list[tuple[list[str], int, int, bool]], seed: int
-) -> None:
-    asyncio.run(_come_and_go(calls, random.Random(seed)))
-
-
-async def _come_and_go(
-    calls: list[tuple[list[str], int, int, bool]], chance: random.Random
-) -> None:
-    room = WaitingRoom(20_000)
-    pot = _Pot(room, {"o": 6, "a": 5, "b": 5})
-
-    async def call(number: int, scopes: list[str], amount: int, turns: int) -> None:
-        await pot.take(number, scopes, amount)
-        try:
-            for _ in range(turns):
-                await asyncio.sleep(0)
-        finally:
-            pot.give(scopes, amount)
-
-    tasks = []
-    for number, (scopes, amount, turns, _) in enumerate(calls):
-        tasks.append(asyncio.ensure_future(call(number, scopes, amount, turns)))
-        for _ in range(chance.randint(0, 3)):
-            await asyncio.sleep(0)
-    for task, (*_, leaves) in zip(tasks, calls, strict=True):
-        if leaves:
-            task.cancel()
-    async with asyncio.timeout(15):
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-    assert pot.free == {"o": 6, "a": 5, "b": 5}
-    assert min(pot.least.values()) >= 0
-    assert room.waiting == 0

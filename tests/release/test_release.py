@@ -63,12 +63,6 @@ def test_another_key_or_none_is_refused(made: Path, tmp_path: Path, key: Package
         release.verify(made, public(key))
 
 
-def test_what_is_no_provenance_is_refused(made: Path) -> None:
-    (made / "remit-1.intoto.jsonl").write_text("[]")
-    with pytest.raises(SystemExit, match="no release"):
-        release.verify(made, None)
-
-
 def test_the_distributions_beside_remit_are_part_of_a_release(tmp_path: Path) -> None:
     release.build_extras(tmp_path, {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
     wheels = {path.name.partition("-")[0]: path for path in tmp_path.iterdir()}
@@ -80,16 +74,6 @@ def test_the_distributions_beside_remit_are_part_of_a_release(tmp_path: Path) ->
         [info] = {path.partition("/")[0] for path in held if ".dist-info" in path}
         assert {f"{info}/entry_points.txt", f"{info}/licenses/LICENSE"} <= {*held}
         assert all(path.startswith((f"{name}/", info)) for path in held)
-
-
-def test_two_builds_are_held_against_each_other(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    for folder in (one, other):
-        folder.mkdir()
-        (folder / "same").write_bytes(b"x")
-        (folder / "differs").write_text(folder.name)
-    (one / "missing").write_bytes(b"x")
-    assert release.unequal(one, other) == ["differs", "missing"]
 
 
 def test_the_sums_are_those_that_others_check(made: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -185,18 +184,6 @@ def test_an_answer_ages_and_a_revoked_key_gets_nothing(anywhere: Served, keys: l
     assert is_cached(ask(anywhere, made, "revoked"))
     anywhere.revoke(made)
     until(lambda: ask(anywhere, made, "revoked")[0] == 401)
-
-
-def test_equal_calls_at_once(anywhere: Served, upstream: Upstream, keys: list[Any]) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        texts = [
-            json.loads(body)["choices"][0]["message"]["content"]
-            for _, body, _ in pool.map(lambda _: ask(anywhere, keys[0], "crowd"), range(24))
-        ]
-    assert set(texts) == {"You said: crowd"}
-    calls = upstream.count()
-    assert is_cached(ask(anywhere, keys[0], "crowd"))
-    assert upstream.count() == calls
 
 
 def _cached_root(place: Path) -> Path:

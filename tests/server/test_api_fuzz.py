@@ -37,7 +37,7 @@ class Served:
         document = document.include(path_regex="^/api/")
         operations = [found.ok() for found in document.get_all_operations()]
         assert len(operations) > 15
-        for operation in sample(operations, 12):
+        for operation in sample(operations, 6):
             for mode in map(schemathesis.GenerationMode, ("positive", "negative")):
 
                 @given(case=operation.as_strategy(generation_mode=mode))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -62,101 +62,7 @@ def _refused(dialect: str, status: int, raw: bytes) -> dict[str, Any]:
 _TURN = b'"messages": [{"role": "user", "content": "hi"}]'
 
 
-@dialects
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"", b" ", b"{", b"null", b"[]", b"1", b'"x"', b"\xff\xfe{}", b"\x00", b"{}" * 2,
-        b"[" * 100_000,
-        b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
-        b'{"model": "gpt-4o-mini", "max_tokens": 9}',
-        b'{"max_tokens": 9, ' + _TURN + b"}",
-        b'{"model": "gpt-4o-mini", "max_tokens": 9, "messages": [{"role": "user", "content": "'
-        + b'\xff\xfe"}]}',
-        b'{"model": "gpt-4o-mini", "max_tokens": NaN, ' + _TURN + b"}",
-        b'{"model": "gpt-4o-mini", "max_tokens": Infinity, ' + _TURN + b"}",
-        b'{"model": "gpt-4o-mini", "max_tokens": 9, "temperature": NaN, ' + _TURN + b"}",
-    ],
-)  # fmt: skip
-def test_bodies_that_are_none(
-    served: Served, upstream: Upstream, dialect: str, body: bytes
-) -> None:
-    before = upstream.count()
-    status, raw, _ = served.ask("POST", PATHS[dialect], body)
-    _refused(dialect, status, raw)
-    assert status == 400
-    assert upstream.count() == before
-
-
-@dialects
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"model": None}, {"model": 7}, {"model": ""}, {"model": ["gpt-4o-mini"]},
-        {"model": "x" * 600}, {"model": "gpt\x00"},
-        {"messages": None}, {"messages": {}}, {"messages": "hi"}, {"messages": []},
-        {"max_tokens": -1}, {"max_tokens": 0}, {"max_tokens": True}, {"max_tokens": "5"},
-        {"max_tokens": 1.5}, {"max_tokens": []}, {"max_tokens": 10**30},
-        {"stream": "yes"}, {"stream": 1},
-        {"base_url": "http://x"}, {"api_key": "sk-x"}, {"api_base": "http://x"},
-        {"custom_llm_provider": "x"},
-    ],
-)  # fmt: skip
-def test_fields_of_the_wrong_kind(
-    served: Served, upstream: Upstream, dialect: str, change: dict[str, Any]
-) -> None:
-    before = upstream.count()
-    body = {**prompt(), **change}
-    status, raw, _ = served.ask("POST", PATHS[dialect], body)
-    error = _refused(dialect, status, raw)
-    assert status == 400
-    assert next(iter(change)) in (error.get("param") or error["message"])
-    assert upstream.count() == before
-
-
 OWN = {"openai": "gpt-4o-mini", "anthropic": "claude-sonnet-4-5"}
-
-
-@dialects
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"messages": [1]}, {"messages": [[]]}, {"messages": [{}]},
-        {"messages": [{"role": "user"}]}, {"messages": [{"role": None, "content": "x"}]},
-        {"messages": [{"role": "user", "content": 5}]},
-        {"messages": [{"role": "user", "content": [5]}]},
-        {"messages": [{"role": "user", "content": [{"text": "x"}]}]},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": {}}]}]},
-        {"max_tokens": 10**12},
-        {"temperature": -0.1}, {"temperature": "hot"}, {"temperature": True}, {"temperature": {}},
-        {"tools": {}}, {"tools": [1]}, {"tools": [{"name": 5}]}, {"tools": "all"},
-        {"stream_options": 5}, {"n": -1}, {"x": {"": [None, {"$content": 1}]}},
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("stream", [False, True])
-def test_other_fields_are_the_providers_to_judge(
-    odd: tuple[Served, wire.WireServer], session: str, dialect: str, change: dict[str, Any],
-    stream: bool,
-) -> None:  # fmt: skip
-    served, behind = odd
-    refusal = json.dumps({"type": "error", "error": {"message": "odd", "x": [1.50, "\ud800"]}})
-    known = {"request-id": "r1", "x-ratelimit-remaining-requests": "12",
-             "anthropic-ratelimit-requests-remaining": "12"}  # fmt: skip
-    unknown = {"x-other": "no"}
-    behind.script = [wire.Raw(refusal.encode(), status=418, headers=known | unknown)]
-    body = {**prompt(model=OWN[dialect], stream=stream), **change}
-    named = {"x-remit-session": session}
-    status, raw, headers = served.ask("POST", PATHS[dialect], body, headers=named)
-    assert (status, raw) == (418, refusal.encode())
-    assert headers.items() >= known.items()
-    assert "x-other" not in headers
-    assert not any(name.lower().startswith("x-remit") for name in behind.calls[-1].headers)
-    sent = behind.calls[-1].body
-    if dialect == "openai" and stream and "stream_options" not in change:
-        assert sent.pop("stream_options") == {"include_usage": True}
-    assert sent == body
-    entry = served.exchange(session)
-    assert (entry.decision, entry.metadata["error_code"]) == ("ERROR", "INVALID_REQUEST")
 
 
 @dialects
@@ -182,20 +88,6 @@ def test_a_body_reaches_the_provider_byte_for_byte(
     assert exact["answer"] == raw
     assert isinstance(exact["parameters"], bytes)
     assert member in exact["parameters"]
-
-
-@dialects
-def test_a_model_that_nobody_knows(served: Served, session: str, dialect: str) -> None:
-    """It is the provider's to say; here it answers to any name."""
-    status, _, headers = served.call(dialect, "hi", model="no-such-model", session=session)
-    assert status == 200
-    assert headers["x-remit-cost-certainty"] == "unpriced"
-    assert "x-remit-cost-usd" not in headers
-    assert "cost_usd" not in served.exchange(session).metadata
-    key = served.key(usd_nano=10**9)
-    status, raw, _ = served.call(dialect, "hi", model="no-such-model", token=key.key)
-    assert status == 402
-    assert _refused(dialect, status, raw)["code"] in ("unpriced", "budget_exhausted")
 
 
 @dialects
@@ -234,26 +126,6 @@ def test_ids_that_cannot_be_used(
     assert upstream.count() == before
 
 
-@pytest.mark.parametrize(
-    "value", ["a\rx-evil: 1", "a\nx-evil: 1", "a\r\n x-evil: 1", "a\0b", "a\r\n\tb"]
-)
-def test_headers_are_not_split(served: Served, upstream: Upstream, value: str) -> None:
-    reply = served.raw(served.request(prompt(), f"x-remit-agent: {value}", "connection: close"))
-    assert statuses(reply) in ([400], [200]), reply
-    assert b"evil" not in reply.lower()
-    for entry in served.ledger.query(event_type="EXCHANGE"):
-        agent = entry.metadata["agent_id"]
-        assert agent.isprintable()
-        assert "evil" not in agent.lower()
-
-
-def test_keys_that_are_no_text(served: Served) -> None:
-    for value in ("Bearer \xff\xfe", "Bearer", "Basic eDp5", "Bearer " + "x" * 9_000, ""):
-        head = (f"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: {value}\r\n"
-                "connection: close\r\n\r\n")  # fmt: skip
-        assert statuses(served.raw(head.encode("latin-1"))) == [401]
-
-
 def test_headers_that_come_slowly(served: Served) -> None:
     sent, slow = 0, b"GET /healthz HTTP/1.1\r\nx-slow: " + b"x" * 600
     with served.connected() as connection:
@@ -263,14 +135,6 @@ def test_headers_that_come_slowly(served: Served) -> None:
                 time.sleep(0.05)
         assert statuses(received(connection)) == []
     assert sent < len(slow)
-
-
-def test_connections_that_say_nothing(served: Served) -> None:
-    with ExitStack() as opened:
-        idle = [opened.enter_context(served.connected()) for _ in range(50)]
-        assert served.ask("GET", "/healthz")[0] == 200
-        for connection in idle:
-            assert received(connection) == b""
 
 
 def test_a_body_has_one_time_limit_for_all_its_parts(served: Served) -> None:
@@ -317,17 +181,6 @@ def test_paths_that_there_are_not(served: Served) -> None:
             if status == 404:
                 dialect = "openai" if "/chat/" in path or not anthropic else "anthropic"
                 _refused(dialect, status, raw)
-
-
-def test_a_whole_url_as_target_goes_nowhere(served: Served, upstream: Upstream) -> None:
-    with wire.serve({}) as elsewhere:
-        before = upstream.count()
-        head = served.head("connection: close", path=f"{elsewhere.url}/v1/models", method="GET")
-        assert statuses(served.raw(head)) in ([200], [400], [404])
-        connect = b"CONNECT 127.0.0.1:1 HTTP/1.1\r\nhost: x\r\n\r\n"
-        assert statuses(served.raw(connect, wait_s=5)) == [400]
-        assert elsewhere.calls == []
-        assert upstream.count() == before
 
 
 def test_a_client_that_waits_to_be_asked_for_its_body(served: Served, session: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 from pathlib import Path
@@ -15,15 +14,14 @@ from aiohttp import web
 
 from remit.gateway.auth import NewKey
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
-from remit.ledger import LedgerClient, Transaction, wire_body
+from remit.ledger import Transaction, wire_body
 from tests.server.conftest import QUICK
 from tests.server.erasing import holds
 from tests.server.running import Served, new_session, prompt, serving
 from tests.server.sdks import anthropic_at, openai_at
 from tests.support.commands import run_remit
-from tests.support.keeping import Keeper, keeping
+from tests.support.keeping import Keeper
 from tests.support.postgres import PostgresServer
-from tests.support.waiting import until
 
 BEFORE = "keeper"
 TOML = QUICK + "recover_every_s = 3600\n"
@@ -110,27 +108,6 @@ def test_an_openai_batch_from_file_to_results(served: Served, keeper: Keeper, se
     client.batches.retrieve(batch.id)
     assert len(served.entries("EXCHANGE", session)) == 4  # nothing twice
     assert not _rows_of(served, batch.id)
-
-
-def test_a_batch_of_the_other_dialect_is_not_found(served: Served, keeper: Keeper) -> None:
-    requests = [_request("a")]
-    of_anthropic = anthropic_at(served).messages.batches.create(requests=requests).id
-    of_openai = _create(openai_at(served), _line("a")).id
-    asked = len(keeper.asked)
-    for method, path in (
-        ("GET", f"/v1/batches/{of_anthropic}"),
-        ("POST", f"/v1/batches/{of_anthropic}/cancel"),
-        ("GET", f"/v1/messages/batches/{of_openai}"),
-        ("GET", f"/v1/messages/batches/{of_openai}/results"),
-        ("DELETE", f"/v1/messages/batches/{of_openai}"),
-    ):
-        status, raw, _ = served.ask(method, path)
-        assert status == 404
-        assert b"which has no" in raw
-    assert len(keeper.asked) == asked
-    for path, batch_id in (("batches", of_openai), ("messages/batches", of_anthropic)):
-        keeper.finish(batch_id)
-        assert served.ask("GET", f"/v1/{path}/{batch_id}")[0] == 200
 
 
 def test_an_anthropic_batch_and_its_results(served: Served, keeper: Keeper, session: str) -> None:
@@ -241,46 +218,6 @@ def test_a_batch_that_is_gone_while_it_runs_is_settled(
     _settled_at_the_bound(served, key, batch.id, reserved, session)
 
 
-def test_a_deleted_batch_is_charged_its_results(
-    served: Served, keeper: Keeper, session: str
-) -> None:
-    key = served.key(usd_nano=USD)
-    client = anthropic_at(served, key.key, session)
-    batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
-    keeper.finish(batch.id)
-    for _ in range(2):
-        with contextlib.suppress(anthropic.NotFoundError):
-            client.messages.batches.delete(batch.id)
-        spent, reserved = _money(served, key)
-        assert reserved == 0
-        assert spent / USD == pytest.approx(2 * ANTHROPIC_LINE, abs=4e-9)
-    _equal(served)
-
-
-@pytest.mark.parametrize("output", [True, False])
-def test_a_file_of_a_batch_that_is_deleted_frees_nothing(
-    served: Served, keeper: Keeper, session: str, output: bool
-) -> None:
-    """Neither the file with its requests, nor the one with its results."""
-    key = served.key(usd_nano=USD)
-    client = openai_at(served, key.key, session)
-    batch = _create(client, _line("a"), _line("b"))
-    _, reserved = _money(served, key)
-    file_id = batch.input_file_id
-    keeper.finish(batch.id)
-    if output:
-        file_id = keeper.batches[batch.id]["output_file_id"]
-    with contextlib.suppress(openai.NotFoundError):
-        client.files.delete(file_id)
-    client.batches.retrieve(batch.id)
-    spent, held = _money(served, key)
-    assert held == 0 or spent + held == reserved
-    if not output:
-        assert (held, spent / USD) == (0, pytest.approx(2 * OPENAI_LINE, abs=4e-9))
-    assert spent + held >= 2 * OPENAI_LINE * USD
-    _equal(served)
-
-
 @pytest.mark.parametrize("says", [True, False])
 def test_a_batch_is_settled_as_it_expires(
     served: Served, keeper: Keeper, session: str, says: bool
@@ -387,51 +324,6 @@ def test_a_line_that_cannot_be_refuses_the_batch(
     assert len(keeper.batches) == batches
 
 
-def test_a_body_that_names_its_requests_twice_is_refused(served: Served, keeper: Keeper) -> None:
-    client = openai_at(served)
-    files = [client.files.create(file=("in", _line("a")), purpose="batch").id for _ in range(2)]
-    first, second = json.dumps([_request("a")]), json.dumps([_request("b")])
-    batches = len(keeper.batches)
-    for path, name, values in (
-        ("/v1/batches", "input_file_id", [f'"{file_id}"' for file_id in files]),
-        ("/v1/messages/batches", "requests", [first, second]),
-    ):
-        body = f'{{"endpoint":"/v1/chat/completions","{name}":{values[0]},"{name}":{values[1]}}}'
-        status, raw, _ = served.ask("POST", path, body.encode())
-        assert (status, name.encode() in raw) == (400, True)
-    one = json.dumps(_request("a"))
-    twice = one[:-1] + one[one.index(', "params"') :]
-    status, raw, _ = served.ask(
-        "POST", "/v1/messages/batches", f'{{"requests":[{twice}]}}'.encode()
-    )
-    assert (status, b"requests[0]: params is there twice" in raw) == (400, True)
-    assert len(keeper.batches) == batches
-
-
-@pytest.mark.parametrize("state", ["completed", "expired", "cancelled"])
-@pytest.mark.parametrize("named", [None, ""])
-def test_a_batch_waits_for_the_file_of_its_results(
-    served: Served, keeper: Keeper, session: str, state: str, named: str | None
-) -> None:
-    key = served.key(usd_nano=USD)
-    client = openai_at(served, key.key, session)
-    batch = _create(client, _line("a"), _line("b"))
-    _, reserved = _money(served, key)
-    keeper.finish(batch.id, only=1, how=state)
-    told = keeper.batches[batch.id]
-    told["request_counts"] = {"total": 2, "completed": 1, "failed": 1}
-    output, told["output_file_id"] = told["output_file_id"], named
-    client.batches.retrieve(batch.id)
-    assert _money(served, key) == (0, reserved)
-    told["output_file_id"] = output
-    head, data = keeper.files[output]
-    keeper.files[output] = (head, b"\xef\xbb\xbf" + data)  # A mark of UTF-8 is no part of them.
-    client.batches.retrieve(batch.id)
-    spent, held = _money(served, key)
-    assert (spent / USD, held) == (pytest.approx(OPENAI_LINE, abs=2e-9), 0)
-    _equal(served)
-
-
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_batch_waits_for_the_rest_of_its_results(
@@ -472,33 +364,6 @@ def test_a_batch_waits_for_the_rest_of_its_results(
         client.retrieve(batch.id)
         assert _money(served, key) == (spent + held, 0)
     _equal(served)
-
-
-def test_missing_results_cost_the_bound(served: Served, keeper: Keeper, session: str) -> None:
-    key = served.key(usd_nano=USD)
-    client = openai_at(served, key.key, session)
-    batch = _create(client, _line("a"))
-    _, reserved = _money(served, key)
-    keeper.batches[batch.id]["status"] = "completed"
-    client.batches.retrieve(batch.id)
-    assert _money(served, key) == (0, reserved)
-    _age(served, batch.id, 2 * 86_400 + 60)
-    client.batches.retrieve(batch.id)
-    _settled_at_the_bound(served, key, batch.id, reserved, session)
-
-
-def test_what_is_missing_or_has_no_bound_or_price_is_named(served: Served) -> None:
-    body = {"input_file_id": "file-x", "endpoint": "/v1/chat/completions"}
-    status, raw, _ = served.ask("POST", "/v1/batches", body)
-    assert (status, json.loads(raw)["error"]["param"]) == (404, "input_file_id")
-    client = anthropic_at(served, served.key(usd_nano=USD).key)
-    tool = {"type": "bespoke_20990101", "name": "x"}
-    odd: Any = {"custom_id": "c", "params": _body(model="claude-unheard-of")}
-    for second in (_request("b", tools=[tool]), odd):
-        with pytest.raises(anthropic.APIStatusError) as refused:
-            client.messages.batches.create(requests=[_request("a"), second])
-        assert refused.value.status_code == 402
-        assert "requests[1]" in refused.value.message
 
 
 def test_another_key_has_no_part_in_it(served: Served, keeper: Keeper) -> None:
@@ -602,43 +467,6 @@ def test_a_batch_on_postgresql(
 ) -> None:
     with serving(tmp_path / "root", keeper.url, database=postgres.database()) as served:
         test_an_openai_batch_from_file_to_results(served, keeper, session)
-
-
-@pytest.mark.parametrize("by", ["serve", "recover"])
-def test_a_kill_between_creation_and_results_loses_nothing(tmp_path: Path, by: str) -> None:
-    toml = QUICK + "recover_every_s = 0.2\n"
-    session = new_session()
-    with keeping() as keeper:
-        root = tmp_path / "root"
-        with serving(root, keeper.url, toml=toml, checked=False) as served:
-            key = served.key(usd_nano=USD)
-            client = openai_at(served, key.key, session)
-            batch = _create(client, *[_line(f"line-{number}") for number in range(250)])
-            assert _money(served, key)[1] > 0
-            served.process.kill()
-            served.process.wait()
-            served.stop = lambda: None  # type: ignore[method-assign]  # there is nothing to stop
-        keeper.finish(batch.id)
-        if by == "recover":
-            told = run_remit(
-                "ledger", "recover", "--root", root, "--json",
-                environment={"OPENAI_BASE_URL": f"{keeper.url}/v1", "OPENAI_API_KEY": "sk-up"},
-            )  # fmt: skip
-            assert json.loads(told.stdout)["batches"] == 0, told.stderr
-            with LedgerClient(root / "ledger.db") as ledger:
-                _is_settled(ledger, key, session)
-            return
-        with serving(root, keeper.url) as again:
-            until(lambda: not again.ledger.select("SELECT 1 FROM batches"), 60)
-            _is_settled(again.ledger, key, session)
-
-
-def _is_settled(ledger: LedgerClient, key: NewKey, session: str) -> None:
-    [account] = TokenBudgeter(ledger).status(BudgetScope(key_id=key.key_id))
-    assert account.reserved_nano == 0
-    assert account.spent_nano / USD == pytest.approx(250 * OPENAI_LINE, abs=250e-9)
-    assert len(list(ledger.query(event_type="EXCHANGE", session_id=session))) == 252
-    assert audit_budgets(ledger).equal
 
 
 def test_rows_of_an_earlier_version_lose_texts(

@@ -7,15 +7,13 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
-from urllib.parse import quote
 
-import anthropic
 import botocore.session
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EventStreamError
 
-from tests.server.running import Served, new_session
+from tests.server.running import Served
 from tests.support import wire
 from tests.support.raw_provider import RawProvider, replying, whole
 
@@ -216,18 +214,6 @@ def test_a_stream_of_converse(served: Served, client: Any) -> None:
     assert events[-1]["metadata"]["usage"] == _SUM
 
 
-def test_any_model_answers_a_client_of_bedrock(client: Any) -> None:
-    answer = client.converse_stream(modelId="gpt-4o-mini", messages=[_TURN])
-    events = list(answer["stream"])
-    assert _blocks(events) == [{"text": "Good day"}]
-    answer = client.invoke_model_with_response_stream(
-        modelId="openai/gpt-4o-mini", body=json.dumps(_INVOKED)
-    )
-    events = [json.loads(event["chunk"]["bytes"]) for event in answer["body"]]
-    texts = [event["delta"].get("text") for event in events if "delta" in event]
-    assert "".join(text or "" for text in texts) == "Good day"
-
-
 @pytest.mark.parametrize(
     ("verb", "code"),
     [("invoke", "serviceUnavailableException"), ("converse", "internalServerException")],
@@ -244,26 +230,6 @@ def test_an_error_inside_a_stream_is_an_exception(client: Any, verb: str, code: 
         list(stream)
     assert caught.value.response["Error"]["Code"] == code
     assert caught.value.response["Error"]["Message"] == "Overloaded"
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "broken"}]}),
-        ("/v1/responses", {"input": "broken"}),
-        (f"/v1beta/models/{_CLAUDE}:streamGenerateContent?alt=sse",
-         {"contents": [{"role": "user", "parts": [{"text": "broken"}]}]}),
-    ],
-)  # fmt: skip
-def test_a_translated_error_is_the_providers(
-    served: Served, path: str, body: dict[str, Any]
-) -> None:
-    streamed = {} if "beta" in path else {"model": _CLAUDE, "stream": True}
-    session = new_session()
-    raw = served.ask("POST", path, {**body, **streamed}, headers={"x-remit-session": session})[1]
-    assert b"Overloaded" in raw
-    assert b"cannot be written" not in raw
-    assert served.exchange(session).metadata["error_message"] == "Overloaded"
 
 
 def test_errors_have_bedrocks_form(served: Served, client: Any, provider: RawProvider) -> None:
@@ -299,85 +265,3 @@ def test_a_budget_holds(served: Served, provider: RawProvider) -> None:
         assert caught.value.response["Error"]["Code"] == "ServiceQuotaExceededException"
         assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 402
     assert len(provider.seen) == before
-
-
-_POINT = {"cachePoint": {"type": "default"}}
-_IMAGE = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
-_GIVEN = {"toolUseId": "t", "content": [{"text": "a", **_IMAGE}]}
-
-
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({"messages": [{"role": "user", "content": [{"text": "hi"}, {"text": "a", **_IMAGE}]}]},
-         "messages[0].content[1]"),
-        ({"messages": [{"role": "user", "content": [{"text": "a", **_POINT}]}]},
-         "messages[0].content[0]"),
-        ({"messages": [_TURN, {"role": "user", "content": [{"toolResult": _GIVEN}]}]},
-         "messages[1].content[0].toolResult.content[0]"),
-        ({"system": [{"text": "a", "guardContent": {"text": {"text": "b"}}}]}, "system[0]"),
-        ({"toolConfig": {"tools": [{**_TOOLS["tools"][0], "systemTool": {"name": "s"}}]}},
-         "toolConfig.tools[0]"),
-        ({"toolConfig": {**_TOOLS, "toolChoice": {"auto": {}, "any": {}}}},
-         "toolConfig.toolChoice"),
-        ({"system": [{"text": "a"}, _POINT, {"text": 1}]}, "system[2].text"),
-        ({"messages": [{"role": "user", "content": [{"text": "a"}, _POINT, {"text": 1}]}]},
-         "messages[0].content[2].text"),
-        ({"toolConfig": {"tools": [_TOOLS["tools"][0], _POINT, {"toolSpec": {
-            "inputSchema": {"json": {}}}}]}}, "toolConfig.tools[2].name"),
-    ],
-)  # fmt: skip
-def test_a_bad_block_is_refused_by_the_clients_name_of_its_place(
-    served: Served, provider: RawProvider, body: dict[str, Any], field: str
-) -> None:
-    before = len(provider.seen)
-    status, raw, _ = served.ask("POST", f"/model/{_CLAUDE}/converse", {"messages": [_TURN], **body})
-    said = json.loads(raw)
-    assert (status, said.get("param")) == (400, field), said
-    assert field in said["message"]
-    assert len(provider.seen) == before
-
-
-def test_neither_nulls_nor_cache_points_are_sent(served: Served, provider: RawProvider) -> None:
-    paper = {"format": "txt", "name": "Paper", "source": {
-        "content": [{"text": "a"}, _POINT, {"text": "b"}]}}  # fmt: skip
-    blocks = [{"text": "hi", "image": None}, _POINT, {"document": paper}]
-    turn = {"role": "user", "content": blocks}
-    status, raw, _ = served.ask("POST", f"/model/{_CLAUDE}/converse", {"messages": [turn]})
-    assert status == 200, raw
-    text, document = _last(provider)[1]["messages"][0]["content"]
-    assert text["cache_control"] == {"type": "ephemeral"}
-    assert [block["text"] for block in document["source"]["content"]] == ["a", "b"]
-
-
-def test_paths_may_quote_the_model(served: Served, provider: RawProvider) -> None:
-    session = new_session()
-    for model in (f"anthropic%2F{_CLAUDE}", quote(f"anthropic/{_CLAUDE}", safe="/")):
-        path = f"/bedrock/model/{model}/converse"
-        headers = {"x-remit-session": session}
-        status, _, _ = served.ask("POST", path, {"messages": [_TURN]}, headers=headers)
-        assert status == 200
-        assert _last(provider)[1]["model"] == _CLAUDE
-    wires = [entry.metadata["wire"] for entry in served.entries("EXCHANGE", session)]
-    assert wires == ["anthropic.messages"] * 2
-
-
-@pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")
-@pytest.mark.parametrize("cloud", ["bedrock", "vertex"])
-def test_anthropics_clients_of_clouds_work_with_a_virtual_key(served: Served, cloud: str) -> None:
-    if cloud == "bedrock":
-        client: Any = anthropic.AnthropicBedrock(
-            api_key=served.token, base_url=served.url, aws_region="us-east-1", max_retries=0
-        )
-    else:
-        client = anthropic.AnthropicVertex(
-            access_token=served.token, base_url=f"{served.url}/v1", region="us-east5",
-            project_id="p", max_retries=0,
-        )  # fmt: skip
-    asked: dict[str, Any] = {"model": _CLAUDE, "max_tokens": 50,
-                             "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
-    with closing(client):
-        assert client.messages.create(**asked).model_dump()["content"][2]["text"] == "Let me see."
-        with client.messages.stream(**asked) as stream:
-            final = stream.get_final_message()
-    assert [block.type for block in final.content] == [one["type"] for one in _MESSAGE["content"]]

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import http.client
 import json
 import socket
 import time
-import weakref
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from typing import Any
+from contextlib import closing
 
 import pytest
-from uvicorn import Config
-from uvicorn.server import ServerState
 
-from remit.server import connection as protocol
-from remit.server.extensions import Answer, Request
-from remit.server.request_limits import Share, Shares
-from tests.server.conftest import Serve
 from tests.server.running import Served, new_session, prompt, received, serving, statuses
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -105,29 +95,6 @@ def test_a_chunk_that_is_none(served: Served, chunks: bytes) -> None:
     assert served.entries("DISPATCH", session) == []
 
 
-_OFFER = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAoA")
-
-
-@pytest.mark.parametrize("pause_s", [0.0, 0.3])
-def test_a_body_is_one_beside_the_offer_of_a_protocol(served: Served, pause_s: float) -> None:
-    """As Java's own client does. Neither is the body lost, nor is it a request of its own."""
-    session = new_session()
-    hidden = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
-    lost = served.head(*_OFFER, f"content-length: {len(hidden)}")
-    call = _call(served, "hi", *_OFFER, session=session)
-    head, blank, body = call.partition(b"\r\n\r\n")
-    asked = _HEALTH.replace(b"connection: close", "\r\n".join(_OFFER).encode())
-    with served.connected(wait_s=20) as connection:
-        for part in (lost, hidden + head + blank, body + asked + _call(served, "ho") + _HEALTH):
-            connection.sendall(part)
-            time.sleep(pause_s)
-        reply = received(connection)
-    assert statuses(reply) == [400, 200, 200, 200, 200]
-    assert b'"list"' not in reply
-    assert b"said: ho" in reply
-    served.exchange(session)
-
-
 def test_a_trailer_is_no_header(served: Served) -> None:
     asked, named = new_session(), new_session()
     body = json.dumps(prompt()).encode()
@@ -161,46 +128,6 @@ def test_many_short_trailers_or_headers_are_refused(served: Served) -> None:
     assert statuses(served.raw(_HEALTH.removesuffix(b"\r\n") + many, wait_s=8)) == [431]
 
 
-def test_chunks_of_one_byte_are_a_body(served: Served) -> None:
-    session = new_session()
-    _, _, body = _call(served, "x" * 20_000).partition(b"\r\n\r\n")
-    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    head = served.head("transfer-encoding: chunked", f"x-remit-session: {session}",
-                 "connection: close")  # fmt: skip
-    assert statuses(served.raw(head + chunks)) == [200]
-    served.exchange(session)
-
-
-def test_a_slow_first_answer_comes_first(served: Served) -> None:
-    session = new_session()
-    sent = [
-        _call(served, "one [[delay=1]]", session=session),
-        b"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + served.token.encode()
-        + b"\r\n\r\n",
-        _call(served, "two", session=session),
-        _call(served, "three", session=session, stream=True),
-        _HEALTH,
-    ]  # fmt: skip
-    reply = served.raw(b"".join(sent))
-    assert statuses(reply) == [200] * 5
-    at = [reply.index(text) for text in (b"said: one", b'"list"', b"said: two", b"[DONE]", b'"ok"')]
-    assert at == sorted(at)
-    assert len(served.entries("EXCHANGE", session)) == 3
-
-
-@pytest.mark.parametrize("kind", ["no request", "a broken body"])
-def test_what_is_broken_behind_an_answer_comes_after_it(served: Served, kind: str) -> None:
-    session, broken = new_session(), b"this is no request\r\n\r\n"
-    if kind == "a broken body":
-        broken = served.head("transfer-encoding: chunked") + b"nonsense\r\n"
-    reply = served.raw(_call(served, "hi [[delay=1]]", session=session) + broken)
-    assert statuses(reply) == [200, 400]
-    assert b"said: hi" in reply
-    said = b"connection: close\r\n\r\nThis is not an HTTP/1.1 request"
-    assert said in reply or kind == "a broken body"
-    served.exchange(session)
-
-
 def test_a_connection_serves_both_kinds_in_turn(served: Served) -> None:
     head = {"authorization": f"Bearer {served.token}"}
     body = json.dumps(prompt())
@@ -215,27 +142,6 @@ def test_a_connection_serves_both_kinds_in_turn(served: Served) -> None:
                 assert connection.sock is not None
                 sockets.add(connection.sock.getsockname())
     assert len(sockets) == 1
-
-
-def test_many_requests_whose_answers_nobody_reads(served: Served) -> None:
-    """They wait: neither requests nor answers pile up without bound."""
-    before = served.rss_bytes()
-    with served.connected(wait_s=3) as connection:
-        one = served.head("content-length: 0", token="nobody")
-        sent = 0
-        with pytest.raises(OSError):
-            while sent < 200_000_000:
-                sent += connection.send(one * 1000)
-    assert served.rss_bytes() - before < 40_000_000
-
-
-def test_requests_beyond_those_that_may_wait(served: Served) -> None:
-    one = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
-    assert statuses(served.raw(one * 90 + _HEALTH)) == [200] * 91
-    reply = statuses(served.raw(one * 1000))
-    assert 100 <= len(reply) <= 200
-    assert set(reply[:-1]) == {200}
-    assert reply[-1] == 400
 
 
 def test_a_key_is_needed_for_each(served: Served) -> None:
@@ -263,22 +169,6 @@ def test_a_refusal_is_read_by_who_is_still_sending(served: Served) -> None:
             assert b"connection: close" in reply
 
 
-@pytest.mark.parametrize("after", ["", "a call"])
-def test_a_refused_body_is_read_to_its_end(served: Served, after: str) -> None:
-    """Also where reading had been stopped before, as so much had come."""
-    chunk = b"400\r\n%b\r\n" % (b"x" * 1024)
-    with served.connected() as connection:
-        begun = time.monotonic()
-        before = _call(served, "hi [[delay=0.5]]") if after else b""
-        connection.sendall(before + served.head("transfer-encoding: chunked", token="nobody"))
-        for _ in range(5000):
-            connection.sendall(chunk)
-        connection.sendall(b"0\r\n\r\n")
-        reply = received(connection)
-        assert statuses(reply) == ([200, 401] if after else [401])
-        assert time.monotonic() - begun < 2.9  # not when the patience ended
-
-
 def test_who_sends_a_refused_body_for_ever_is_cut_off(served: Served) -> None:
     with served.connected(served.head("content-length: 150000", token="nobody")) as connection:
         begun = time.monotonic()
@@ -286,19 +176,6 @@ def test_who_sends_a_refused_body_for_ever_is_cut_off(served: Served) -> None:
             while time.monotonic() < begun + 25:
                 connection.sendall(b" ")
                 time.sleep(0.05)
-
-
-@pytest.mark.parametrize("is_within_head", [True, False])
-def test_what_comes_in_two_packets_is_one_request(serve: Serve, is_within_head: bool) -> None:
-    """The end of the headers; and an empty line behind a body, which ends nothing."""
-    with serve(toml="[server]\nheader_timeout_s = 0.5\n") as served:
-        body = prompt("[[delay=1.5]] hello", user="x" * 80_000)
-        whole = served.request(body, "connection: close")
-        at = whole.index(b"\r\n\r\n") + 2 if is_within_head else len(whole)
-        with served.connected(whole[:at]) as connection:
-            time.sleep(0.2)
-            connection.sendall(whole[at:] or b"\r\n")
-            assert received(connection).startswith(b"HTTP/1.1 200")
 
 
 def test_headers_of_64_kib(served: Served) -> None:
@@ -323,110 +200,6 @@ def test_who_stops_sending_gets_no_answer_and_leaves_a_pair(served: Served) -> N
         received(connection)
     until(lambda: len(served.entries("EXCHANGE", session)) == 1)
     served.exchange(session)
-
-
-def test_an_old_client_gets_a_stream_without_chunks(served: Served) -> None:
-    request = _call(served, "hi", stream=True).replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", 1)
-    reply = served.raw(request)
-    head, _, body = reply.partition(b"\r\n\r\n")
-    assert b"chunked" not in head
-    assert b"connection: close" in head
-    assert body.startswith(b"data: ")
-    assert b"data: [DONE]" in body
-
-
-async def test_a_broken_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol.Connection, "stalled_s", 0.2)
-
-    class App:
-        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            raise NotImplementedError
-
-        async def _breaks(self, request: Request) -> None:
-            await asyncio.sleep(0.2)  # until no earlier deadline is looked at
-            request.begin(200, [])
-            request.write(b"x" * 50_000_000)
-
-        def __init__(self) -> None:
-            self.direct = {b"/x": self._breaks}
-
-    config = Config(App(), proxy_headers=False, log_config=None)
-    config.load()
-    state, loop = ServerState(), asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: protocol.Connection(config, state, {}), "127.0.0.1", 0
-    )
-    address = server.sockets[0].getsockname()
-    with closing(server), closing(socket.create_connection(address)) as connection:
-        monkeypatch.setattr(protocol.Connection, "max_header_bytes", 1000)
-        connection.sendall(b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
-        async with asyncio.timeout(20):
-            while not state.connections:
-                await asyncio.sleep(0.01)
-            while state.connections:
-                await asyncio.sleep(0.01)
-
-
-@pytest.mark.parametrize("kind", ["call", "asgi", "broken off", "call under way", "asgi under way"])
-async def test_a_lost_connection_is_freed_at_once(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With what came on it: a collector that runs seldom is not waited for."""
-    monkeypatch.setattr(protocol.Connection, "max_header_bytes", 1000)
-    monkeypatch.setattr(protocol.Connection, "header_timeout_s", 60.0)
-    goes_on = asyncio.Event()
-
-    class App:
-        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            if "under way" in kind:
-                await goes_on.wait()
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-
-        async def _answers(self, request: Request) -> None:
-            with suppress(asyncio.CancelledError):
-                if "under way" in kind:
-                    await goes_on.wait()
-                await request.read(b"9", 100, 60.0, Share(Shares(9, 100)))
-            request.answer(Answer(200, b"{}"))
-
-        def __init__(self) -> None:
-            self.direct = {b"/x": self._answers}
-
-    config = Config(App(), proxy_headers=False, log_config=None)
-    config.load()
-    state, loop = ServerState(), asyncio.get_running_loop()
-    made: list[weakref.ref[protocol.Connection]] = []
-
-    def make() -> protocol.Connection:
-        connection = protocol.Connection(config, state, {})
-        made.append(weakref.ref(connection))
-        return connection
-
-    path, body = (b"y", b"x" * 9) if "asgi" in kind else (b"x", b"x" * (5 if "off" in kind else 9))
-    server = await loop.create_server(make, "127.0.0.1", 0)
-    with closing(server):
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        gc.collect()
-        gc.disable()
-        try:
-            writer.write(b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n" % path)
-            writer.write(body)
-            if kind in ("call", "asgi"):
-                assert b" 200 " in await reader.readline()
-            else:
-                async with asyncio.timeout(20):
-                    while not state.tasks:
-                        await asyncio.sleep(0.01)
-            writer.close()
-            async with asyncio.timeout(20):
-                while state.connections:
-                    await asyncio.sleep(0.01)
-                goes_on.set()
-                while made[0]() is not None:
-                    await asyncio.sleep(0.01)
-        finally:
-            gc.enable()
 
 
 @pytest.mark.parametrize(

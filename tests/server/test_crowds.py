@@ -7,12 +7,9 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from remit.server.keyless_connections import Strangers
-from remit.server.listener import listen
 from tests.server.running import Served, prompt
 from tests.support.waiting import until
 
@@ -137,41 +134,3 @@ def test_two_keys_in_one_request_are_refused(served: Served, name: str) -> None:
                 assert b"was sent twice" in told, (path, told)
             else:
                 assert b"was sent twice" not in told, (path, told)
-
-
-def test_of_the_address_with_the_most_the_oldest_goes() -> None:
-    class One:
-        def close_now(self) -> None:
-            raise NotImplementedError
-
-    strangers, few, many = Strangers(), One(), [One() for _ in range(3)]
-    assert strangers.oldest() is None
-    strangers.add("192.0.2.1", few)
-    for one in many:
-        strangers.add("192.0.2.2", one)
-    assert strangers.oldest() is many[0]
-    for one in many:
-        strangers.remove("192.0.2.2", one)
-    assert strangers.oldest() is few
-    strangers.remove("192.0.2.1", few)
-    strangers.remove("192.0.2.1", few)
-    assert strangers.oldest() is None
-
-
-def test_a_client_that_vanished_is_asked_for() -> None:
-    """Without a FIN nobody says that it is gone: TCP itself asks after half a minute."""
-    with (
-        listen("127.0.0.1", 0, 5) as listening,
-        socket.create_connection(listening.getsockname()),
-    ):
-        accepted, _ = listening.accept()
-        with accepted:
-            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            asked = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
-            assert [accepted.getsockopt(socket.IPPROTO_TCP, one) for one in asked] == [30, 10, 3]
-
-
-def test_as_many_files_as_may_be_open(served: Served) -> None:
-    limits = Path(f"/proc/{served.process.pid}/limits").read_text().splitlines()
-    (files,) = (line.split()[3:5] for line in limits if line.startswith("Max open files"))
-    assert files[0] == files[1]

@@ -83,20 +83,6 @@ def test_bad_feedback_is_refused_and_changes_nothing(anywhere: Served) -> None:
     assert anywhere.ledger.count() == before
 
 
-def test_twice_and_under_a_key(anywhere: Served) -> None:
-    own = anywhere.key()
-    exchange = _call(anywhere, own.key)
-    first = _post(anywhere, own.key, target=exchange, score=0, idempotency_key="k")[1]
-    again = _post(anywhere, own.key, target=exchange, score=0, idempotency_key="k")[1]
-    assert (again["entry_id"], again["again"]) == (first["entry_id"], True)
-    assert _post(anywhere, own.key, target=exchange, score=1, idempotency_key="k")[0] == 409
-    later = _post(anywhere, own.key, target=exchange, score=1)[1]
-    assert later["replaces"] == first["entry_id"]
-    anywhere.ledger.erase(exchange, reason="request 7")
-    status, refused = _post(anywhere, own.key, target=exchange, score=1)
-    assert (status, refused["error"]["code"]) == (409, "conflict")
-
-
 def key(served: Served, **given: Any) -> str:
     with KeyStore(served.ledger) as keys:
         made = keys.create(new_session(), role="operator", **given)
@@ -124,26 +110,6 @@ def test_many_keys_of_one_user_are_one_party(anywhere: Served) -> None:
     weights = rater_weights(graded)
     total = sum(weights[rater] * number for rater, number in graded.items())
     assert weights["mallory"] * 12 / total <= 0.25 + 1e-9
-
-
-@on_sqlite
-def test_a_flood_on_one_target_ends(anywhere: Served) -> None:
-    flooding = key(anywhere, user_id="mallory")
-    other = key(anywhere, user_id="ann")
-    exchange = _call(anywhere, flooding)
-    for number in range(100):
-        status, said = _post(
-            anywhere, flooding, target=exchange, score=number % 2, idempotency_key=str(number)
-        )
-        assert status == 201
-    before = anywhere.ledger.count()
-    status, body = _post(anywhere, flooding, target=exchange, score=0, idempotency_key="more")
-    assert (status, body["error"]["code"]) == (409, "conflict")
-    assert "100 times" in body["error"]["message"]
-    again = _post(anywhere, flooding, target=exchange, score=1, idempotency_key="99")[1]
-    assert (again["again"], again["entry_id"]) == (True, said["entry_id"])
-    assert anywhere.ledger.count() == before
-    assert _post(anywhere, other, target=exchange, score=0)[0] == 201
 
 
 @on_sqlite

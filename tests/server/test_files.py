@@ -10,7 +10,6 @@ import openai
 import pytest
 from aiohttp import web
 
-from remit.providers.wire import FILES, BodyError, FormBody
 from tests.server.running import FORM, Served, form
 from tests.server.sdks import anthropic_at, openai_at
 from tests.support import wire
@@ -94,16 +93,6 @@ def test_another_key_sees_nothing_of_it(served: Served, keeper: Keeper) -> None:
     assert made.id in [file.id for file in client.files.list()]
 
 
-def test_a_list_is_ones_own_page_by_page(served: Served) -> None:
-    first = openai_at(served, served.key().key)
-    second = openai_at(served, served.key().key)
-    own = [first.files.create(file=("f", b"1"), purpose="batch").id for _ in range(3)]
-    others = [second.files.create(file=("f", b"2"), purpose="batch").id for _ in range(5)]
-    own += [first.files.create(file=("f", b"3"), purpose="batch").id for _ in range(2)]
-    assert [file.id for file in first.files.list(limit=2)] == own
-    assert [file.id for file in second.files.list(limit=1)] == others
-
-
 def test_a_refusal_of_the_provider_comes_without_its_key(
     served: Served, keeper: Keeper, session: str
 ) -> None:
@@ -126,49 +115,6 @@ def test_a_refusal_of_the_provider_comes_without_its_key(
         keeper.refuse = lambda request: None
     assert refused.value.body == said["error"]
     assert served.exchange(session).decision == "ERROR"
-
-
-def test_what_is_no_form_is_refused_before_anything_is_sent(served: Served, keeper: Keeper) -> None:
-    asked = len(keeper.asked)
-    multipart = "multipart/form-data; boundary=xx"
-    for body, kind in (
-        (b"{}", "application/json"),
-        (b"", multipart),
-        (b"--xx\r\n", multipart),
-        (b'--xx\r\ncontent-disposition: form-data; name="a"\r\n\r\nab', multipart),
-        (b"--xx\r\nnothing: here\r\n\r\nab\r\n--xx--", multipart),
-    ):
-        status, raw, _ = served.ask("POST", "/v1/files", body, headers={"content-type": kind})
-        assert status == 400, (body, raw)
-    assert len(keeper.asked) == asked
-
-
-@pytest.mark.parametrize("quoted", [True, False])
-def test_a_form_is_read(quoted: bool) -> None:
-    mark = '"a b"' if quoted else "a-b"
-    raw = (
-        b"--%s\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n"
-        b"--%s\r\nContent-Disposition: form-data; name=\"x[]\"\r\n\r\none\r\n"
-        b"--%s\r\nContent-Disposition: form-data; name=\"x[]\"\r\n\r\n\r\n"
-        b"--%s\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a;b.mp3\"\r\n"
-        b"Content-Type: audio/mpeg\r\n\r\n--\r\n--%s--\r\n"
-    ).replace(b"%s", mark.strip('"').encode())  # fmt: skip
-    body = FormBody.read_form(FILES["openai"], raw, f"multipart/form-data; boundary={mark}")
-    assert body.value["x[]"] == ["one", ""]
-    assert body.value["file"]["filename"] == "a;b.mp3"
-    assert body.value["file"]["bytes"] == 2
-    changed: Any = body.with_member(("model",), b'"other"', "because")
-    assert changed.raw == raw.replace(b"whisper-1", b"other")
-    assert changed.changed == [{"path": "/model", "reason": "because", "was": '"whisper-1"'}]
-    with pytest.raises(BodyError):
-        body.with_member(("file",), b'"other"', "because")
-
-
-def test_a_limit_that_is_none_is_passed_over(served: Served) -> None:
-    for path in ("/v1/files", "/v1/batches"):
-        for limit in ("%C2%B2", "9" * 5000, "-1", "x"):
-            _, raw, _ = served.ask("GET", f"{path}?limit={limit}")
-            assert b"internal_error" not in raw
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +18,6 @@ pytestmark = [pytest.mark.local_model, pytest.mark.timeout(600)]
 MODEL = "local/smollm2-135m"
 HI = [{"role": "user", "content": "Say hello."}]
 STORY = [{"role": "user", "content": "Tell a very long story about a ship."}]
-MOOD = {
-    "type": "object", "properties": {"mood": {"enum": ["good", "bad"]}},
-    "required": ["mood"], "additionalProperties": False,
-}  # fmt: skip
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 _WINDOW = 512
 
@@ -114,37 +105,6 @@ def test_what_it_can_do_is_done(served: Served) -> None:
     assert same[0]["message"] == same[1]["message"]
 
 
-@pytest.mark.parametrize("dialect", PATHS)
-def test_structured_output_without_a_limit_ends_by_itself(served: Served, dialect: str) -> None:
-    held: dict[str, Any] = {
-        "chat": {
-            "response_format": {
-                "type": "json_schema", "json_schema": {"name": "m", "schema": MOOD},
-            }
-        },
-        "responses": {"text": {"format": {"type": "json_schema", "name": "m", "schema": MOOD}}},
-        "messages": {"output_config": {"format": {"type": "json_schema", "schema": MOOD}}},
-    }  # fmt: skip
-    session = new_session()
-    limit = 60 if dialect == "messages" else None  # which this API demands
-    status, raw = _ask(served, dialect, limit=limit, session=session, **held[dialect])
-    assert status == 200, raw
-    assert json.loads(served.exchange(session).metadata["response"])["mood"] in ("good", "bad")
-
-
-@pytest.mark.parametrize("dialect", PATHS)
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_prompt_that_is_too_long(served: Served, dialect: str, streamed: bool) -> None:
-    long = [{"role": "user", "content": "word " * 2 * _WINDOW}]
-    status, raw = _ask(served, dialect, messages=long, stream=streamed)
-    assert status == 400
-    error = json.loads(raw)["error"]
-    assert "prompt is too long: " in error["message"]
-    assert f"> {_WINDOW} maximum" in error["message"]
-    assert error["type"] == "invalid_request_error"
-    assert error["code"] == "context_length_exceeded"
-
-
 @pytest.mark.parametrize(
     ("dialect", "body", "param"),
     [
@@ -173,18 +133,6 @@ def test_what_it_cannot_do_is_refused(
             assert error["param"] == param
 
 
-def test_two_calls_at_once_are_taken_in_turn(served: Served) -> None:
-    answers: list[int] = []
-    threads = [
-        threading.Thread(target=lambda d=d: answers.append(_ask(served, d)[0])) for d in PATHS
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [200, 200, 200]
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_hang_up_stops_the_model(served: Served, streamed: bool) -> None:
     session = new_session()
@@ -199,70 +147,3 @@ def test_a_hang_up_stops_the_model(served: Served, streamed: bool) -> None:
     meta = served.exchange(session).metadata
     assert meta["error_code"] == "CANCELLED"
     assert _ask(served, "chat")[0] == 200
-
-
-def test_an_end_during_a_call_leaves_its_record(served: Served, tmp_path: Path) -> None:
-    toml = f"[local]\ncontext_tokens = {_WINDOW}\nthreads = 1\n[server]\ndrain_s = 1\n"
-    with serving(tmp_path / "root", "http://127.0.0.1:9", "--model", "local", toml=toml) as ending:
-        session = new_session()
-        asking = threading.Thread(
-            target=lambda: ending.call("openai", "A long story.", session=session, model=MODEL,
-                                       max_tokens=400, logit_bias={"62": 100})
-        )  # fmt: skip
-        asking.start()
-        until(lambda: ending.entries("DISPATCH", session))
-        ending.process.send_signal(signal.SIGTERM)
-        assert ending.process.wait(60) in (0, -signal.SIGTERM)
-        asking.join(10)
-        assert len(ending.entries("EXCHANGE", session)) == 1
-
-
-_SERVER = """
-import sys
-import xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path = sys.argv[1]
-params.n_ctx = 4096
-params.n_parallel = 1
-params.cpuparams.n_threads = 1
-params.verbosity = 0
-params.ui = False
-params.api_keys = ["upstream-secret"]
-server = xllamacpp.Server(params)
-print(server.listening_address, flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture(scope="module")
-def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Remit in front of llama.cpp's server, in a process of its own."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _SERVER, str(local_weights())],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        address = process.stdout.readline().strip().removeprefix("http://")
-        assert address, "llama.cpp's server did not begin"
-        root = tmp_path_factory.mktemp("local") / "root"
-        keys = {"OPENAI_API_KEY": "upstream-secret", "ANTHROPIC_API_KEY": "upstream-secret"}
-        with serving(root, f"http://{address}", environment=keys) as running:
-            yield running
-        process.kill()
-
-
-@pytest.mark.parametrize("model", ["openai/smollm2", "anthropic/smollm2"])
-@pytest.mark.parametrize("streamed", [False, True])
-def test_llamas_own_server_answers(through: Served, model: str, streamed: bool) -> None:
-    session = new_session()
-    status, raw = _ask(through, "chat", limit=6, session=session, model=model, stream=streamed)
-    assert status == 200, raw
-    recorded = through.exchange(session).metadata
-    assert recorded["response"].strip()
-    assert recorded["response"] == _text("chat", raw, streamed=streamed)
-    assert recorded["prompt"][-1]["content"] == "Say hello."
-    assert recorded["input_tokens"] > 0
-    assert recorded["output_tokens"] > 0
-    # That server does not tell its counts in every stream: then the bound is charged.
-    assert recorded["cost_certainty"] in ("unpriced", "upper_bound")
-    assert "cost_usd" not in recorded

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from websockets.exceptions import ConnectionClosed
-from websockets.frames import CloseCode, Frame, Opcode
-from websockets.sync.client import connect
 
 from remit.gateway.budget import TokenBudgeter
-from tests.providers.wire.test_sound_length import webm
 from tests.server.conftest import QUICK
-from tests.server.running import FORM, Served, form, new_session, prompt, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.support.raw_provider import RawProvider, says, whole
 from tests.support.soak import soak_only
 from tests.support.waiting import until
@@ -166,49 +160,6 @@ def test_bodies_that_do_not_fit_are_refused_before_they_are_read(served: Served)
     assert b"retry-after: 1" in refused
     for connection in waiting:
         connection.close()
-
-
-@pytest.mark.parametrize("how", ["a frame", "a conversation"])
-def test_messages_of_many_sockets_take_little_memory(served: Served, how: str) -> None:
-    """A message that finds no room ends its socket; a conversation without room is forgotten."""
-    begun = b'{"type":"response.create","generate":false,"store":false,"input":"'
-    sent = Frame(Opcode.TEXT, begun + b"x" * (MIB - 1000) + b'"}').serialize(mask=True)
-    if how == "a frame":  # of which the last byte never comes
-        sent = sent[:-1]
-    headers = {"authorization": f"Bearer {served.token}"}
-    closed = 0
-    with ExitStack() as opened:
-        for _ in range(100):
-            url = served.url.replace("http", "ws") + "/v1/responses"
-            connection = opened.enter_context(
-                connect(url, additional_headers=headers, ping_interval=None, close_timeout=0)
-            )
-            with contextlib.suppress(OSError):  # The server may have closed the connection.
-                connection.socket.sendall(sent)
-            try:
-                connection.recv(timeout=30 if how == "a conversation" else 0.05)
-            except TimeoutError:
-                continue
-            except ConnectionClosed as end:
-                assert end.rcvd is None or end.rcvd.code == CloseCode.TRY_AGAIN_LATER
-                closed += 1
-        assert served.grown() < _MOST
-        assert closed or how == "a conversation"
-
-
-def test_a_hostile_sound_file_holds_up_no_loop(provider: RawProvider, tmp_path: Path) -> None:
-    """Two bytes make an element: reading all of them takes a second of CPU for each 2 MB."""
-    file = tmp_path / "callbacks"
-    sound = webm(1, more=b"\xec\x80" * 2_000_000)
-    body = form(model="whisper-1", response_format="json", file=("a.webm", sound))
-    provider.answer = says(whole(b'{"text":"hi"}'))
-    program = ("-m", "tests.support.watched_loop", str(file))
-    with serving(tmp_path / "root", provider.url, toml=QUICK, program=program) as served:
-        before = len(file.read_text().splitlines())
-        status, said, _ = served.ask("POST", "/v1/audio/transcriptions", body, headers=FORM)
-        assert status == 200, said
-        noted = file.read_text().splitlines()[before:]
-        assert all(float(line.split()[0]) < 0.5 for line in noted), noted
 
 
 @soak_only

@@ -11,19 +11,10 @@ import anthropic
 import openai
 import pytest
 
-from remit.ledger import Erased
-from tests.server.running import Served, new_session
-from tests.server.sdks import DEFAULTS, HARD, MODELS, is_whole, rates, snapshot
-from tests.support.upstream import Upstream
+from tests.server.running import Served
+from tests.server.sdks import HARD, MODELS, is_whole
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
-TOOL = '[[tool=get_weather:{"city": "Paris"} parallel=2]]'
-REFUSED = {
-    400: (400, "invalid_request"), 401: (502, "auth_error"), 403: (502, "auth_error"),
-    404: (400, "invalid_request"), 413: (400, "invalid_request"), 429: (429, "rate_limited"),
-    500: (502, "server_error"), 529: (502, "server_error"),
-}  # fmt: skip
-"""Remit's status and code for a status of a provider of the other dialect."""
 both = pytest.mark.parametrize("model", MODELS)
 
 # The SDK warns of models whose end is near; here nobody but a test answers.
@@ -230,27 +221,6 @@ def test_an_answer_and_its_record(sdk: Any, served: Served, session: str, model:
     assert float(raw.headers["x-remit-cost-usd"]) == pytest.approx(told["cost_usd"])
 
 
-@both
-def test_contract_and_subject_by_header(
-    chat: Any, served: Served, session: str, model: str
-) -> None:
-    def call(name: str, **headers: str) -> None:
-        named = {key.replace("_", "-"): value for key, value in headers.items()}
-        chat.calls.create(
-            **chat.asked(name, model, "hello", extra_headers={"x-remit-session": name, **named})
-        )
-
-    call(session, x_remit_contract="PRC-MINE-001", x_remit_subject="person-7")
-    entry = served.exchange(session)
-    assert entry.submission_id == entry.metadata["contract_id"] == "PRC-MINE-001"
-    assert b"person-7" not in served.ledger.read_record(entry.id)
-    assert entry.metadata["framework_id"] == ""  # nobody brought it
-    call(f"{session}X", x_remit_contract="PRC-EXECUTE-001")
-    assert served.exchange(f"{session}X").metadata["framework_id"] == "FMWK-RUNTIME-001"
-    served.ledger.erase(subject_id="person-7", reason="asked to", requested_by="test")
-    assert isinstance(served.exchange(session).metadata["response"], Erased)
-
-
 def test_calls_without_a_session_have_one_by_key_and_day(chat: Any, served: Served) -> None:
     asked = chat.asked("", chat.model, "hello", extra_headers={})
     raw = chat.calls.with_raw_response.create(**asked)
@@ -272,126 +242,3 @@ def test_a_stream_ends_with_usage(chat: Any, session: str, model: str, with_usag
         assert (last.choices, chat.usage(last)) == ([], (3, 4))
     assert all(chunk.usage is None for chunk in chunks)
     assert chunks[-1].choices[0].finish_reason == "stop"
-
-
-@both
-@pytest.mark.parametrize("stream", [False, True])
-def test_parallel_tools_and_their_results(
-    sdk: Any, served: Served, session: str, model: str, stream: bool
-) -> None:
-    asked = sdk.asked(session, model, TOOL, tools=sdk.tools)
-    turn = sdk.streamed(asked) if stream else sdk.calls.create(**asked)
-    uses = sdk.uses(turn)
-    ids = [call for call, *_ in uses]
-    assert [told for _, *told in uses] == [["get_weather", {"city": "Paris"}]] * 2
-    assert len(set(ids)) == 2
-    told = is_whole(served, session, model, sdk.dialect, finish_reason="tool_use").metadata
-    if model.startswith("gpt"):
-        made = told["answer"]["choices"][0]["message"]["tool_calls"]
-        names = [tool["function"]["name"] for tool in told["tools"]]
-    else:
-        made = [block for block in told["answer"]["content"] if block["type"] == "tool_use"]
-        names = [tool["name"] for tool in told["tools"]]
-    assert ([each["id"] for each in made], names) == (ids, ["get_weather"])
-    messages, other = [*_turn(TOOL), *sdk.results(uses)], new_session()
-    answer = sdk.calls.create(**sdk.asked(other, model, "", messages=messages, tools=sdk.tools))
-    assert sdk.text(answer)[1] == sdk.ends[0]
-    assert sdk.text(answer)[0].startswith("You said: ")
-    prompt = is_whole(served, other, model, sdk.dialect).metadata["prompt"]
-    if model == sdk.model:
-        assert told["tools"] == sdk.tools
-        assert prompt == messages
-    elif model.startswith("gpt"):
-        assert [turn["tool_call_id"] for turn in prompt[-2:]] == ids
-    else:
-        results = [block for block in prompt[-1]["content"] if block["type"] == "tool_result"]
-        assert [result["tool_use_id"] for result in results] == ids
-
-
-def test_models(sdk: Any, served: Served) -> None:
-    listed = list(sdk.client.models.list())
-    assert set(DEFAULTS) <= {model.id for model in listed}
-    assert {getattr(model, "lifecycle", "active") for model in listed} == {"active"}
-    assert sdk.client.models.retrieve(DEFAULTS[0]).id == DEFAULTS[0]
-    with pytest.raises(sdk.module.NotFoundError):
-        sdk.client.models.retrieve("nothing-like-it")
-    few = sdk.with_key(served.key(models=(DEFAULTS[1],)).key).client.models.list()
-    # A route that leads to it may be asked for too: it is given nothing else.
-    assert [model.id for model in few] == ["auto", DEFAULTS[1]]
-
-
-def test_too_many_requests_a_minute(sdk: Any, served: Served, session: str) -> None:
-    hasty = sdk.with_key(served.key(rpm=1).key)
-    call = sdk.asked(session, sdk.model, "hello")
-    hasty.calls.create(**call)
-    with contextlib.suppress(sdk.module.RateLimitError):  # where a minute has just ended
-        hasty.calls.create(**call)
-    error, _ = hasty.refused(session)
-    assert isinstance(error, sdk.module.RateLimitError)
-    assert 1 <= int(error.response.headers["retry-after"]) <= 60
-
-
-@both
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("own", REFUSED)
-def test_what_a_provider_refuses(
-    sdk: Any, served: Served, session: str, model: str, own: int, stream: bool
-) -> None:
-    status, code = REFUSED[own]
-    # A name of its own: a circuit that opens is of one model.
-    named = f"{model}-{session[4:10].lower()}"
-    error, told = sdk.refused(
-        session, model=named, messages=_turn(f"x [[status={own}]]"), stream=stream
-    )
-    if model == sdk.model and own != 401:  # in its own words
-        assert (error.status_code, told["message"]) == (own, f"{own} as ordered")
-    else:
-        assert (error.status_code, told["code"]) == (status, code)
-    assert "sk-upstream" not in str(error)
-    attempts = served.entries("EXCHANGE", session)
-    assert {entry.decision for entry in attempts} == {"ERROR"}
-    is_tried_again = code in ("rate_limited", "server_error")
-    assert len(attempts) == (3 if is_tried_again else 1)
-    retry = error.response.headers.get("x-should-retry")
-    is_refused_key = code == "auth_error" and error.status_code == status  # a 502 of Remit's
-    assert retry == ("false" if is_tried_again or is_refused_key else None)
-    assert error.response.headers["x-remit-exchange"] == attempts[-1].id
-    for number, entry in enumerate(attempts[1:], 2):
-        assert entry.metadata["attempt"] == number
-        assert entry.metadata["retry_of"] == attempts[number - 2].id
-
-
-@pytest.mark.parametrize(("dialect", "model"), [("openai", MODELS[1]), ("anthropic", MODELS[0])])
-@pytest.mark.parametrize("garbage", ["json", "truncated", "wrong_shape", "html", "empty"])
-def test_an_answer_that_cannot_be_translated_is_paid_and_not_tried_again(
-    served: Served, upstream: Upstream, session: str, dialect: str, model: str, garbage: str
-) -> None:
-    named, before = snapshot(model, len(garbage)), upstream.count()
-    for _ in range(4):  # more than open a circuit
-        text = f"x [[garbage={garbage}]]"
-        status, body, headers = served.call(dialect, text, session=session, model=named)
-        assert (status, b"answer_untranslatable" in body) == (502, True)
-        assert headers["x-should-retry"] == "false"
-        assert headers["x-remit-exchange"]
-    assert upstream.count() == before + 4
-    for entry in served.entries("EXCHANGE", session):  # nobody knows what was billed
-        assert entry.decision == "ERROR"
-        assert entry.metadata["cost_certainty"] == "upper_bound"
-        assert entry.metadata["output_tokens"] == 50
-        assert entry.metadata["cost_usd"] > rates(model, 0, 50)
-
-
-@both
-def test_a_provider_tells_when_to_come_back(sdk: Any, session: str, model: str) -> None:
-    turn = _turn("x [[status=429 retry_after=7]]")
-    error, _ = sdk.refused(session, model=f"{model}-late-{sdk.dialect}", messages=turn)
-    assert error.response.headers["retry-after"] == "7"
-
-
-def test_nothing_of_a_key_is_on_disk(served: Served, chat: Any, session: str) -> None:
-    chat.calls.create(**chat.asked(session, chat.model, "hello"))
-    for path in (*served.root.rglob("*"), served.errors):
-        if path.is_file():
-            data = path.read_bytes()
-            assert served.token.encode() not in data, path
-            assert b"sk-upstream" not in data, path

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
-import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from remit.ledger import LedgerClient
 from remit.ledger.tlog import SignedCheckpoint
 from tests.server.running import Served, serving
-from tests.support.postgres import PostgresServer
 from tests.support.processes import run_program
 from tests.support.upstream import Upstream
-from tests.support.waiting import until
-
-_QUICK = "\n[ledger]\nlock_timeout_s = 3\n"
 
 
 def _remit(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -96,57 +89,3 @@ def test_a_file_put_back_under_a_server(upstream: Upstream, tmp_path: Path) -> N
         entry = served.ledger.read(report["entry_id"])
         assert entry.reason == "the disk burned"
         assert entry.metadata["fork"]["lost_spend"] == "unknown"
-
-
-def test_a_database_restarted_on_an_older_copy(upstream: Upstream, tmp_path: Path) -> None:
-    # Not below pytest's directory: the database's server is another user.
-    place = Path(tempfile.mkdtemp(prefix="remit-older-"))
-    database = PostgresServer(place / "data")
-    try:
-        url = database.database()
-        root = tmp_path / "root"
-        with serving(root, upstream.url, toml=_QUICK, database=url, checked=False) as served:
-            assert served.call("openai", "hello")[0] == 200
-            database.kill()
-            skip = shutil.ignore_patterns(".s.PGSQL*", "postmaster.pid")
-            shutil.copytree(place / "data", place / "older", ignore=skip)
-            _chown(place / "older", place / "data")
-            database.start()
-            until(lambda: served.call("openai", "this is paid")[0] == 200, 60)
-            with LedgerClient(url) as ledger:
-                size = ledger.count()
-            database.kill()
-            (place / "data").rename(place / "newer")
-            (place / "older").rename(place / "data")
-            database.start()
-            with LedgerClient(url) as ledger:
-                left = ledger.count()
-            assert left < size
-            missing = f"it has {left} entries, and there were "
-            # Until it has reconnected, it says that the ledger cannot be written.
-            until(lambda: missing.encode() in served.call("openai", "once more")[1], 60)
-            until(lambda: missing.encode() in served.ask("GET", "/readyz")[1], 60)
-            _assert_refused(served, missing)
-            with LedgerClient(url) as ledger:
-                assert ledger.count() == left
-            database.kill()
-            (place / "data").rename(place / "older")
-            (place / "newer").rename(place / "data")
-            database.start()
-            until(lambda: served.call("openai", "the newer one is back")[0] == 200, 60)
-            with LedgerClient(url) as ledger:
-                assert ledger.count() > size
-                assert ledger.verify().verified
-            served.stop()
-            served.killed = True
-    finally:
-        database.stop()
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def _chown(copy: Path, like: Path) -> None:
-    """Give a copied data directory to the user that the database runs as."""
-    owner = like.stat()
-    for path in (copy, *copy.rglob("*")):
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-    copy.chmod(owner.st_mode & 0o777)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import http.client
 import json
 import os
 import resource
 import socket
-import ssl
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-import pytest
-
-from remit.providers import HttpUpstream, ProviderError, Timeouts
-from remit.providers.upstream_errors import own_cause
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import streaming
 from tests.server.running import Served, new_session, prompt, serving
@@ -139,84 +131,3 @@ def test_sockets_that_take_every_descriptor_harm_no_kept_connection(
         paid = [one for one in served.entries("EXCHANGE", session) if one.decision == "SUCCESS"]
         assert len(paid) == len(kept) + sum(status == 200 for status, _, _ in answers)
         assert "Traceback" not in served.errors.read_text()
-
-
-def test_what_the_machine_lacks_is_its_own_and_what_the_provider_does_is_not() -> None:
-    for number in (errno.EMFILE, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.ENETUNREACH):
-        assert own_cause(OSError(number, "said"), None)
-    for error in (ConnectionRefusedError(111, "refused"), ConnectionResetError(104, "reset"),
-                  OSError("no number"), ValueError("a value")):  # fmt: skip
-        assert own_cause(error, None) == ""
-    assert own_cause(socket.gaierror(-3, "Temporary failure"), None)
-    with_authorities = ssl.create_default_context()
-    failed = ssl.SSLCertVerificationError(1, "unable to get local issuer certificate")
-    if with_authorities.cert_store_stats()["x509_ca"]:
-        assert own_cause(failed, with_authorities) == ""
-
-
-def test_missing_authorities_are_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    failed = ssl.SSLCertVerificationError(1, "unable to get local issuer certificate")
-    assert "SSL_CERT_FILE" in own_cause(failed, ssl.create_default_context())
-
-
-@contextmanager
-def _silent() -> Iterator[tuple[int, list[socket.socket]]]:
-    """A port that takes connections and never says a word."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        held: list[socket.socket] = []
-
-        def accept() -> None:
-            try:
-                while True:
-                    held.append(listening.accept()[0])
-            except OSError:
-                return
-
-        thread = threading.Thread(target=accept)
-        thread.start()
-        try:
-            yield listening.getsockname()[1], held
-        finally:
-            listening.shutdown(socket.SHUT_RDWR)
-            thread.join()
-            for one in held:
-                one.close()
-
-
-def test_a_handshake_that_is_never_answered_ends_in_time_and_leaves_nothing_open() -> None:
-    async def call(port: int, held: list[socket.socket]) -> None:
-        upstream = HttpUpstream(f"https://127.0.0.1:{port}", {})
-        before = len(os.listdir("/proc/self/fd"))
-        for _ in range(3):
-            with pytest.raises(ProviderError) as raised:
-                await asyncio.wait_for(
-                    upstream.send("POST", "/", b"{}", {}, Timeouts(0.2, 60, 60)), timeout=30
-                )
-            assert raised.value.code == "TIMEOUT"
-        await asyncio.sleep(0.1)
-        assert len(os.listdir("/proc/self/fd")) == before + len(held)
-
-    with _silent() as (port, held):
-        asyncio.run(call(port, held))
-
-
-def test_a_hanging_handshake_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def call(silent: int, refusing: int) -> str:
-        loop = asyncio.get_running_loop()
-
-        async def both(*_: object, **__: object) -> list[object]:
-            kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
-            return [(*kind, ("127.0.0.1", silent)), (*kind, ("127.0.0.1", refusing))]
-
-        monkeypatch.setattr(loop, "getaddrinfo", both)
-        upstream = HttpUpstream("https://127.0.0.1:443", {})
-        with pytest.raises(ProviderError) as raised:
-            await upstream.send("POST", "/", b"{}", {}, Timeouts(0.2, 60, 60))
-        return raised.value.code
-
-    with _silent() as (silent, _), closing(socket.create_server(("127.0.0.1", 0))) as second:
-        refusing = second.getsockname()[1]
-        second.close()
-        assert asyncio.run(call(silent, refusing)) == "SERVER_ERROR"  # the second was asked

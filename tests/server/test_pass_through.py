@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
-import io
 import json
 import random
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from remit.providers.wire import PASSED_PATHS, PassedPath, find_passed
 from tests.server.conftest import QUICK
 from tests.server.running import FORM, Served, form, serving
-from tests.server.sdks import anthropic_at, openai_at
 from tests.support.object_store import ObjectStore
-from tests.support.postgres import PostgresServer
 from tests.support.soak import is_soak, sample
-from tests.support.waiting import until
 
 BEFORE = "store"
 _SERVED = 258
 """The number of requests that are passed on; it may not fall."""
 
 _ALL = ("*",)
-_FORM = {"content_type": FORM["content-type"]}
 
 
 @pytest.fixture(scope="module")
@@ -246,22 +237,6 @@ def test_no_body_names_the_object_of_another_key(
         assert _ask(served, other, "POST", "/v1/vector_stores", text)[0] == 200
 
 
-@pytest.mark.parametrize("padding", [0, 3 << 20])
-def test_no_form_names_the_object_of_another_key(
-    padding: int, served: Served, store: ObjectStore, key: str, other: str
-) -> None:
-    _, theirs = _ask(served, other, "POST", "/v1/skills", b"{}")
-    _, mine = _ask(served, key, "POST", "/v1/containers", b"{}")
-    body = form(file=("a.bin", b"x" * padding), file_id=theirs["id"])
-    before = len(store.asked)
-    status, _ = _ask(served, key, "POST", f"/v1/containers/{mine['id']}/files", body, **_FORM)
-    assert status == 404
-    assert len(store.asked) == before  # The provider never had it whole.
-    if padding:
-        entry = _last_exchange(served)
-        assert entry.metadata["error_code"] == "INVALID_REQUEST"
-
-
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -329,31 +304,6 @@ def test_no_request_is_a_fault_of_remit(served: Served, store: ObjectStore, key:
     assert "Traceback" not in served.errors.read_text()
 
 
-def test_on_postgresql_too(store: ObjectStore, tmp_path: Path, postgres: PostgresServer) -> None:
-    with serving(tmp_path / "root", store.url, toml=QUICK, database=postgres.database()) as served:
-        key, other = (served.key(pass_through=("/vector_stores*",)).key for _ in range(2))
-        _, made = _ask(served, key, "POST", "/v1/vector_stores", b'{"name":"a"}')
-        path = f"/v1/vector_stores/{made['id']}"
-        assert _ask(served, other, "GET", path)[0] == 404
-        assert _ask(served, other, "POST", "/v1/vector_stores", {"x": made["id"]})[0] == 404
-        assert _ask(served, key, "POST", "/v1/uploads", b"{}")[0] == 403
-        assert [one["id"] for one in _ask(served, key, "GET", "/v1/vector_stores")[1]["data"]] == [
-            made["id"]
-        ]
-        assert _ask(served, key, "DELETE", path)[0] == 200
-        assert _ask(served, key, "GET", path)[0] == 404
-
-
-def test_a_key_of_some_models_names_no_other(served: Served, store: ObjectStore) -> None:
-    token = served.key(models=("gpt-4o-mini",), pass_through=_ALL).key
-    before = len(store.asked)
-    for body in ({"model": "gpt-5"}, {"model": {"id": "gpt-5"}}, {"a": [{"model": "gpt-5"}]}):
-        status, refused = _ask(served, token, "POST", "/v1/assistants", body)
-        assert (status, refused["error"]["code"]) == (403, "model_not_allowed")
-    assert len(store.asked) == before
-    assert _ask(served, token, "POST", "/v1/assistants", {"model": "gpt-4o-mini"})[0] == 200
-
-
 @pytest.mark.parametrize("by_token", [False, True])
 def test_a_list_shows_the_keys_own_objects(
     by_token: bool, served: Served, store: ObjectStore, key: str, other: str
@@ -383,18 +333,6 @@ def test_a_list_shows_the_keys_own_objects(
         assert not {one["id"] for one in theirs["data"]} & set(own)
     finally:
         store.by_token = False
-
-
-def test_a_stream_passes_as_it_is_and_its_thread_is_the_callers(
-    served: Served, store: ObjectStore, key: str, other: str
-) -> None:
-    status, raw = _ask(served, key, "POST", "/v1/threads/runs", {"stream": True})
-    assert status == 200
-    assert raw.endswith(b"data: [DONE]\n\n")
-    thread = json.loads(raw.splitlines()[0].removeprefix(b"data:"))["thread_id"]
-    assert _last_exchange(served).metadata["answer"].encode() == raw
-    assert _ask(served, key, "GET", f"/v1/threads/{thread}")[0] == 200
-    assert _ask(served, other, "GET", f"/v1/threads/{thread}")[0] == 404
 
 
 @pytest.mark.soak
@@ -432,128 +370,6 @@ def test_a_long_form_in_little_memory(chunked: bool, store: ObjectStore, tmp_pat
         file = json.loads(served.ledger.exact(entry.id)["parameters"])["data"]
         assert file["bytes"] == count * len(piece)
         assert served.rss_bytes("VmHWM") - before < 48 << 20
-
-
-def test_a_form_has_a_longest_and_one_time_limit(store: ObjectStore, tmp_path: Path) -> None:
-    """Each wait is below the limit of 1 s, and both together are above it."""
-    toml = f"{QUICK}\n[server]\nmax_upload_bytes = {4 << 20}\nbody_timeout_s = 1.0\n"
-    form_of = {size: form(data=("a.bin", b"x" * (size << 20))) for size in (3, 5)}
-
-    def slowly() -> Iterator[bytes]:
-        for part in (form_of[3][:-20], form_of[3][-20:-10], form_of[3][-10:]):
-            yield part
-            time.sleep(0.7)
-
-    chunks = [b"%x\r\n%b\r\n" % (len(form_of[5]), form_of[5]), b"0\r\n\r\n"]
-    length = {"content-length": str(len(form_of[3]))}
-    with serving(tmp_path / "root", store.url, toml=toml) as served:
-        token = served.key(pass_through=_ALL).key
-        _, made = _ask(served, token, "POST", "/v1/uploads", b"{}")
-        bodies: list[tuple[Any, dict[str, str], int, bytes]] = [
-            (form_of[5], {}, 413, b"max_upload_bytes"),
-            (iter(chunks), {"transfer-encoding": "chunked"}, 413, b"max_upload_bytes"),
-            (slowly(), length, 408, b"body_timeout_s"),
-        ]
-        for body, headers, status, said in bodies:
-            sent = {"authorization": f"Bearer {token}", **FORM, **headers}
-            with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
-                with contextlib.suppress(OSError):
-                    connection.request("POST", f"/v1/uploads/{made['id']}/parts", body, sent)
-                reply = connection.getresponse()
-                assert (reply.status, said in reply.read()) == (status, True)
-            if status == 413:
-                assert store.asked[-1].path == "/v1/uploads"  # The provider never had it whole.
-
-
-@pytest.mark.parametrize("how", ["cut", "early answer", "gone"])
-def test_an_unfinished_upload(how: str, served: Served, store: ObjectStore, key: str) -> None:
-    _, made = _ask(served, key, "POST", "/v1/uploads", b"{}")
-    upload = form(data=("a.bin", b"x" * (4 << 20)))
-    store.answer_early = how == "early answer"
-    try:
-        if how == "gone":
-            with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
-                connection.putrequest("POST", f"/v1/uploads/{made['id']}/parts")
-                connection.putheader("authorization", f"Bearer {key}")
-                connection.putheader("content-type", FORM["content-type"])
-                connection.putheader("x-remit-session", how)
-                connection.putheader("content-length", str(len(upload)))
-                connection.endheaders(upload[: 2 << 20])
-        else:
-            text = upload[:-20] + b"x" * 20 if how == "cut" else upload
-            status, _ = _ask(
-                served, key, "POST", f"/v1/uploads/{made['id']}/parts", text, **_FORM,
-                x_remit_session=how,
-            )  # fmt: skip
-            assert status == (400 if how == "cut" else 413)
-        until(lambda: len(served.entries("EXCHANGE", how)) == 1)
-        assert served.exchange(how).metadata["outcome"] == "error"
-    finally:
-        store.answer_early = False
-    path, short = f"/v1/uploads/{made['id']}/parts", form(data=("b", b"y"))
-    assert _ask(served, key, "POST", path, short, **_FORM)[0] == 200
-
-
-def test_every_spelling_of_a_path(served: Served, store: ObjectStore, key: str) -> None:
-    for path in ("/v1/vector_stores/", "/vector_stores", "/openai/v1/vector_stores",
-                 "/openai/vector_stores"):  # fmt: skip
-        status, made = _ask(served, key, "POST", path, b"{}")
-        assert status == 200
-        assert store.asked[-1].path == "/v1/vector_stores"
-        one = f"{path.rstrip('/')}/{made['id']}"
-        for headers in ({"api_key": key}, {"x_api_key": key, "authorization": "Bearer dummy"}):
-            assert _ask(served, "", "GET", f"{one}/", **headers)[0] == 200
-        assert served.ask("HEAD", one, token=key)[:2] == (200, b"")
-    anthropic = {"anthropic_version": "2023-06-01"}
-    for path, named in (("skills", {}), ("skills", anthropic), ("memory_stores", {})):
-        assert _ask(served, key, "POST", f"/v1/{path}", b"{}", **named)[0] == 200
-        names = {name.lower() for name in store.asked[-1].headers}
-        assert ("x-api-key" in names) is (bool(named) or path == "memory_stores")
-
-
-def test_the_openai_sdk_with_stores_uploads_and_containers(served: Served, key: str) -> None:
-    client = openai_at(served, key)
-    made = client.vector_stores.create(name="docs")
-    assert client.vector_stores.retrieve(made.id).name == "docs"
-    assert made.id in [one.id for one in client.vector_stores.list()]
-    assert client.vector_stores.update(made.id, name="new").name == "new"
-    upload = client.uploads.create(bytes=4, filename="a", mime_type="text/plain", purpose="batch")
-    client.uploads.parts.create(upload.id, data=io.BytesIO(b"abcd"))
-    done = client.uploads.complete(upload.id, part_ids=["part_1"])
-    assert done.file is not None
-    client.vector_stores.files.create(made.id, file_id=done.file.id)
-    container = client.containers.create(name="c")
-    client.containers.files.create(container.id, file=io.BytesIO(b"abcd"))
-    assert client.vector_stores.delete(made.id).deleted
-    with pytest.raises(openai.NotFoundError):
-        client.vector_stores.retrieve(made.id)
-    with pytest.raises(openai.PermissionDeniedError):
-        client.get("/organization/projects", cast_to=object)
-
-
-def test_the_anthropic_sdk_works_with_skills_and_memory_stores(served: Served, key: str) -> None:
-    client = anthropic_at(served, key)
-    skill = client.beta.skills.create(files=[("s/SKILL.md", b"# S")])
-    assert skill.id in [one.id for one in client.beta.skills.list()]
-    memory = client.beta.memory_stores.create(name="m")
-    assert client.beta.memory_stores.retrieve(memory.id).id == memory.id
-    client.beta.memory_stores.delete(memory.id)
-    with pytest.raises(anthropic.NotFoundError):
-        client.beta.memory_stores.retrieve(memory.id)
-
-
-@pytest.mark.parametrize("column", ["owner", "kind", "object_id"])
-def test_a_forged_row_of_an_owner_is_found(column: str, served: Served, key: str) -> None:
-    _, made = _ask(served, key, "POST", "/v1/vector_stores", b"{}")
-    change = f"UPDATE provider_objects SET {column} = {column} || 'x' WHERE object_id = ?"
-    served.ledger.transact(lambda tx: tx.execute_many(change, [(made["id"],)]))
-    try:
-        (problem,) = served.ledger.verify().problems
-        assert f"{column} of {made['id']}" in str(problem)
-    finally:
-        back = f"UPDATE provider_objects SET {column} = rtrim({column}, 'x') WHERE entry_id = ?"
-        entry = _last_exchange(served).id
-        served.ledger.transact(lambda tx: tx.execute_many(back, [(entry,)]))
 
 
 def test_the_table_does_not_shrink_and_is_found_by_words_first() -> None:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient
 from remit.ledger.postgres.connection import without_settings
-from remit.ledger.store import Transaction
 from tests.server.running import new_session, serving
-from tests.support.commands import run_remit
 from tests.support.pgbouncer import PROGRAM, PgBouncer
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.roots import new_root
-from tests.support.tenants import new_host, opened
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
@@ -89,48 +83,6 @@ def test_every_transaction_has_its_settings(postgres: PostgresServer, settings: 
                 assert client.verify().verified
                 assert client.compact() == ""
     postgres.drop(direct)
-
-
-def test_rows_of_an_undone_transaction_cannot_be_read(postgres: PostgresServer) -> None:
-    direct = postgres.database()
-    asked: list[Iterable[object]] = []
-
-    def undone(tx: Transaction) -> None:
-        asked.append(tx.ask("SELECT seq FROM entries"))
-        raise ValueError
-
-    with PgBouncer(direct, sessions=2) as bouncer:
-        for url in (direct, bouncer.url):
-            with LedgerClient(url) as ledger:
-                ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
-                with pytest.raises(ValueError):
-                    ledger.transact(undone)
-                with pytest.raises(psycopg.InterfaceError):
-                    iter(asked.pop())
-                ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
-    postgres.drop(direct)
-
-
-def test_tenants_share_its_connections_and_stay_apart(
-    postgres: PostgresServer, tmp_path: Path
-) -> None:
-    direct = postgres.database()
-    host = new_host(tmp_path / "host", database=direct)
-    with PgBouncer(direct, sessions=2) as bouncer:
-        done = run_remit("tenant", "create", "late", "--root", host,
-                         environment={"REMIT_DATABASE_URL": bouncer.url})  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        names = ("acme", "globex", "late")
-        with ExitStack() as stack:
-            ledgers = {name: stack.enter_context(opened(host / "tenants" / name, bouncer.url))
-                       for name in names}  # fmt: skip
-            for number in range(3):
-                for name, ledger in ledgers.items():
-                    ledger.write(LedgerEntry("NOTE", name, "D", f"note {number}"))
-            for name, ledger in ledgers.items():
-                found = [entry.submission_id for entry in ledger.query(event_type="NOTE")]
-                assert found == [name] * 3
-                assert ledger.verify().verified
 
 
 def test_settings_are_taken_out_of_a_url() -> None:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import json
-import os
 import signal
-import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from remit.server.serving import scratch_folder
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import Events, streaming
 from tests.server.running import Served, new_session, prompt
@@ -65,63 +58,6 @@ def test_workers_end_with_their_parent(serve: Serve, tmp_path: Path) -> None:
     assert not [*temporary.glob("remit-metrics-*")]
 
 
-def test_a_worker_that_dies_as_it_starts_is_not_begun_for_ever(serve: Serve) -> None:
-    with serve("--workers", "2", checked=False) as served:
-        until(lambda: len(_children(served.process.pid)) == 2)
-
-        def kill() -> bool:
-            for worker in _children(served.process.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(worker, signal.SIGKILL)
-            return served.process.poll() is not None
-
-        until(kill)
-        assert served.process.returncode == 1
-        told = served.errors.read_text()
-        assert "error: The worker processes end while they start" in told
-        assert "Traceback" not in told
-        served.killed = True
-
-
-def test_a_root_that_cannot_be_opened_ends_the_server(served: Served) -> None:
-    command = ["serve", "--root", str(served.root), "--port", "0", "--workers", "2"]
-    done = subprocess.run(
-        [*served.process.args[:3], *command],  # type: ignore[index, misc]
-        env={**os.environ, "REMIT_BUDGET__PRICES": "missing.toml"},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    assert "missing.toml" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-
-
-def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    dead = tmp_path / "one-dead"
-    dead.mkdir()
-    (dead / ".in-use").touch()
-    with scratch_folder("one-") as used, scratch_folder("one-") as other:
-        assert not dead.exists()
-        assert Path(used).is_dir()
-        assert Path(other).is_dir()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_new_folder_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    lock = fcntl.flock
-
-    def lock_late(file: Any, how: int) -> None:
-        monkeypatch.setattr(fcntl, "flock", lock)
-        with scratch_folder("one-"):  # of another process, which starts just then
-            lock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", lock_late)
-    with scratch_folder("one-") as used:
-        assert Path(used, ".in-use").is_file()
-
-
 def _change(served: Served, old: str, new: str) -> None:
     config = served.root / "remit.toml"
     text = config.read_text("utf-8")
@@ -134,13 +70,11 @@ def _longest(served: Served) -> int:
     return served.call("openai", "x" * 8192)[0]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_sighup_reads_the_configuration_again(serve: Serve, workers: str) -> None:
+def test_sighup_reads_the_configuration_again(serve: Serve) -> None:
     toml = QUICK + '\n[server]\nmax_body_bytes = 100000\nlog_level = "warning"\n'
     session = new_session()
-    with serve("--workers", workers, toml=toml) as served, ExitStack() as stack:
-        if workers == "2":
-            until(lambda: len(_children(served.process.pid)) == 2)
+    with serve("--workers", "2", toml=toml) as served, ExitStack() as stack:
+        until(lambda: len(_children(served.process.pid)) == 2)
         kept = http.client.HTTPConnection(*served.address, timeout=60)
         stack.callback(kept.close)
 
@@ -172,7 +106,7 @@ def test_sighup_reads_the_configuration_again(serve: Serve, workers: str) -> Non
             until(lambda: [_longest(served) for _ in range(8)] == [413] * 8)
             # The next one is for all workers at once: none may still be at the first.
             read = "was read again by process"
-            until(lambda: served.errors.read_text().count(read) == int(workers))
+            until(lambda: served.errors.read_text().count(read) == 2)
             # A bad one changes nothing.
             _change(served, "max_body_bytes = 4096", 'max_body_bytes = "many"')
             served.process.send_signal(signal.SIGHUP)
@@ -239,11 +173,10 @@ def test_an_end_refuses_at_once_everywhere_and_tells_streams(serve: Serve) -> No
             assert (told["cost_certainty"], told["output_tokens"] > 0) == ("estimated", True)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_second_signal_ends_at_once_and_on_record(serve: Serve, workers: str) -> None:
+def test_a_second_signal_ends_at_once_and_on_record(serve: Serve) -> None:
     session = new_session()
     with (
-        serve("--workers", workers) as served,
+        serve("--workers", "2") as served,
         streaming(served, "openai", _SLOW, session=session) as stream,
     ):
         data = iter(stream)

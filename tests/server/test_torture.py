@@ -18,7 +18,7 @@ from tests.support.soak import is_soak
 @pytest.mark.soak
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_servers_under_attack(store: str, tmp_path: Path) -> None:
-    events, clients = (12, 8) if is_soak() else (4, 6)
+    events, clients = (12, 8) if is_soak() else (3, 4)
     torture = Torture(tmp_path, store, events, SCENARIOS, seed=5, clients=clients)
     with ExitStack() as stack:
         verdict = torture.run(stack)

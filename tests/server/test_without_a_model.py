@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from tests.server.running import Served
-from tests.server.sdks import anthropic_at, openai_at
 from tests.support.object_store import ObjectStore
 
 BEFORE = "store"
@@ -57,30 +54,3 @@ def test_responses_and_moderations_get_a_default(served: Served, store: ObjectSt
     assert _ask(served, "/v1/responses/input_tokens", {"input": "hello"})[0] == 200
     _ask(served, "/v1/moderations", b'{"input":"x"}')  # the provider's own
     assert store.asked[-1].body == b'{"input":"x"}'
-
-
-def test_other_requests_are_refused_as_openai_does(served: Served, store: ObjectStore) -> None:
-    before = len(store.asked)
-    for path in ("chat/completions", "embeddings", "audio/speech", "completions"):
-        for model in ("", ',"model":null'):
-            turn = '{"role":"user","content":"x"}'
-            body = f'{{"input":"x","prompt":"x","messages":[{turn}]{model}}}'
-            status, refused = _ask(served, f"/v1/{path}", body.encode())
-            error = refused["error"]
-            assert (status, error["message"]) == (400, "you must provide a model parameter")
-            assert error["type"] == "invalid_request_error"
-    assert len(store.asked) == before
-
-
-def test_the_sdks_raise_their_own_error_for_a_missing_model(served: Served) -> None:
-    client = openai_at(served)
-    with pytest.raises(openai.BadRequestError, match="must provide a model"):
-        client.post("/embeddings", body={"input": "x"}, cast_to=object)
-    other = anthropic_at(served)
-    body = {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
-    with pytest.raises(anthropic.BadRequestError, match="model: Field required"):
-        other.post("/v1/messages", body=body, cast_to=object)
-    form = {"file": ("a.wav", b"RIFF")}
-    with pytest.raises(openai.BadRequestError, match="must provide a model"):
-        client.post("/audio/transcriptions", files=form, cast_to=object,
-                    options={"headers": {"content-type": "multipart/form-data"}})  # fmt: skip

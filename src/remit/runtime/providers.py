@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -22,8 +21,6 @@ from remit.providers import LocalProvider, UpstreamProvider
 from remit.providers.prices import PriceTable
 from remit.providers.weights import WeightStore, known_models
 
-_LETTERS = re.compile(r"[a-z]{3,}")
-_MISSPELT = 0.66  # Similarity of words, from 0 to 1, with one wrong letter or two exchanged.
 _PROVIDER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -279,31 +276,22 @@ def resolve_model(
 
 
 def require_reachable(
-    settings: Settings,
-    providers: Providers,
-    provider_id: str,
-    model_id: str,
-    prices: PriceTable | None = None,
+    settings: Settings, providers: Providers, provider_id: str, model_id: str
 ) -> None:
-    """Raise RemitError unless a provider is set up and the model's name is not misspelt.
+    """Raise RemitError unless a provider is set up. The provider is not called.
 
-    The provider is not called. A name is checked only for a shipped provider at its own address;
-    a name with a price is always accepted.
+    The model's name is the provider's to judge, because a new model has no price yet.
 
     Args:
         settings: settings of the root.
         providers: the available providers.
         provider_id: id of the provider.
         model_id: the provider's name of the model.
-        prices: the table of known model names; names are not checked without it.
 
     Raises:
-        RemitError: the provider is not set up; or a checked name is misspelt, or resembles no
-            name in the price table. The error names the next step.
+        RemitError: the provider is not set up. The error names the next step.
     """
     if provider_id in providers.reachable:
-        if prices is not None and provider_id not in providers.own:
-            _check_model_name(settings, prices, provider_id, model_id)
         return
     if provider_id == "local":
         how = "pull " + model_id if model_id in known_models() else "add FILE.gguf"
@@ -318,37 +306,6 @@ def require_reachable(
         f"The provider {provider_id} has neither an API key nor a base URL.",
         next_step=f"Set {variable or f'[providers.{provider_id}]'}.",
     )
-
-
-def _check_model_name(
-    settings: Settings, prices: PriceTable, provider_id: str, model_id: str
-) -> None:
-    """Raise RemitError if a model's name looks like none of its provider's models.
-
-    Only providers whose models the price table knows are checked, at their own address. A name that
-    extends known words ("gpt-9-mini") may be a newer model.
-
-    Raises:
-        RemitError: a word of the name nearly equals one in the model names, or none of its words
-            occurs there; the error names models of the provider.
-    """
-    provider = settings.providers.get(provider_id)
-    if provider is None or not is_own(provider_id, provider) or prices.find(provider_id, model_id):
-        return
-    models = [price.model for price in prices if price.provider in settings.providers]
-    words = {word for model in models for word in _LETTERS.findall(model)}
-    given = _LETTERS.findall(model_id.lower())
-    strange = [word for word in given if word not in words]
-    misspelt = any(difflib.get_close_matches(word, words, 1, _MISSPELT) for word in strange)
-    if misspelt or (given and strange == given):
-        own = [price.model for price in prices if price.provider == provider_id]
-        near = difflib.get_close_matches(model_id, models, 3, 0.4) if misspelt else []
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"Known are {', '.join(own[:8])}."
-        raise RemitError(
-            f"{provider_id} has no model {model_id!r}.",
-            next_step=f"{hint} To use a model with exactly this name, set its price with `remit "
-            "price set`.",
-        )
 
 
 def _is_elsewhere(name: str, settings: ProviderSettings) -> bool:

@@ -223,16 +223,14 @@ class Runtime(Closeable):
     def require_model(self, model: tuple[str, str] | None = None) -> None:
         """Raise RemitError unless a model, by default the root's, can be called. Sends nothing.
 
-        A name is refused if a word of it nearly equals a word in names of priced models, or if none
-        occurs there. Routes (no provider id), and names of a program's own providers, of providers
-        at another address or without prices are not checked.
+        Routes (no provider id) are not checked.
 
         Raises:
-            RemitError: no API key or base URL, no installed local model, or a refused name.
+            RemitError: no API key or base URL, or no installed local model.
         """
         named = model or self.default_model
         if named[0]:
-            require_reachable(self.settings, self._providers, *named, self.prices)
+            require_reachable(self.settings, self._providers, *named)
 
     def session(self, session_id: str | None = None) -> Conversation[str]:
         """Begin or continue a conversation with the ADMIN agent.
@@ -321,7 +319,7 @@ class Runtime(Closeable):
             ToolError: two tools have the same id, or an item of ``tools`` cannot be a tool.
             ContractError: the contract cannot be used.
             ConfigError: no provider runs the model, or there is no such MCP server.
-            RemitError: the provider of ``model`` is not set up, or the model's name is misspelt.
+            RemitError: the provider of ``model`` is not set up.
             InvalidInputError: an argument has the wrong type, a limit or criterion is invalid, or
                 JSON Schema cannot describe the output type.
             LedgerError: the tools of an MCP server cannot be read or recorded.
@@ -344,7 +342,7 @@ class Runtime(Closeable):
             chosen = ("", model)
         elif model is not None:
             chosen = choose_model(settings, model, self._providers)
-            require_reachable(settings, self._providers, *chosen, self.prices)
+            require_reachable(settings, self._providers, *chosen)
         step = PlanStep(
             "answer", contract, WorkOrderType.EXECUTE,
             input={"instructions": instructions} if instructions else {}, tools=ids,

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.auth import Directory, KeyStore, id_of, shown_keys
+from remit.gateway.auth import Directory, KeyStore, shown_keys
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, TokenUsage
-from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
-from remit.ledger import LedgerClient, LedgerEntry
-from tests.support.waiting import at_once
+from remit.kernel.errors import InvalidInputError, NotFoundError
+from remit.ledger import LedgerClient
 
 
 def test_a_name_is_declared_and_changed_on_record(ledger: LedgerClient) -> None:
@@ -29,23 +28,6 @@ def test_a_name_is_declared_and_changed_on_record(ledger: LedgerClient) -> None:
     directory.declare("user", "payments", "A person", by="ann")
     assert ledger.count() == 3
     assert ledger.verify_chain() == (True, [])
-
-
-def test_an_id_is_declared_once_however_many_try(ledger: LedgerClient) -> None:
-    made: list[str] = []
-    refused: list[ConflictError] = []
-
-    def declare(number: int) -> None:
-        try:
-            made.append(Directory(ledger).declare("team", "t", f"T{number}", by="ann").name)
-        except ConflictError as error:
-            refused.append(error)
-
-    at_once(declare, range(8))
-    assert len(made) == 1
-    assert len(refused) == 7
-    assert all("already" in error.message for error in refused)
-    assert Directory(ledger).find("team", "t").name == made[0]
 
 
 def test_ids_work_without_a_name(ledger: LedgerClient) -> None:
@@ -118,23 +100,3 @@ def test_an_erased_name_is_gone_and_the_id_goes_on(ledger: LedgerClient) -> None
     assert found.entry == made.entry
     assert ledger.verify_chain() == (True, [])
     assert directory.rename("user", "u1", "A", by="op")[1].name == "A"
-
-
-def test_what_a_worker_writes_names_nobody(ledger: LedgerClient) -> None:
-    said = {"kind": "team", "owner_id": "red", "name": "Mine", "by": "me", "tier": "ho1"}
-    ledger.write(LedgerEntry("OWNER_NAMED", "team:red", "CREATED", "x", metadata=said))
-    assert Directory(ledger).declared() == {}
-
-
-@pytest.mark.parametrize("bad", ["", " x", "a\nb", "x" * 129, 5])
-def test_what_cannot_be_a_name_or_id(ledger: LedgerClient, bad: Any) -> None:
-    for id_, name in ((bad, "fine"), ("fine", bad)):
-        with pytest.raises(InvalidInputError, match="The team's"):
-            Directory(ledger).declare("team", id_, name, by="ann")
-    assert ledger.count() == 0
-
-
-def test_an_id_is_made_of_a_name() -> None:
-    assert id_of("Payments & Billing") == "payments-billing"
-    assert id_of("Zürich  Büro 7") == "zurich-buro-7"
-    assert id_of("支払い") == ""

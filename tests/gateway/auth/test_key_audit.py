@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from remit.gateway.auth import Identity, KeyStore
-from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers.wire import PASSED_PATHS
 from remit.runtime.state import check_state
-from tests.support.commands import run_remit
-from tests.support.roots import new_root
 from tests.support.stores import outside
 
 
@@ -66,41 +61,6 @@ def test_an_edited_key_is_found(target: str, ledger: LedgerClient, edit: str, sa
     assert any(said in one for one in found), found
     if "key_id" not in edit:
         assert all(made.key_id in one for one in found)
-
-
-def test_a_key_that_was_revoked_stays_so(target: str, ledger: LedgerClient) -> None:
-    with KeyStore(ledger) as keys:
-        made = keys.create("x")
-        keys.revoke("x")
-    outside(target, "UPDATE virtual_keys SET revoked = '', revoked_entry = ''")
-    revoked, entry = _problems(ledger)
-    assert f"revoked of {made.key_id} is ''" in revoked
-    assert f"revoked_entry of {made.key_id} is ''" in entry
-
-
-def test_a_key_that_is_taken_out_and_a_wrong_epoch_are_found(
-    target: str, ledger: LedgerClient
-) -> None:
-    with KeyStore(ledger) as keys:
-        made = keys.create("x")
-        keys.create("y")
-    outside(target, "DELETE FROM virtual_keys WHERE name = 'x'", "UPDATE key_epoch SET epoch = 1")
-    assert _problems(ledger) == [
-        "key_epoch: there is [1], and the latest change of a key is 2",
-        f"virtual_keys: {made.key_id} has no row",
-    ]
-
-
-def test_an_import_that_never_was_excuses_nothing(target: str, ledger: LedgerClient) -> None:
-    with KeyStore(ledger) as keys:
-        made = keys.create("x")
-    size = ledger.count()
-    outside(target, f"INSERT INTO ledger_info VALUES ('imported', '{size}')")
-    (found,) = _problems(ledger)
-    assert found == (
-        f"virtual_keys: by the ledger there is no row {made.key_id}; by ledger_info an import "
-        f"brought the first {size} entries, and an import brings no such rows"
-    )
 
 
 def test_what_an_older_version_did_not_record_is_named(target: str, ledger: LedgerClient) -> None:
@@ -160,19 +120,6 @@ def test_a_change_replaces_the_lists_and_leaves_the_rest(ledger: LedgerClient) -
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize("column", ["pass_through", "pass_through_unpriced"])
-@pytest.mark.parametrize("given", [[], ["/uploads*"]])
-def test_an_edited_list_is_found(
-    column: str, given: list[str], ledger: LedgerClient, target: str
-) -> None:
-    with KeyStore(ledger) as keys:
-        keys.create("k", **{column: given})  # type: ignore[arg-type]
-    outside(target, f"UPDATE virtual_keys SET {column} = '[\"*\"]'")
-    (problem,) = _problems(ledger)
-    assert problem.startswith(f"virtual_keys: {column} of KEY-")
-    assert """ is '["*"]', by the ledger """ in problem
-
-
 @pytest.mark.any_store
 @pytest.mark.parametrize(
     "pattern",
@@ -191,16 +138,6 @@ def test_a_pattern_without_a_path_is_refused(pattern: str, ledger: LedgerClient)
         assert keys.find("k").pass_through_unpriced == ()
 
 
-def test_a_key_that_cannot_be_changed_is_named(ledger: LedgerClient) -> None:
-    with KeyStore(ledger) as keys:
-        with pytest.raises(NotFoundError):
-            keys.change("none", pass_through=["*"])
-        keys.create("k")
-        keys.revoke("k")
-        with pytest.raises(ConflictError):
-            keys.change("k", pass_through=["*"])
-
-
 def test_a_token_may_do_no_more_than_the_key_behind_it() -> None:
     key = Identity("k", "agent", pass_through=("/uploads*",))
     token = Identity("t", "agent", pass_through=("*",), within=key)
@@ -208,23 +145,3 @@ def test_a_token_may_do_no_more_than_the_key_behind_it() -> None:
     assert token.may_pass(_ROWS["POST /uploads"])
     assert token.may_pass(_SHOW)
     assert not token.may_pass(_ROWS["POST /uploads"], unpriced=True)
-
-
-def test_the_command_line_gives_shows_and_changes_the_lists(tmp_path: Path) -> None:
-    root = new_root(tmp_path / "root")
-
-    def run(*arguments: str, code: int = 0) -> Any:
-        ran = run_remit("key", *arguments, "--root", str(root), "--json")
-        assert ran.returncode == code, ran.stderr
-        return json.loads(ran.stdout) if not code else ran.stderr
-
-    run("create", "--name", "k", "--pass-through", "/vector_stores*", "--pass-through", "POST /u*")
-    assert run("show", "k")["pass_through"] == ["/vector_stores*", "POST /u*"]
-    changed = run("set", "k", "--pass-through-unpriced", "*")
-    assert changed["pass_through_unpriced"] == ["*"]
-    assert changed["pass_through"] == ["/vector_stores*", "POST /u*"]
-    assert run("set", "k", "--no-pass-through")["pass_through"] == []
-    assert "'GET /vector_stores'" in run("set", "k", "--pass-through", "/vector_store", code=2)
-    run("set", "k", code=2)
-    run("set", "k", "--no-pass-through", "--pass-through", "*", code=2)
-    run("set", "none", "--pass-through", "*", code=1)

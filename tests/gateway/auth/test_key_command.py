@@ -101,33 +101,6 @@ def test_the_life_of_a_key(shell: Shell) -> None:
     assert again["key"][13:] not in both
 
 
-def test_the_key_stands_alone_on_standard_output(shell: Shell) -> None:
-    made = shell.key("create", "--name", "k")
-    (key,) = made.stdout.splitlines()
-    assert key.startswith("sk-remit-")
-    assert "will not be shown again" in made.stderr
-    assert key not in made.stderr
-    rotated = shell.key("rotate", "k")
-    assert len(rotated.stdout.splitlines()) == 1
-    assert rotated.stdout.strip() != key
-    said = shell.key("revoke", "k").stdout
-    assert "revoked" in said
-    assert "KEY-" in said
-
-
-@pytest.mark.parametrize(
-    ("given", "ends"),
-    [
-        ("2999-12-31", "2999-12-31T00:00:00.000000Z"),
-        ("2999-12-31T10:00", "2999-12-31T10:00:00.000000Z"),
-        ("2999-12-31T10:00:00+02:00", "2999-12-31T08:00:00.000000Z"),
-    ],
-)
-def test_when_a_key_expires(shell: Shell, given: str, ends: str) -> None:
-    shell.json("create", "--name", "k", "--expires", given)
-    assert shell.json("list")["keys"][0]["expires"] == ends
-
-
 def test_wrong_use(shell: Shell) -> None:
     for arguments, told in {
         ("create",): "--name",
@@ -144,15 +117,3 @@ def test_wrong_use(shell: Shell) -> None:
     }.items():
         assert told in shell.wrong(*arguments), arguments
     assert shell.json("list", "--all") == {"keys": []}
-
-
-def test_what_is_not_there_is_a_failure(shell: Shell) -> None:
-    for verb in ("revoke", "rotate"):
-        result = shell.key(verb, "nobody")
-        assert result.returncode == 1
-        assert "remit key list" in result.stderr
-    shell.key("create", "--name", "k")
-    twice = shell.key("create", "--name", "k")
-    assert twice.returncode == 1
-    assert "already" in twice.stderr
-    assert not twice.stdout

@@ -15,7 +15,6 @@ from contextlib import ExitStack, closing
 
 import pytest
 from websockets.exceptions import ConnectionClosed, ProtocolError
-from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
 from tests.server.running import Served, new_session
@@ -117,19 +116,6 @@ def _send_frames(served: Served, seed: int) -> None:
         event = json.loads(message)
         assert event.get("status", 400) < 500, (seed, event)
     assert served.process.poll() is None
-
-
-def test_frames_after_the_close(served: Served) -> None:
-    for code in (b"", struct.pack("!H", 1000), struct.pack("!H", 999), b"\x03", b"\x03\xe8\xff"):
-        session = new_session()
-        with closing(_open(served, session)) as connection:
-            close = Frame(Opcode.CLOSE, code).serialize(mask=True)
-            text = Frame(Opcode.TEXT, _TEXT).serialize(mask=True)
-            with contextlib.suppress(OSError):
-                connection.sendall(close + text + text)
-                while connection.recv(65_536):
-                    pass
-        assert served.entries("DISPATCH", session) == []
 
 
 def _last(connection: ClientConnection) -> dict[str, object]:

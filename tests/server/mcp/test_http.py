@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import http.client
 import json
-import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,10 +13,6 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from remit.gateway.auth import AgentTokens, agent_secret
-from remit.kernel.errors import RemitError
-from remit.kernel.root import Root
-from remit.server.mcp import serve_http
 from tests.server.mcp import calls
 from tests.server.mcp.calls import ok, wrong
 from tests.server.mcp.running import TOOLS, Served, serving
@@ -78,43 +71,6 @@ def begun(served: Served, token: str | None = None) -> str:
     status, _, headers = ask(served, INITIALIZE, token)
     assert status == 200
     return headers[SESSION]
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "why"),
-    [
-        (b"{", -32700, "not valid JSON"),
-        (b"\xff", -32700, "not valid JSON"),
-        (b"[" * 60_000, -32700, "not valid JSON"),
-        (b"", -32700, "not valid JSON"),
-        (b"1e999", -32600, "a JSON object"),
-        (b"7", -32600, "a JSON object"),
-        ({"id": 1, "method": "ping"}, -32600, '"jsonrpc": "2.0"'),
-        ({"jsonrpc": "2.0", "id": 1}, -32600, "a method, a result or an error"),
-        ({"jsonrpc": "2.0", "id": [1], "method": "ping"}, -32600, "a string or an integer"),
-        ({"jsonrpc": "2.0", "id": 1, "method": 5}, -32600, "must be a string"),
-        ({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}, -32600, "a JSON object"),
-    ],
-    ids=range(11),
-)
-def test_no_message_is_refused_in_plain_words(
-    served: Served, body: Any, code: int, why: str
-) -> None:
-    session = {SESSION: begun(served)}
-    status, raw, _ = ask(served, body, headers=session)
-    error = json.loads(raw)["error"]
-    assert (status, error["code"]) == (400, code)
-    assert why in error["message"]
-    assert "validation" not in raw.decode().lower()
-    for headers in ({}, {"mcp-protocol-version": "2026-07-28"}):  # without a session
-        assert ask(served, body, headers=headers)[0] == 400
-    assert ask(served, headers=session)[0] == 200
-
-
-def test_a_batch_is_refused_with_the_way_to_go_on(served: Served) -> None:
-    status, raw, _ = ask(served, [PING, {**LIST, "id": "two"}], headers={SESSION: begun(served)})
-    assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
-    assert "Send each message separately" in json.loads(raw)["error"]["message"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -187,24 +143,6 @@ async def test_an_agent_speaks_in_no_other_agents_name(served: Served) -> None:
         ]  # fmt: skip
 
 
-async def test_a_token_of_one_agent_and_session(served: Served) -> None:
-    key = served.key("agent")
-    tokens = AgentTokens(agent_secret(Root(served.root)))
-    token = tokens.issue("scout", session_id="SES-SCOUT1", key_id=key.key_id, ttl_s=600)
-    assert ask(served, token=key.key)[0] == 400  # no session yet; by now the key is known
-    async with served.client(token) as client:
-        task = f"task {uuid.uuid4()}"
-        made = await ok(client, "thought_record", type="plan", task_id=task, content="x")
-        assert (made["agent_id"], made["session_id"]) == ("scout", "SES-SCOUT1")
-        told = await wrong(client, "thought_record", type="plan", task_id=task, content="x",
-                           session_id="SES-OTHER1")  # fmt: skip
-        assert "another session" in told
-    # What a narrower token began, the key behind it does not go on in.
-    session = begun(served, token)
-    assert ask(served, token=token, headers={SESSION: session})[0] == 200
-    assert ask(served, token=key.key, headers={SESSION: session})[0] == 404
-
-
 async def test_an_auditor_reads_and_verifies(served: Served) -> None:
     async with served.client(served.key("auditor").key) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == FOR_AUDITORS
@@ -253,154 +191,6 @@ def test_a_session_is_its_keys_alone_and_ends_with_it(served: Served) -> None:
     until(lambda: ask(served, token=mine.key, headers=session)[0] == 401)
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"host": "evil.example"}, 421),
-        ({"host": "evil.example:4001"}, 421),
-        ({"host": "127.0.0.1.evil.example"}, 421),
-        ({"origin": "https://evil.example"}, 403),
-        ({"origin": "null"}, 403),
-        ({"origin": "http://localhost:3000"}, 200),
-        ({"content-type": "text/plain"}, 400),
-        ({"accept": "text/html"}, 406),
-    ],
-)
-def test_whom_it_was_meant_for(served: Served, headers: dict[str, str], status: int) -> None:
-    assert ask(served, INITIALIZE, headers=headers)[0] == status
-
-
-def test_there_is_nothing_else(served: Served) -> None:
-    for path in ("/", "/mcp/", "/mcp/x", "/.well-known/oauth-protected-resource"):
-        assert ask(served, INITIALIZE, path=path)[0] == 404, path
-
-
-@pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server with narrow limits, and another name."""
-    toml = """
-    [mcp_server]
-    max_message_bytes = 65536
-    allowed_hosts = ["remit.example"]
-    allowed_origins = ["https://page.example"]
-    [server]
-    body_timeout_s = 0.5
-    max_header_bytes = 8192
-    """
-    with serving(new_root(tmp_path_factory.mktemp("strict") / "root", toml)) as running:
-        yield running
-
-
-def test_bodies_are_bounded(strict: Served) -> None:
-    huge = json.dumps({**PING, "params": {"_meta": {"x": "y" * 65536}}}).encode()
-    status, raw, headers = ask(strict, huge)
-    assert (status, headers["connection"]) == (413, "close")
-    assert b"65,536" in raw
-    parts = urlsplit(strict.url)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
-    headers = {"authorization": f"Bearer {strict.token}"}
-    body = iter([b"x" * 70_000])  # in one go: the server hangs up at 65,536
-    with contextlib.closing(connection):
-        connection.request("POST", "/mcp", body, headers, encode_chunked=True)
-        assert connection.getresponse().status == 413
-    assert ask(strict, huge, "")[0] == 401  # before anything of it is read
-
-
-async def test_a_key_has_a_share_of_calls_which_ends_with_it(served: Served) -> None:
-    hog = served.key("agent")
-    async with served.client(mode="legacy") as operator:
-
-        async def state(name: str) -> int:
-            return int((await ok(operator, "router_status"))[name])
-
-        before = {name: await state(name) for name in ("begun", "cancelled")}
-        for mode in MODES:
-            async with served.client(hog.key, mode=mode) as client:
-                slow = [
-                    asyncio.ensure_future(client.call_tool("router_route", {"prompt": "slow"}))
-                    for _ in range(10)
-                ]
-                async with asyncio.timeout(120):
-                    while await state("begun") < before["begun"] + 4:
-                        await asyncio.sleep(0.05)
-                # Reads have places of their own; others' calls have theirs.
-                await ok(client, "router_score", prompt="x")
-                await ok(operator, "router_route", prompt="x")
-                assert await state("begun") == before["begun"] + 4
-                served.revoke(hog)
-                async with asyncio.timeout(120):
-                    while await state("cancelled") < before["cancelled"] + 4:
-                        await asyncio.sleep(0.05)
-                    for call in slow:
-                        with pytest.raises(Exception):  # noqa: B017 - as the transport tells it
-                            await call
-                await asyncio.sleep(0.2)
-                assert await state("begun") == before["begun"] + 4
-            before = {name: await state(name) for name in before}
-            hog = served.key("agent")
-
-
-def test_a_key_has_a_share_of_sessions_which_ends_with_it(tmp_path: Path) -> None:
-    toml = "\n[mcp_server]\nmax_sessions = 3\nsessions_per_caller = 2\n"
-    with serving(new_root(tmp_path / "root", toml)) as served:
-        hog = served.key("agent")
-        sessions = [begun(served, hog.key) for _ in range(2)]
-        status, raw, _ = ask(served, INITIALIZE, hog.key)
-        assert (status, b"the maximum" in raw) == (503, True)
-        begun(served)
-        assert ask(served, INITIALIZE)[0] == 503  # there are three
-        parts = urlsplit(served.url)
-        stream = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
-        stream.request("GET", "/mcp", headers={
-            "accept": "text/event-stream", "authorization": f"Bearer {hog.key}",
-            SESSION: sessions[0]})  # fmt: skip
-        reply = stream.getresponse()
-        assert reply.status == 200
-        served.revoke(hog)
-        reply.read()  # ends, instead of waiting for what may come
-        stream.close()
-        other = served.key("operator").key
-        until(lambda: ask(served, INITIALIZE, other)[0] == 200)
-        assert ask(served, headers={SESSION: sessions[1]}, token=other)[0] == 404
-        # What its client ends counts no more either.
-        mine = begun(served, other)
-        assert ask(served, INITIALIZE, other)[0] == 503
-        assert ask(served, None, other, {SESSION: mine}, "DELETE")[0] == 200
-        begun(served, other)
-
-
-@pytest.mark.parametrize("name", ["host", "authorization"])
-def test_two_headers_where_there_is_to_be_one(served: Served, name: str) -> None:
-    values = {"host": "localhost", "authorization": f"Bearer {served.token}"}
-    sent = [*values.items(), (name, values[name])]
-    head = "".join(f"{one}: {value}\r\n" for one, value in sent)
-    answer = _raw(served, f"POST /mcp HTTP/1.1\r\n{head}content-length: 0\r\n\r\n".encode())
-    assert answer.startswith(b"HTTP/1.1 400 ")
-
-
-def test_who_dawdles_or_talks_without_end_and_another_name_that_is_let_in(strict: Served) -> None:
-    head = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {strict.token}\r\n"
-    slow = f"{head}content-length: 100\r\n\r\n{{".encode()
-    assert _raw(strict, slow).startswith(b"HTTP/1.1 408 ")
-    assert _raw(strict, f"{head}x: {'y' * 20_000}\r\n\r\n".encode()).startswith(b"HTTP/1.1 431 ")
-    for headers, status in (
-        ({}, 200), ({"host": "remit.example", "origin": "https://page.example"}, 200),
-        ({"host": "remit.example:4001"}, 200), ({"host": "other.example"}, 421),
-    ):  # fmt: skip
-        assert ask(strict, INITIALIZE, headers=headers)[0] == status, headers
-
-
-def _raw(served: Served, data: bytes) -> bytes:
-    """What comes back until the server closes."""
-    parts = urlsplit(served.url)
-    with socket.create_connection((str(parts.hostname), parts.port), timeout=60) as connection:
-        connection.sendall(data)
-        found = b""
-        while more := connection.recv(65536):
-            found += more
-        return found
-
-
 async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
     with serving(new_root(tmp_path / "root"), "--dev") as served:
         async with served.client("") as client:
@@ -412,21 +202,3 @@ async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
         assert ask(served, INITIALIZE, "", {"host": "evil.example"})[0] == 421
         assert ask(served, INITIALIZE, "", {"origin": "http://evil.example"})[0] == 403
         assert "DEV MODE" in served.errors.read_text()
-
-
-def test_where_it_cannot_listen(served: Served) -> None:
-    with pytest.raises(RemitError, match="listens only on loopback") as refused:
-        serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)
-    assert "without dev mode" in refused.value.next_step
-    port = urlsplit(served.url).port
-    with pytest.raises(RemitError, match="is in use"):
-        serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)
-
-
-async def test_it_ends_with_a_client_that_stays(tmp_path: Path) -> None:
-    with serving(new_root(tmp_path / "root")) as served:
-        async with served.client(mode="legacy") as client:
-            made = await ok(client, "thought_record", type="plan", task_id="t", content="x")
-            assert await asyncio.to_thread(served.stop) < 20
-        assert served.ledger.read(made["entry_id"]).metadata["thought_id"] == made["id"]
-        assert served.ledger.verify().verified

@@ -123,31 +123,6 @@ async def test_a_keys_limits_hold(real: Served) -> None:
     assert _spent(real, second) == 0
 
 
-async def test_what_cannot_be_routed(real: Served) -> None:
-    async with real.client(_key(real).key) as client:
-        assert "auto" in await wrong(client, "router_route", prompt="x", route="nowhere")
-        assert "auto" in await wrong(client, "router_score", prompt="x", route="nowhere")
-        assert "not a valid task name" in await wrong(
-            client, "router_score", prompt="x", task="a b"
-        )
-        told = await wrong(client, "router_route", prompt="hello [[status=400]]", max_tokens=20)
-        assert "Traceback" not in told
-
-
-async def test_a_decision_under_anothers_session_is_not_read(real: Served) -> None:
-    """Sessions may have any name; a task of that name is not another key's to begin."""
-    first, second = _key(real), _key(real)
-    async with real.client(first.key) as client:
-        await ok(client, "router_route", prompt="Hello.", session_id="SES-SECOND1", max_tokens=20)
-    async with real.client(second.key) as client:
-        assert "belongs to another key" in await wrong(
-            client, "thought_record", type="plan", task_id="SES-SECOND1", content="x"
-        )
-        assert "may not read tasks of other keys" in await wrong(
-            client, "thought_record_list", task_id="SES-SECOND1"
-        )
-
-
 def _limit_the_local_operator(root: Path) -> None:
     done = run_program(
         *REMIT[1:], "budget", "set", "--root", str(root), "--user", "local-operator",

@@ -8,7 +8,6 @@ from typing import Any
 
 import openai
 import pytest
-from pydantic import BaseModel
 
 from tests.server.conftest import QUICK
 from tests.server.running import Served, serving
@@ -256,26 +255,6 @@ def test_it_is_begun_and_polled(
 
 
 @both
-def test_a_refusal_comes_at_once_and_a_failure_is_told(client: openai.OpenAI, model: str) -> None:
-    with pytest.raises(openai.BadRequestError) as unstored:
-        client.responses.create(model=model, input="x", background=True, store=False)
-    assert unstored.value.param == "store"
-    with pytest.raises(openai.NotFoundError):
-        client.responses.create(model="nobody/x", input="x", background=True)
-    begun = client.responses.create(model=model, input="[[status 400]]", background=True)
-    ended = _ended(client, begun.id)
-    assert (ended.status, ended.error.code) == ("failed", "invalid_request")
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.responses.create(model=model, input="x", previous_response_id=begun.id)
-    assert refused.value.code == "previous_response_not_found"
-    # A failed attempt is not the end.
-    begun = client.responses.create(
-        model=model, input=f"[[status 500 once]] {model}", background=True
-    )
-    assert _ended(client, begun.id).status == "completed"
-
-
-@both
 def test_a_stream_outlives_its_client(served: Served, client: openai.OpenAI, model: str) -> None:
     session = f"SES-GONE-{model}".upper()
     stream = client.responses.create(
@@ -318,106 +297,3 @@ def test_it_is_cancelled_also_from_another_process(tmp_path: Path, upstream: Ups
             for e in one.ledger.query(event_type="EXCHANGE")
         ]
         assert ends == [("CANCELLED", "the owner cancelled the response")] * 2
-
-
-@pytest.mark.parametrize("is_killed", [True, False])
-def test_an_end_leaves_a_failed_response(
-    tmp_path: Path, upstream: Upstream, is_killed: bool
-) -> None:
-    with _hanging(tmp_path, upstream, checked=not is_killed) as one, client_of(one) as client:
-        begun = client.responses.create(
-            model=CLAUDE, input="x [[hang]]", background=True, max_output_tokens=20
-        )
-        if is_killed:
-            one.kill()
-    with _hanging(tmp_path, upstream) as two, client_of(two, one.token) as client:
-        ended = _ended(client, begun.id)
-        assert ended.status == "failed"
-        assert ended.error.code == ("server_error" if is_killed else "cancelled")
-        said = "died" if is_killed else "the server shut down before the answer ended"
-        assert said in ended.error.message
-        orphans = list(two.ledger.query(event_type="EXCHANGE_ORPHANED"))
-        assert bool(orphans) is is_killed
-
-
-def test_a_slow_answer_of_the_same_dialect_is_in_progress(tmp_path: Path) -> None:
-    slow = wire.Raw(json.dumps(wire.response()).encode(), delay_s=1.5)
-    with (
-        wire.serve(slow) as behind,
-        serving(tmp_path / "root", behind.url, toml=QUICK) as one,
-        client_of(one) as client,
-    ):
-        begun = client.responses.create(model="gpt-4o", input="x", background=True)
-        assert client.responses.retrieve(begun.id).status == "in_progress"
-        events = list(client.responses.retrieve(begun.id, stream=True))
-        assert events[-1].type == "response.completed"
-        ended = client.responses.retrieve(begun.id)
-        assert (ended.id, ended.status) == (begun.id, "completed")
-        assert events[-1].response == ended
-
-
-class Bird(BaseModel):
-    name: str
-    legs: int
-
-
-TOOL: Any = {
-    "type": "function", "name": "get_weather", "strict": True,
-    "parameters": {
-        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
-        "additionalProperties": False,
-    },
-}  # fmt: skip
-
-
-@both
-def test_parse(client: openai.OpenAI, model: str) -> None:
-    answer = client.responses.parse(model=model, input="A heron has 2 legs.", text_format=Bird)
-    assert answer.output_parsed == Bird(name="the name", legs=2)
-    after = client.responses.parse(
-        model=model, input="A cat has 4.", text_format=Bird, previous_response_id=answer.id
-    )
-    assert after.output_parsed is not None
-
-
-@pytest.mark.parametrize(
-    ("asks", "answers"), [(GPT, GPT), (GPT, CLAUDE), (CLAUDE, GPT), (CLAUDE, CLAUDE)]
-)
-def test_a_loop_of_tools_by_ids(client: openai.OpenAI, asks: str, answers: str) -> None:
-    asked: Any = '[[call get_weather {"city": "Ulm"}]] [[call get_weather {"city": "Bonn"}]]'
-    answer = client.responses.create(model=asks, input=asked, tools=[TOOL])
-    for _ in range(3):
-        calls = [item for item in answer.output if item.type == "function_call"]
-        if not calls:
-            break
-        results: Any = [
-            {"type": "function_call_output", "call_id": call.call_id,
-             "output": json.loads(call.arguments)["city"] + " 20 C"}
-            for call in calls
-        ]  # fmt: skip
-        answer = client.responses.create(
-            model=answers, input=results, tools=[TOOL], previous_response_id=answer.id
-        )
-    assert "Ulm 20 C" in answer.output_text
-    assert "Bonn 20 C" in answer.output_text
-
-
-@both
-def test_a_loop_of_tools_in_a_stream_with_all_items(client: openai.OpenAI, model: str) -> None:
-    """As agents do that keep the conversation themselves, and store nothing."""
-    items: Any = [{"role": "user", "content": '[[call get_weather {"city": "Ulm"}]]'}]
-    for _ in range(3):
-        stream = client.responses.create(
-            model=model, input=items, tools=[TOOL], store=False, stream=True
-        )
-        last: Any = list(stream)[-1]
-        answer = last.response
-        items += [item.to_dict() for item in answer.output]
-        calls = [item for item in answer.output if item.type == "function_call"]
-        if not calls:
-            break
-        for call in calls:
-            items.append(
-                {"type": "function_call_output", "call_id": call.call_id, "output": "20 C"}
-            )
-    assert "20 C" in answer.output_text

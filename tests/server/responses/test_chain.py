@@ -103,39 +103,6 @@ def test_all_but_instructions_goes_on(
     assert item["content"] == [{"type": "input_text", "text": "which?"}]
 
 
-def test_a_provider_that_has_forgotten_is_told_all(strict: Strict, tmp_path: Path) -> None:
-    session = new_session()
-    toml = f"{QUICK}max_retries = 0\n"
-    with serving(tmp_path / "root", strict.url, toml=toml) as served, client_of(served) as client:
-        first = client.responses.create(model=GPT, input="[[say a rook]]")
-        strict.forget(first.id)
-        second = client.responses.create(
-            model=GPT, input="and?", previous_response_id=first.id,
-            extra_headers={"x-remit-session": session},
-        )  # fmt: skip
-        assert second.output_text
-        assert "a rook" in json.dumps(strict.seen("/responses")[-1]["input"])
-        refused, answered = served.entries("EXCHANGE", session)
-    assert (refused.metadata["outcome"], answered.metadata["outcome"]) == ("error", "success")
-
-
-def test_truncation_leaves_out_items(served: Served, client: openai.OpenAI, strict: Strict) -> None:
-    session = new_session()
-    long = "heron " * 80_000
-    first = client.responses.create(model=GPT, input=long, instructions="Short.")
-    for n in range(2):
-        first = client.responses.create(
-            model=GPT, input=f"part {n} {long}", previous_response_id=first.id
-        )
-    last = client.responses.create(
-        model="claude-haiku-4-5", input="[[say end]]", previous_response_id=first.id,
-        truncation="auto", extra_headers={"x-remit-session": session},
-    )  # fmt: skip
-    assert last.output_text == "end"
-    changed = _exchange(served, session)["changed"]
-    assert any("truncation is auto: 4 of 7 items" in each["reason"] for each in changed)
-
-
 def test_what_a_provider_sealed_goes_to_it_alone(client: openai.OpenAI, strict: Strict) -> None:
     more: Any = {"reasoning": {"effort": "low", "summary": "auto"}}
     thought = client.responses.create(
@@ -243,41 +210,6 @@ def routed(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iter
     root = tmp_path_factory.mktemp("routed") / "root"
     with serving(root, upstream.url, toml=TOML) as running:
         yield running
-
-
-def test_a_chain_goes_on_through_a_route(routed: Served) -> None:
-    session = new_session()
-    named = {"x-remit-session": session}
-    with client_of(routed) as client:
-        first = client.responses.create(model="auto", input="a heron", extra_headers=named)
-        assert client.responses.retrieve(first.id) == first
-        second = client.responses.create(
-            model="auto", input="which?", previous_response_id=first.id, extra_headers=named
-        )
-        with client.responses.stream(
-            model="auto", input="and?", previous_response_id=second.id, extra_headers=named
-        ) as stream:
-            third = stream.get_final_response()
-        assert client.responses.retrieve(third.id).output_text == third.output_text
-        begun = client.responses.create(
-            model="auto", input="x", previous_response_id=third.id, background=True
-        )
-        until(lambda: client.responses.retrieve(begun.id).status == "completed")
-    sent = routed.entries("EXCHANGE", session)[-1].metadata
-    assert sent["outcome"] == "success"
-    assert "a heron" in json.dumps(sent["prompt"])
-
-
-@pytest.mark.parametrize("route", ["many", "staged"])
-def test_an_answer_of_several_models_has_no_id_of_its_own(routed: Served, route: str) -> None:
-    with client_of(routed) as client:
-        first = client.responses.create(model="up", input="a heron")
-        answer = client.responses.create(model=route, input="x", previous_response_id=first.id)
-        assert answer.output_text
-        with pytest.raises(openai.NotFoundError):
-            client.responses.retrieve(answer.id)
-        with pytest.raises(openai.BadRequestError):
-            client.responses.create(model=route, input="x", background=True)
 
 
 def test_what_has_been_erased_is_told(routed: Served) -> None:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import uuid
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 
-from tests.server.conftest import QUICK
 from tests.server.erasing import holds
-from tests.server.running import Served, serving
+from tests.server.running import Served
 from tests.server.strict import CLAUDE, GPT, Strict, client_of
-from tests.support.commands import run_remit
-from tests.support.keeping import Asked, keeping
-from tests.support.wire import message
 
 
 def _texts(client: openai.OpenAI, conversation: str) -> list[str]:
@@ -132,17 +122,6 @@ def test_what_is_none_is_refused(served: Served, body: Any, param: str | None) -
     assert json.loads(answer)["error"]["param"] == param
 
 
-def test_lone_surrogates_are_listed(served: Served) -> None:
-    item = b'{"items":[{"id":"i\\ud800","role":"user","content":"\\ud800"}]}'
-    status, made, _ = served.ask("POST", "/v1/conversations", item)
-    assert status == 200, made
-    path = f"/v1/conversations/{json.loads(made)['id']}/items"
-    assert served.ask("POST", path, item)[0] == 200
-    status, listed, _ = served.ask("GET", path)
-    assert status == 200, listed
-    assert [each["content"][0]["text"] for each in json.loads(listed)["data"]] == ["\ud800"] * 2
-
-
 class _Client:
     """One key, and a conversation of its own."""
 
@@ -197,19 +176,6 @@ def _mark() -> str:
     return f"mark-{uuid.uuid4().hex}"
 
 
-def test_equal_items_are_deleted_one_by_one_and_those_with_one_id_together(own: _Client) -> None:
-    text, other = _mark(), _mark()
-    ids = [*own.put(text, text), *own.put(text), *own.put(text)]
-    for number, item_id in enumerate(ids):
-        assert own.texts() == [text] * (4 - number)
-        own.take(item_id)
-    own.put(text, id="msg_mine")
-    own.put(other, id="msg_mine")
-    own.take("msg_mine")
-    assert own.texts() == []
-    assert (holds(own.served, text), holds(own.served, other)) == ([], [])
-
-
 @pytest.mark.parametrize("model", [GPT, CLAUDE])
 @pytest.mark.parametrize("first", ["item", "response"])
 def test_an_item_and_the_call_that_showed_it(own: _Client, model: str, first: str) -> None:
@@ -237,58 +203,3 @@ def test_it_outlives_a_deleted_response(
     own.call(CLAUDE, "[[say more]]")
     sent = json.dumps(strict.seen("/messages")[-1])
     assert [number for number in range(3) if f"[[say answer {number}]]" in sent] == left
-
-
-class _Held(web.Response):
-    """An answer that waits until it is let go."""
-
-    def __init__(self, value: Any, came: threading.Event, go: threading.Event) -> None:
-        super().__init__(text=json.dumps(value), content_type="application/json")
-        self._came, self._go = came, go
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        self._came.set()
-        await asyncio.to_thread(self._go.wait, 60)
-        return await super().prepare(request)
-
-
-def test_a_call_that_ends_later_leaves_a_deleted_conversation_deleted(tmp_path: Path) -> None:
-    came, go = threading.Event(), threading.Event()
-
-    def reply(asked: Asked) -> web.StreamResponse:
-        return _Held(message("late"), came, go)
-
-    with keeping() as upstream, serving(tmp_path / "root", upstream.url, toml=QUICK) as served:
-        upstream.replies["messages"] = reply
-        client, text = _Client(served), _mark()
-        client.put(_mark())
-        with ThreadPoolExecutor(1) as thread:
-            call = thread.submit(client.call, CLAUDE, text)
-            assert came.wait(60)
-            assert client.ask("DELETE", client.path)[0] == 200
-            go.set()
-            response = call.result(60)
-        for method, path in (("GET", ""), ("GET", "/items"), ("DELETE", "")):
-            status, said = client.ask(method, client.path + path)
-            assert (status, said["error"]["code"]) == (404, "conversation_not_found")
-        assert client.ask("GET", f"/v1/responses/{response}")[0] == 200
-        assert run_remit("ledger", "verify", "--root", served.root).returncode == 0
-        assert client.ask("DELETE", f"/v1/responses/{response}")[0] == 200
-        assert holds(served, text) == []
-
-
-def test_what_is_put_in_while_a_conversation_is_deleted(served: Served) -> None:
-    """Each item is refused, or deleted with the conversation."""
-    for _ in range(10):
-        client, texts = _Client(served), [_mark() for _ in range(6)]
-        items = [
-            {"items": [{"type": "message", "role": "user", "content": text}]} for text in texts
-        ]
-        with ThreadPoolExecutor(3) as threads:
-            path = f"{client.path}/items"
-            added = [threads.submit(client.ask, "POST", path, one) for one in items]
-            deleted = [threads.submit(client.ask, "DELETE", client.path) for _ in range(2)]
-            assert sorted(one.result(60)[0] for one in deleted) == [200, 404]
-            assert {one.result(60)[0] for one in added} <= {200, 404}
-        assert client.ask("GET", client.path)[0] == 404
-        assert {text: found for text in texts if (found := holds(served, text))} == {}

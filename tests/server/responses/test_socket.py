@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
 from tests.server.conftest import QUICK
@@ -54,25 +53,6 @@ def _text(event: dict[str, Any]) -> str:
         if item["type"] == "message"
         for part in item["content"]
     )
-
-
-@pytest.mark.parametrize(
-    ("sent", "expected"),
-    [
-        ("responses_websockets=2026-02-06", ""),
-        ("assistants=v2, responses_websockets=2026-02-06", "assistants=v2"),
-        ("assistants=v2", "assistants=v2"),
-    ],
-)
-def test_the_query_and_the_features_of_the_handshake_reach_the_provider(
-    served: Served, strict: Strict, sent: str, expected: str
-) -> None:
-    path = "/v1/responses?beta=true&api-version=preview"
-    with _socket(served, path=path, **{"OpenAI-Beta": sent}) as connection:
-        *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
-    assert "a wren" in _text(end)
-    assert strict.query() == "beta=true"
-    assert strict.headers().get("openai-beta", "") == expected
 
 
 @models
@@ -186,18 +166,6 @@ def test_a_message_that_cannot_be_sent(served: Served, message: str, param: str 
         assert "a wren" in _text(end)
 
 
-def test_fragments_pings_and_an_error_of_the_provider(served: Served) -> None:
-    with _socket(served) as connection:
-        text = json.dumps({"type": "response.create", "model": GPT, "input": "[[say a wren]]"})
-        connection.ping()
-        connection.send([text[:1], "", *text[1:9], *[" " * 512] * 1200, text[9:]])
-        while json.loads(connection.recv(timeout=30))["type"] != "response.completed":
-            pass
-        *_, end = _ask(connection, model=GPT, input="hi", temperature="hot")
-        assert (end["type"], end["status"]) == ("error", 400)
-        assert end["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("frames", "code"),
     [
@@ -243,38 +211,6 @@ def test_a_broken_frame_ends_the_connection(served: Served, frames: list[Frame],
     assert served.process.poll() is None
 
 
-def test_a_message_of_many_values_is_refused_in_little_memory(served: Served) -> None:
-    served.grown()
-    with _socket(served) as connection:
-        for unit in ("{}", "[]", '{"":0}'):
-            values = ",".join([unit] * (8_000_000 // (len(unit) + 1)))
-            connection.send(f'{{"type":"response.create","input":"hi","x":[{values}]}}')
-            refused = json.loads(connection.recv(timeout=60))
-            assert refused["status"] == 400
-            assert "more than 500,000 values" in refused["error"]["message"]
-    assert served.grown() < 100_000_000
-
-
-def test_a_client_whose_messages_wait_is_not_taken_for_gone(tmp_path: Path) -> None:
-    """With four messages unread nothing more is read from the client, no pong either."""
-    program = (
-        "import sys, remit.server.websocket as w; w._PING_S = 0.3; "
-        "from remit.cli import main; sys.exit(main())"
-    )
-    slow = wire.Raw(delay_s=1.5)
-    with (
-        wire.serve(slow) as upstream,
-        serving(tmp_path / "root", upstream.url, toml=QUICK, program=("-c", program)) as served,
-        _socket(served) as connection,
-    ):
-        for _ in range(5):
-            body = {"type": "response.create", "model": GPT, "input": "hi"}
-            connection.send(json.dumps(body))
-        for _ in range(5):
-            answer = json.loads(connection.recv(timeout=60))  # The provider's body was empty.
-            assert (answer["type"], answer["status"]) == ("error", 502)
-
-
 def test_a_client_that_leaves_cancels_its_call(tmp_path: Path) -> None:
     never = wire.Raw(delay_s=120)
     session = new_session()
@@ -309,17 +245,6 @@ def test_refused_handshakes(served: Served, path: str, more: dict[str, str], sta
     assert served.ask("GET", "/v1/models")[0] == 200
 
 
-def test_a_handshake_beyond_the_share_of_its_key(tmp_path: Path, strict: Strict) -> None:
-    toml = QUICK + "\n[server]\nmax_connections = 8\n"  # A key may have six of eight.
-    with serving(tmp_path / "root", strict.url, toml=toml) as served, ExitStack() as stack:
-        for _ in range(6):
-            stack.enter_context(_socket(served))
-        with pytest.raises(InvalidStatus) as refused, _socket(served):
-            pass
-    assert refused.value.response.status_code == 429
-    assert json.loads(refused.value.response.body or b"")["error"]["code"] == "rate_limited"
-
-
 @pytest.mark.parametrize("missing", ["sec-websocket-key", "sec-websocket-version", "connection"])
 def test_a_handshake_that_breaks_the_protocol(served: Served, missing: str) -> None:
     fields = {
@@ -333,26 +258,6 @@ def test_a_handshake_that_breaks_the_protocol(served: Served, missing: str) -> N
         connection.sendall(f"GET /v1/responses HTTP/1.1\r\n{head}\r\n".encode())
         answer = connection.recv(65_536)
     assert answer.split()[1] in (b"400", b"426", b"405")
-
-
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
-def test_a_server_that_reloads_or_ends_closes_an_idle_connection(
-    tmp_path: Path, strict: Strict, number: signal.Signals
-) -> None:
-    toml = QUICK + "\n[server]\ndrain_s = 600\n"
-    with (
-        serving(tmp_path / "root", strict.url, toml=toml) as served,
-        _socket(served) as connection,
-    ):
-        *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
-        assert "a wren" in _text(end)
-        served.process.send_signal(number)
-        with pytest.raises(ConnectionClosed) as closed:
-            connection.recv(timeout=60)
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == CloseCode.GOING_AWAY
-        if number == signal.SIGTERM:  # A second signal would end the server at once.
-            assert served.process.wait(60) == 0
 
 
 def test_a_budget_holds_and_a_revoked_key_ends_its_connection(served: Served) -> None:

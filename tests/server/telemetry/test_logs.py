@@ -14,14 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import RouteOutcome
-from remit.kernel.secrets import redact_secrets
 from remit.server.telemetry import CallLog, set_up_logging
 from tests.server.telemetry.calls import call_report, watched_gateway
 from tests.support.requests import prompt_request
 from tests.support.secrets import KEYS
-from tests.support.soak import sample
 from tests.support.wire import Raw, completion
 
 Form = Literal["text", "json"]
@@ -126,63 +122,6 @@ def test_secrets_are_blotted_wherever_they_come_from(form: Form, secret: str, pa
     assert "ValueError" in text
 
 
-@given(st.text(max_size=200))
-def test_blotting_again_changes_nothing(text: str) -> None:
-    once = redact_secrets(text + " Bearer abc sk-12345678")
-    assert redact_secrets(once) == once
-    assert "12345678" not in once
-
-
-def test_words_that_only_look_alike_stay() -> None:
-    text = "task-force-one disk-usage-high the bearer, of news http://host:80/path/a@b risk-averse"
-    assert redact_secrets(text) == text
-
-
-@pytest.mark.soak
-def test_blotting_takes_time_in_proportion() -> None:
-    starts = ["sk-", "Bearer ", "a://", "-----BEGIN ", "rat1.", "x-api-key ", "Basic" + " " * 9]
-    beginnings = (key[:size] for key in KEYS for size in (4, 5, 12, 24))
-    marked = (f"{key}{mark}" for key in KEYS for mark in "-_.")
-    for start in sample([*starts, *beginnings, *marked], 5):
-        redact_secrets(start * 100_000)  # the test's time limit is the bound
-
-
-FORGERIES = [
-    "x\n2026-01-01T00:00:00.000Z INFO remit.calls: call ended outcome=success",
-    "x\r\nforged", "x\x1b[2K\x1b[1Aforged", "x\u2028forged", "x\x85forged", "x\u202eforged",
-    "x\x00forged", "x\ud800forged", 'x" outcome="success', "x outcome=success",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_no_id_forges_a_line(form: Form, forgery: str) -> None:
-    stream = _logged(form)
-    failed = {"outcome": RouteOutcome.REJECTED, "error_code": "INVALID_INPUT"}
-    CallLog()(call_report(**failed, session_id=forgery, agent_id=forgery, model_id=forgery))
-    logging.getLogger("remit.test").info("about %s", forgery)
-    text = stream.getvalue()
-    assert len(text.splitlines()) == 2
-    assert text.count("\n") == 2
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e\ud800]", text)
-    line = text.splitlines()[0]
-    if form == "json":
-        assert json.loads(line)["outcome"] == "rejected"
-    else:
-        assert re.findall(r" outcome=(\w+)", re.sub(r'"(?:[^"\\]|\\.)*"', "", line)) == ["rejected"]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_an_exception_forges_no_line_either(form: Form) -> None:
-    stream = _logged(form)
-    try:
-        raise ValueError("x\n2026-01-01T00:00:00.000Z INFO forged\r2026 forged")
-    except ValueError:
-        logging.getLogger("remit.test").exception("failed")
-    lines = stream.getvalue().splitlines()
-    assert len([line for line in lines if not line.startswith("    ")]) == 1
-
-
 @given(
     st.text(max_size=50),
     st.dictionaries(
@@ -199,33 +138,6 @@ def test_whatever_is_logged_is_one_line_of_json(message: str, extra: dict[str, A
     assert len(stream.getvalue().splitlines()) == 1
     line = json.loads(stream.getvalue(), parse_constant=lambda name: pytest.fail(name))
     assert set(extra) <= set(line)
-
-
-def test_no_field_passes_for_one_of_the_records_own_and_odd_arguments_are_shown() -> None:
-    stream = _logged("json")
-    logging.getLogger("remit.test").warning("true", extra={"level": "debug", "time": "never"})
-    record = logging.LogRecord("remit.x", 30, "", 1, "%d of %d", ("sk-12345678",), None)
-    logging.getLogger("remit").handle(record)
-    own, odd = _read(stream)
-    assert own["level"] == "warning"
-    assert own["time"] != "never"
-    assert odd["message"] == "%d of %d ('[secret]',)"
-
-
-def test_set_up_again_it_does_not_say_things_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    root = logging.getLogger()
-    before = (root.handlers[:], root.level)
-    first = _logged("json")
-    set_up_logging("INFO", "text")
-    logging.getLogger("remit.test").info("once")
-    assert first.getvalue() == ""
-    out, err = capsys.readouterr()
-    assert (out, err.count("once")) == ("", 1)
-    assert (root.handlers, root.level) == before  # Other people's logs are left alone.
-    odd: Any = "xml"
-    for level, form in (("loud", "json"), ("info", odd)):
-        with pytest.raises(InvalidInputError):
-            set_up_logging(level, form)
 
 
 def test_an_unpriced_call_has_no_cost_and_a_fallback_is_told() -> None:

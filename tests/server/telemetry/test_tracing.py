@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,12 +16,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from remit.gateway import CallReport
-from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
 from remit.server.telemetry import (
     context_from_headers,
-    set_up_tracing,
     tracing_observer,
     with_parent,
 )
@@ -36,7 +30,6 @@ from tests.support.upstream import upstream
 from tests.support.wire import Raw, completion, function_call
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
 
 
 class _Seen:
@@ -195,83 +188,6 @@ def test_a_program_that_traces_itself_is_the_parent_and_heeded(seen: _Seen) -> N
     assert len(seen.spans) == before
 
 
-@pytest.mark.parametrize(
-    "header",
-    [None, "", "x", "00-" + "0" * 32 + f"-{SPAN}-01", f"00-{TRACE}-{SPAN}", "\ud800", "0" * 9999],
-)
-def test_headers_that_mean_nothing_are_nothing(header: str | None, seen: _Seen) -> None:
-    assert context_from_headers(header, "x" * 9999) is None
-    with with_parent(context_from_headers(header)):
-        seen.observer()(call_report())
-    assert seen.spans[0].parent is None
-
-
-def test_a_report_can_hold_anything_and_a_replay_is_not_added_up(seen: _Seen) -> None:
-    odd: CallReport = call_report(
-        outcome=RouteOutcome.REJECTED, error_code=None, session_id=7, agent_id=None,
-        messages=["no message", {"role": 3}], max_tokens="many", temperature="hot",
-        content_blocks=({"type": "image", "source": None},),
-    )  # fmt: skip
-    seen.observer(capture_content=True)(odd)
-    seen.observer()(call_report(replayed=True, attempts=0))
-    told, replayed = (dict(span.attributes or {}) for span in seen.spans)
-    assert (told["gen_ai.conversation.id"], told["error.type"]) == ("7", "_OTHER")
-    assert replayed["remit.replayed"] is True
-    assert not {"gen_ai.usage.input_tokens", "remit.cost_usd"} & replayed.keys()
-
-
-def test_spans_with_odd_names_reach_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a")
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "region=north")
-    with Collector() as collector:
-        provider = set_up_tracing(collector.url, "my-gateway")
-        assert provider is not None
-        observe = tracing_observer(provider, capture_content=True)
-        assert observe is not None
-        with with_parent(context_from_headers(TRACEPARENT)):
-            observe(call_report())
-        bad = "a\ud800" + "b" * 100_000
-        observe(call_report(outcome=RouteOutcome.REJECTED, error_code="INVALID_INPUT",
-                            session_id=bad, prompt=bad, model_id=bad, error_message=bad,
-                            content=""))  # fmt: skip
-        provider.shutdown()
-    ((path, headers, message),) = collector.got
-    assert path == "/v1/traces"
-    assert headers["x-team"] == "a"
-    (of_resource,) = message.resource_spans
-    resource = {each.key: each.value.string_value for each in of_resource.resource.attributes}
-    assert (resource["service.name"], resource["region"]) == ("my-gateway", "north")
-    first, second = of_resource.scope_spans[0].spans
-    assert (first.trace_id.hex(), first.parent_span_id.hex()) == (TRACE, SPAN)
-    session = [a.value.string_value for a in second.attributes if a.key == "gen_ai.conversation.id"]
-    assert session[0].startswith("a?bbb")
-    assert len(session[0]) == 512
-
-
-def test_an_odd_endpoint_and_disabled_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for endpoint in ("collector:4318", "ftp://x", "http://"):
-        with pytest.raises(ConfigError, match="not an http"):
-            set_up_tracing(endpoint, "x")
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
-    assert set_up_tracing("http://127.0.0.1:9", "x") is None
-
-
-def test_without_opentelemetry_nothing_is_traced_and_it_is_said_why() -> None:
-    code = (
-        "import sys; sys.modules['opentelemetry'] = None\n"
-        "from remit.server.telemetry import *\n"
-        f"assert context_from_headers({TRACEPARENT!r}) is None\n"
-        "with with_parent(None): pass\n"
-        "assert tracing_observer() is None\n"
-        "try: set_up_tracing('http://x', 'y')\n"
-        "except Exception as error: print(type(error).__name__, error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "remit[otel]" in done.stderr
-    assert done.stdout.startswith("ConfigError")
-    assert "remit[otel]" in done.stdout
-
-
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
@@ -312,68 +228,3 @@ def test_the_variables_alone_turn_spans_on_and_name_the_service(tmp_path: Path) 
     assert (headers["x-tenant"], headers["authorization"]) == ("blue", "Basic abc")
     assert resource["service.name"] == "house-gateway"
     assert resource["deployment.environment.name"] == "prod"
-
-
-def _sent(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], *own: str) -> Collector:
-    """Send a span under variables, with the endpoint and the name of a file, if it has them."""
-    with Collector() as collector:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value.replace("{url}", collector.url))
-        provider = set_up_tracing(*(one.replace("{url}", collector.url) for one in own))
-        if provider is not None:
-            observe = tracing_observer(provider)
-            assert observe is not None
-            observe(call_report())
-            provider.shutdown()
-    return collector
-
-
-@pytest.mark.parametrize(
-    ("variables", "name"),
-    [
-        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=by-attribute"}, "by-attribute"),
-        ({}, "remit"),
-        ({"OTEL_SERVICE_NAME": "of-platform"}, "of-file"),
-    ],
-)
-def test_the_file_goes_over_the_variables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], name: str
-) -> None:
-    elsewhere = {ENDPOINT: "http://127.0.0.1:9", **variables}
-    if name == "of-file":
-        with Collector() as collector:
-            settings = '[telemetry]\notlp_endpoint = "{url}"\nservice_name = "of-file"\n'
-            with traced(tmp_path / "root", collector, elsewhere, settings):
-                pass
-    else:
-        collector = _sent(monkeypatch, elsewhere, "{url}")
-    assert resource_of(collector)["service.name"] == name
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"OTEL_SDK_DISABLED": "true"},
-        {"OTEL_TRACES_EXPORTER": "none"},
-        {"OTEL_TRACES_SAMPLER": "always_off"},
-        {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
-    ],
-)
-def test_no_span_leaves(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    assert _sent(monkeypatch, {ENDPOINT: "{url}", **variables}).got == []
-
-
-def test_what_it_does_not_speak_is_said(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
-    for name, value, said in (
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "4318"),
-        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "http/protobuf"),
-        ("OTEL_TRACES_EXPORTER", "zipkin", "otlp"),
-    ):
-        caplog.clear()
-        with monkeypatch.context() as only, caplog.at_level(logging.WARNING):
-            only.setenv(name, value)
-            assert set_up_tracing() is None
-        assert said in caplog.text

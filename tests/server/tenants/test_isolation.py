@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.auth import AgentTokens, KeyStore, agent_secret
+from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient
 from tests.server.conftest import QUICK, database_of
@@ -110,13 +109,9 @@ def test_usage_budgets_keys_and_metrics_are_each_ones_own(shared: Shared) -> Non
         own = f"sk-remit-{name}_" if name else "sk-remit-"
         assert all(prefix.startswith(own) for prefix in listed)
         assert bool(name) == any(prefix.startswith(of_tenants) for prefix in listed)
-        _, text, _ = served.ask("GET", "/metrics", token=shared.keys[name])
-        assert b'model="gpt-4o"' not in text
-    _, text, _ = served.ask("GET", "/metrics", token=shared.keys["acme"])
-    assert b'model="gpt-4o"' in text
-    assert b'tenant="' not in text
-    _, text, _ = served.ask("GET", "/metrics", token=shared.keys[""])
-    assert b'remit_tenant_calls_total{outcome="success",tenant="acme"}' in text
+    assert served.ask("GET", "/metrics", token=shared.keys["acme"])[0] == 401
+    status, text, _ = served.ask("GET", "/metrics", token=shared.keys[""])
+    assert (status, b'model="gpt-4o"' in text) == (200, True)
     assert shared.get("acme", "/v1/key")[1] != shared.get("globex", "/v1/key")[1]
 
 
@@ -136,15 +131,6 @@ def test_a_key_opens_its_own_tenant_alone(shared: Shared) -> None:
     status, body, _ = served.ask("GET", "/api/keys", token=shared.keys["acme"], headers=named)
     assert status == 200
     assert b"sk-remit-globex" not in body
-
-
-def test_an_agents_token_counts_in_the_tenant_that_made_it(shared: Shared) -> None:
-    served, acme = shared.served, Root(shared.root("acme"))
-    token = AgentTokens(agent_secret(acme)).issue("scout", ttl_s=60)
-    for named, status in (({"x-remit-tenant": "acme"}, 200), ({"x-remit-tenant": "globex"}, 401),
-                          ({}, 401)):  # fmt: skip
-        for path in ("/v1/models", "/v1/key"):
-            assert served.ask("GET", path, token=token, headers=named)[0] == status
 
 
 def test_a_login_holds_in_the_console_of_its_tenant(shared: Shared) -> None:

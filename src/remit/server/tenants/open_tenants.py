@@ -32,7 +32,6 @@ from remit.server.app import App
 from remit.server.refusals import HttpError
 from remit.server.request_limits import Shares
 from remit.server.telemetry import CallMetrics
-from remit.server.tenants.metrics import TenantMetrics
 
 _log = logging.getLogger("remit.server.tenants")
 
@@ -111,7 +110,7 @@ class OpenTenants:
         by: the user who runs the server, for the record.
         shares: shares of all tenants of this process.
         admit: called before a tenant is opened; raises RemitError to refuse it.
-        metrics: the host's, which also count by tenant.
+        metrics: the host's, which count the calls of tenants too.
     """
 
     def __init__(
@@ -349,9 +348,7 @@ class OpenTenants:
             held.enter_context(hold_open(tenant))
             runtime = Runtime.open(tenant.root.path, flags=self._flags, by=self._by)
             try:
-                own = TenantMetrics(self._metrics, name) if self._metrics.shared else None
-                app = App(runtime, metrics=own, within=(self._shares, name))
-                runtime.gateway.observers.append(self._metrics.of_tenant(name))
+                app = App(runtime, metrics=self._metrics, within=(self._shares, name))
             except BaseException:
                 runtime.close()
                 raise
