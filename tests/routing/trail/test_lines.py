@@ -141,44 +141,6 @@ def test_a_damaged_line_is_named_and_nothing_is_written(
         assert list_thought_records(other) == []
 
 
-@pytest.mark.parametrize(
-    "data", [b"{\n", b"\xff\xfe\n", b'"text"\n', b"null\n", b"[]", b"{}", b"[" * 9000]
-)
-def test_what_is_no_line_of_an_export(tmp_path: Path, data: bytes) -> None:
-    with LedgerClient(tmp_path / "ledger.db") as ledger:
-        with pytest.raises(ThoughtLineError, match=r"^Line 2: "):
-            import_thought_records(ledger, io.BytesIO(b"\n" + data))
-        assert ledger.count() == 0
-    assert verify_thought_lines(io.BytesIO(data)).first_bad == "line 1"
-
-
-@pytest.mark.parametrize(
-    "more",
-    ['"content":"other"', '"agent_id":"other"', '"hash":null', '"content":[[7]]'],
-)
-def test_a_key_that_is_given_twice(seven: Told, tmp_path: Path, more: str) -> None:
-    lines = [json.dumps(item) for item in seven]
-    lines[3] = lines[3].replace("{", f"{{{more},", 1)
-    report = verify_thought_lines(lines)
-    assert report.problems[0].place == "line 4"
-    assert "twice" in report.problems[0].message
-    with LedgerClient(tmp_path / "other.db") as other:
-        with pytest.raises(ThoughtLineError, match=r"^Line 4: .*twice"):
-            import_thought_records(other, lines)
-        assert other.count() == 0
-
-
-@pytest.mark.parametrize("given", [b"{}\n", "{}\n", bytearray(b"{}"), 5, None, [5], [None]])
-def test_what_gives_no_lines(tmp_path: Path, given: Any) -> None:
-    with pytest.raises(InvalidInputError, match="open file"):
-        verify_thought_lines(given)
-    with (
-        LedgerClient(tmp_path / "ledger.db") as ledger,
-        pytest.raises(InvalidInputError, match="open file"),
-    ):
-        import_thought_records(ledger, given)
-
-
 def test_an_import_that_does_not_fit_is_refused_whole(
     ledger: LedgerClient, chain: list[ThoughtRecord], tmp_path: Path
 ) -> None:
