@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from remit import Runtime
 from remit.ledger import LedgerClient
-from tests.learning.conftest import CONTRACT, MODEL, RULE
+from tests.learning.conftest import CONTRACT, MODEL
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
 
@@ -66,39 +63,6 @@ def test_a_bad_file_changes_nothing(answered: Path, provider: Scripted, command:
     assert run_remit(*commands(answered, references)[command]).returncode == 2
     assert (len(provider.bodies), written(answered)) == (asked, before)
     assert not (answered / "replays").exists()
-
-
-def test_a_giant_file_is_not_read(answered: Path) -> None:
-    """Three gigabytes, with room for less than one."""
-    references = answered.parent / "right.json"
-    with references.open("wb") as file:
-        file.truncate(3 * 1024**3)
-
-    def little() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3, 2 * 1024**3))
-
-    for command in commands(answered, references):
-        done = subprocess.run(
-            [sys.executable, "-m", "remit", *map(str, command)],
-            preexec_fn=little, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert (done.returncode, "longer than 16 MiB" in done.stderr) == (2, True), done.stderr
-
-
-def test_what_does_not_count_is_said(answered: Path, provider: Scripted) -> None:
-    with Runtime.open(answered, model=MODEL) as runtime:
-        known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
-    erased = run_remit("ledger", "erase", known[0], "--reason", "request 7", "--yes",
-                       "--root", answered)  # fmt: skip
-    assert erased.returncode == 0
-    references = answered.parent / "right.json"
-    references.write_text(json.dumps(dict.fromkeys(known, '{"tea": 1}')))
-    for command in commands(answered, references):
-        done = run_remit(*command, "--json")
-        assert "1 of 30 reference answers were not used" in done.stderr
-    sent = [json.dumps(body["messages"]) for body in provider.bodies]
-    assert any(RULE in one for one in sent)
-    assert not any(RULE in one and "erased under" in one for one in sent)
 
 
 def test_references_of_a_route_are_checked_before_the_first_is_graded(answered: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from remit import Runtime
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.learning import give_feedback, read_samples
-from remit.learning.proposals import Change, Governance, ProposalError, Proposals
+from remit.learning import read_samples
+from remit.learning.proposals import Change, Governance, Proposals
 from remit.ledger import open_root_ledger
 from remit.packages import Registry, policy_epoch
 from remit.packages.gates import check_gates
@@ -76,25 +76,6 @@ def test_a_learned_package_goes_with_what_it_holds(world: World) -> None:
     )
     assert refused.returncode == 1
     assert "its evidence was erased" in refused.stderr
-
-
-def test_a_waiting_prompt_goes_with_what_it_quotes(world: World) -> None:
-    """What it holds is erased, which was no evidence of it."""
-    secret = world.exchange(f"Tell me of {SECRET}, please.")
-    change = Change("prompt", contract_id="PRC-EXECUTE-001", additions=[f"Never say {SECRET}."])
-    said = give_feedback(world.runtime.ledger, world.exchanges[0], score=0, by="ann").entry_id
-    proposal = world.propose(change, evidence=[said], holds=[secret])
-    world.runtime.ledger.erase(secret, reason="request", requested_by="otto")
-    with pytest.raises(ProposalError, match="was erased") as refused:
-        world.governance().adopt(proposal.proposal_id, reason="Fine.")
-    assert refused.value.code == "stale"
-    with pytest.raises(ProposalError, match="was erased"):
-        world.propose(change, evidence=[said], holds=[secret])
-    world.runtime.close()
-    assert files_hold(world.place, SECRET)
-    with Runtime.open(world.place):
-        pass
-    assert not files_hold(world.place, SECRET)
 
 
 def test_a_head_that_decisions_were_made_with_is_erased_too(place: tuple[str, Path]) -> None:
