@@ -92,29 +92,6 @@ async def test_an_address_that_does_not_answer_leaves_time_for_the_next(
             await upstream.aclose()
 
 
-async def test_a_connection_serves_one_request_at_a_time() -> None:
-    """Also behind an answer that came in many pieces."""
-
-    async def script(connection: Connection) -> None:
-        while True:
-            _, body = await connection.request()
-            answer = plain(body * 100)
-            for at in range(0, len(answer), 50):
-                await connection.send(answer[at : at + 50])
-                await asyncio.sleep(0.001)
-
-    async def call(number: int) -> bytes:
-        reply = await upstream.send("POST", "/x", b"%d" % number, {}, PATIENT)
-        return await reply.read()
-
-    async with connected(script) as (server, upstream):
-        for _ in range(3):
-            assert await call(1) == b"1" * 100
-        (pool,) = upstream._pools.values()
-        assert len(pool.kept) == server.connections == 1
-        assert await asyncio.gather(*map(call, range(4))) == [b"%d" % n * 100 for n in range(4)]
-
-
 @pytest.mark.parametrize("size", [1, 600_000])
 async def test_what_was_not_taken_of_an_answer_is_in_no_other(size: int) -> None:
     """All of it had come when its reader left: the connection is used again, without it."""

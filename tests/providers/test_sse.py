@@ -71,33 +71,6 @@ def test_what_is_read_is_what_the_standard_says(body: bytes) -> None:
     assert [(name, data) for name, data in ours if data] == theirs
 
 
-@pytest.mark.parametrize(
-    ("raw", "name", "data"),
-    [
-        (b"data: x\n\n", "", b"x"),
-        (b"data:x\n\n", "", b"x"),
-        (b"data:  x\n\n", "", b" x"),
-        (b"data: x\r\n\r\n", "", b"x"),
-        (b"data: x\r\rdata: y\r\r"[:9], "", b"x"),
-        (b"data: x\r\n\n", "", b"x"),
-        (b"event: ping\ndata: {}\n\n", "ping", b"{}"),
-        (b"data: {}\nevent:ping\n\n", "ping", b"{}"),
-        (b"event: a\nevent: b\ndata: 1\n\n", "b", b"1"),
-        (b"data: 1\ndata: 2\ndata\n\n", "", b"1\n2\n"),
-        (b": keep-alive\n\n", "", b""),
-        (b":\n\n", "", b""),
-        (b"\n", "", b""),
-        (b"id: 4\nretry: 10\nwhat: else\ndata: 1\n\n", "", b"1"),
-        (b"Data: 1\n data: 2\n\n", "", b""),
-        (b"\xef\xbb\xbfdata: 1\n\n", "", b"1"),
-        (b"data: \xff\xed\xa0\x80\n\n", "", b"\xff\xed\xa0\x80"),
-        (b"event: \xff\ndata: 1\n\n", "\ufffd", b"1"),
-    ],
-)
-def test_one_event(raw: bytes, name: str, data: bytes) -> None:
-    assert parse(raw) == [SseEvent(raw, name, data)]
-
-
 @pytest.mark.parametrize("size", [1 << 20, MAX_EVENT_BYTES + 1])
 def test_an_event_above_the_bound_is_an_error(size: int) -> None:
     parser = SseParser()

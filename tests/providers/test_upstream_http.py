@@ -10,20 +10,16 @@ import gzip
 import resource
 import socket
 import ssl
-import weakref
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from remit.kernel.loops import call_in_thread
 from remit.providers import HttpUpstream, ProviderError, Timeouts, UpstreamReply, passed_on
 from tests.support.raw_http import (
     KEY,
@@ -101,51 +97,6 @@ async def test_bytes_go_out_and_come_back_as_they_are() -> None:
             f"x-api-key: {KEY}".lower().encode()
         ]
         assert sum(line.startswith(b"content-type") for line in lines) == 1
-
-
-async def test_connections_are_kept_where_the_body_was_read_and_closed_where_not() -> None:
-    async with connected(keeping) as (server, upstream):
-        for _ in range(3):
-            reply = await posted(upstream, BODY)
-            await reply.read()
-            await reply.aclose()
-            await reply.aclose()
-        assert server.connections == 1
-        reply = await posted(upstream, b"x" * 1_000_000)
-        await reply.aclose()
-        assert await asyncio.wait_for(server.closed.get(), 20) == 0
-        async with await posted(upstream, BODY) as reply:
-            assert await reply.read() == BODY
-        assert server.connections == 2
-
-
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-@pytest.mark.parametrize("left", ["kept", "in use", "in use behind a close"])
-async def test_a_loop_that_ends_closes_its_connections(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], left: str
-) -> None:
-    """Behind its end they would be open for as long as the client."""
-    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
-
-    async def call() -> None:
-        loops.append(weakref.ref(asyncio.get_running_loop()))
-        reply = await posted(upstream, BODY)
-        if left == "kept":
-            assert await reply.read() == BODY
-        elif left != "in use":
-            await upstream.aclose()
-
-    def run() -> None:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(call())
-
-    async with raw_server(keeping) as server:
-        upstream = client(server)
-        for number in range(2):
-            await asyncio.wait_for(call_in_thread("another loop", run), 20)
-            assert await asyncio.wait_for(server.closed.get(), 20) == number
-        gc.collect()
-        assert [loop() for loop in loops] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from remit.routing import (
     route_request,
 )
 from remit.routing.trail import create_thought_record, hash_thought
-from tests.support.postgres import PostgresServer
 from tests.support.processes import run_program
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
@@ -289,35 +288,19 @@ class Made:
         return entries
 
 
-def make(folder: Path, url: str) -> Made:
-    settings = {"REMIT_DATABASE_URL": url} if url else {}
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("sqlite")
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_CACHE_HOME")
             if name in os.environ}  # fmt: skip
-    made = Made(new_root(folder / "root", database=url), {**kept, **settings}, [])
-    target = url or made.root / "ledger.db"
+    made = Made(new_root(folder / "root"), kept, [])
     calls = make_calls(folder)
     half = len(calls) // 2
     for first, some in ((0, calls[:half]), (half, calls[half:])):  # and a restart between them
-        with LedgerClient(target, create=False) as ledger:
+        with LedgerClient(made.root / "ledger.db", create=False) as ledger:
             decide(ledger, some, first)
     made.entries = made.export()
     return made
-
-
-@pytest.fixture(scope="module")
-def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(tmp_path_factory.mktemp("sqlite"), "")
-
-
-@pytest.fixture(scope="module")
-def on_postgres(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Made:
-    return make(tmp_path_factory.mktemp("postgres"), postgres.database())
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def made(request: pytest.FixtureRequest) -> Made:
-    found: Made = request.getfixturevalue(f"on_{request.param}")
-    return found
 
 
 def run(entries: Entries, *options: str, code: int) -> str:
@@ -328,12 +311,6 @@ def run(entries: Entries, *options: str, code: int) -> str:
     )  # fmt: skip
     assert (done.stderr, done.returncode) == ("", code), done.stdout + done.stderr
     return done.stdout
-
-
-def records(entries: Entries) -> Iterator[dict[str, Any]]:
-    for entry in entries:
-        if entry["metadata"]["type"] == "decision":
-            yield json.loads(entry["metadata"]["content"])
 
 
 def test_all_decisions_are_computed_again(made: Made, tmp_path: Path) -> None:
@@ -351,13 +328,6 @@ def test_all_decisions_are_computed_again(made: Made, tmp_path: Path) -> None:
     path = tmp_path / "export.json"
     path.write_text(json.dumps({"entries": made.entries}), encoding="utf-8")
     assert standalone(path, script=SCRIPT).stdout.splitlines() == told
-
-
-def test_both_stores_decide_alike(on_sqlite: Made, on_postgres: Made) -> None:
-    one, other = list(records(on_sqlite.entries)), list(records(on_postgres.entries))
-    assert len(one) == ROUTED + OTHER
-    assert [r["decision_hash"] for r in one] == [r["decision_hash"] for r in other]
-    assert one == other
 
 
 # -- tampering -----------------------------------------------------------------------------
@@ -445,10 +415,10 @@ def is_plain(entry: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("what", TAMPERING)
 @pytest.mark.parametrize("forged", [False, True], ids=["plain", "forged"])
-def test_a_change_is_found(on_sqlite: Made, what: str, forged: bool) -> None:
-    entry = next(filter(is_plain, on_sqlite.entries))
+def test_a_change_is_found(made: Made, what: str, forged: bool) -> None:
+    entry = next(filter(is_plain, made.entries))
     entries = copy.deepcopy(
-        [e for e in on_sqlite.entries if e["submission_id"] == entry["submission_id"]]
+        [e for e in made.entries if e["submission_id"] == entry["submission_id"]]
     )
     entry = entries[[e["id"] for e in entries].index(entry["id"])]
     change, named = TAMPERING[what]
@@ -465,16 +435,16 @@ def test_a_change_is_found(on_sqlite: Made, what: str, forged: bool) -> None:
         assert f"{bad['id']} ({entry['id']}): " in run(entries, code=1)
 
 
-def test_thoughts_out_of_order_or_missing_are_found(on_sqlite: Made) -> None:
-    of_task = [n for n, e in enumerate(on_sqlite.entries) if e["metadata"]["task_id"] == "task-1"]
-    swapped = list(on_sqlite.entries)
+def test_thoughts_out_of_order_or_missing_are_found(made: Made) -> None:
+    of_task = [n for n, e in enumerate(made.entries) if e["metadata"]["task_id"] == "task-1"]
+    swapped = list(made.entries)
     one, other = of_task[3:5]
     swapped[one], swapped[other] = swapped[other], swapped[one]
     bad = json.loads(run(swapped, "--json", code=1))["bad"]
     assert {b["entry_id"] for b in bad} >= {swapped[one]["id"], swapped[other]["id"]}
-    missing = [e for n, e in enumerate(on_sqlite.entries) if n != of_task[3]]
+    missing = [e for n, e in enumerate(made.entries) if n != of_task[3]]
     bad = json.loads(run(missing, "--json", code=1))["bad"]
-    assert bad[0]["entry_id"] == on_sqlite.entries[of_task[4]]["id"]
+    assert bad[0]["entry_id"] == made.entries[of_task[4]]["id"]
 
 
 def test_what_was_erased_is_named_and_is_no_failure(tmp_path: Path) -> None:

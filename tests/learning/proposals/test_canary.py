@@ -261,42 +261,6 @@ def test_a_person_stops_adopts_or_rejects_during_a_canary(place: Path) -> None:
         assert "canary" not in ask(runtime)[0].metadata
 
 
-def test_terms_that_are_wrong_are_refused(place: Path) -> None:
-    for name in ("elsewhere", "former"):
-        command(place, "key", "create", "--name", name)
-    command(place, "key", "revoke", "former", "--reason", "left")
-    share = ("--share", 0.5, "--usd", 1)
-    wrong: list[tuple[tuple[object, ...], str]] = [
-        (("--share", 1, "--usd", 1), ""), (("--share", 0.5), ""), (("--usd", 1), ""),
-        (("--task", "code"), ""), (("--shadow", "--usd", 1), ""), (("--shadow", *share), ""),
-        (("--share", -1), ""), (("--share", 0.5, "--usd", "nan"), ""),
-        (("--share", "nan", "--usd", 1), ""), ((*share, "--key", "elsewere"), "elsewere"),
-        ((*share, "--key", "former"), "revoked"),
-        ((*share, "--task", "cod"), "Tasks: chat, code, "),
-    ]  # fmt: skip
-    for terms, said in wrong:
-        done = run_remit("learn", "adopt", "last", "--reason", "x", *terms, "--root", place)
-        assert done.returncode in (1, 2), terms
-        assert said in done.stderr
-    with opened(place) as runtime:
-        assert not list(runtime.ledger.query(event_type="SIGNAL_CANARY"))
-        assert not list(runtime.ledger.query(event_type="SIGNAL_ADOPTED"))
-
-
-def test_a_canary_of_a_key_that_was_revoked_ends(place: Path) -> None:
-    command(place, "key", "create", "--name", "elsewhere")
-    begin(place, "--share", 0.5, "--usd", 1, "--key", "elsewhere")
-    assert command(place, "learn", "settle")["verdict"] == ""
-    command(place, "key", "revoke", "elsewhere", "--reason", "left")
-    found = command(place, "learn", "settle")
-    assert (found["verdict"], "'elsewhere'" in found["reason"]) == ("stop", True), found
-    assert "revoked" in found["reason"]
-    with opened(place) as runtime:
-        assert canary_in_force(runtime.ledger) is None
-        (_, stopped) = list(runtime.ledger.query(event_type="SIGNAL_CANARY"))
-        assert "revoked" in stopped.metadata["compared"]["reason"]
-
-
 def test_erased_evidence_stops_the_canary_and_leaves_no_head(place: Path) -> None:
     proposal = begin(place)
     with opened(place) as runtime:

@@ -118,7 +118,7 @@ def test_the_number_of_pairs_is_the_smallest_that_passes_with_the_power() -> Non
         pairs_needed(0.02, 0.1, effect=-0.02)
 
 
-# -- The same data through `ville`, `truescore`, `vowpalwabbit` and `judgekeeper` ----------------
+# -- The same data through `ville` and `truescore` -------------------------------------------
 
 
 _ORACLE = Path(__file__).parents[2] / "oracles" / "learning_oracle.py"
@@ -130,17 +130,11 @@ def data() -> dict[str, Any]:
     rng = random.Random(5)
     people = [round(rng.betavariate(8, 2), 3) for _ in range(600)]
     judge = [min(1.0, max(0.0, grade + 0.1 + rng.gauss(0, 0.05))) for grade in people]
-    logged = []
-    for _ in range(2000):
-        first = rng.random() < 0.8
-        reward = float(rng.random() < (0.3 if first else 0.2))
-        logged.append((1 if first else 2, reward, 0.8 if first else 0.2))
     return {
         "values": [round(rng.betavariate(6, 2), 3) for _ in range(600)],
         "grades": people[:100],
         "judged": judge[:100],
         "judged_only": judge[100:],
-        "logged": logged,
     }
 
 

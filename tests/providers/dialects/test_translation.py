@@ -146,25 +146,6 @@ def test_a_schema_is_told_in_the_words_that_the_messages_api_knows() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("effort", "model", "thinking", "config"),
-    [
-        ("low", "claude-opus-4-7", {"type": "adaptive"}, {"effort": "low"}),
-        ("minimal", "claude-sonnet-5", {"type": "adaptive"}, {"effort": "low"}),
-        ("none", "claude-opus-4-7", None, {"effort": "low"}),
-        ("high", "claude-opus-4-5-20251101", {"type": "enabled", "budget_tokens": 16000}, None),
-        ("low", "claude-sonnet-4-20250514", {"type": "enabled", "budget_tokens": 2048}, None),
-        ("high", "glm-5", {"type": "enabled", "budget_tokens": 16000}, None),
-        ("none", "glm-5", None, None),
-    ],
-)
-def test_effort_to_thinking(effort: str, model: str, thinking: Any, config: Any) -> None:
-    body = _chat(reasoning_effort=effort)
-    written = _to("anthropic.messages", "openai.chat", body, model)
-    assert written.get("thinking") == thinking
-    assert written.get("output_config") == config
-
-
 def test_what_a_provider_sealed_comes_back_to_it_alone() -> None:
     item = {
         "type": "reasoning",
@@ -278,21 +259,6 @@ def test_what_cannot_be_said_is_refused_by_field(
         _to(target, source, {**MINIMAL[source](), **fields})
     assert refused.value.param == param
     assert refused.value.message
-
-
-def test_a_tool_has_no_alternatives_at_its_top_for_the_messages_api() -> None:
-    parameters = {
-        "type": "object",
-        "description": "What to look at.",
-        "properties": {"route": {"type": "string"}},
-        "anyOf": [{"required": ["route"]}, {"properties": {"file": {"type": "string"}}}],
-    }
-    function = {"name": "impact", "parameters": parameters}
-    body = _chat(tools=[{"type": "function", "function": function}])
-    schema = _to("anthropic.messages", "openai.chat", body)["tools"][0]["input_schema"]
-    assert schema["properties"] == {"route": {"type": "string"}, "file": {"type": "string"}}
-    assert set(schema) == {"type", "description", "properties"}
-    assert schema["description"].startswith("What to look at.\n\n{anyOf: [")
 
 
 def _result(content: list[Any]) -> list[dict[str, Any]]:

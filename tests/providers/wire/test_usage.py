@@ -194,34 +194,6 @@ def test_searches_and_maps_of_all_events_of_a_stream_count(repeats: bool) -> Non
     assert candidate["groundingMetadata"]["groundingChunks"] == [place, web]
 
 
-def test_streams_of_images_and_sound() -> None:
-    def total(endpoint: str, *events: dict[str, Any]) -> Any:
-        stream = stream_sum(endpoint)
-        for event in events:
-            stream.add("", json.dumps(event).encode())
-        return stream
-
-    used = {"input_tokens": 50, "output_tokens": 1000, "total_tokens": 1050}
-    partial = {"type": "image_generation.partial_image", "b64_json": "a", "partial_image_index": 0}
-    done = {"type": "image_generation.completed", "b64_json": "b", "created_at": 1, "usage": used}
-    stream = total("openai.images", partial, done)
-    assert stream.answer() == {"data": [{"b64_json": "b"}], "created": 1, "usage": used}
-    assert stream.ended
-    assert stream.usage == Usage(50, 1000)
-    assert total("openai.images", done, done).usage == Usage(100, 2000)
-    said = {"type": "transcript.text.delta", "delta": "Hi "}
-    ended = {"type": "transcript.text.done", "text": "Hi you",
-             "usage": {"type": "tokens", "input_tokens": 14, "output_tokens": 3}}  # fmt: skip
-    stream = total("openai.transcriptions", said, {**said, "delta": "you"})
-    assert (stream.text, stream.size, stream.ended) == ("Hi you", 6, False)
-    stream.add("", json.dumps(ended).encode())
-    assert stream.answer() == {"text": "Hi you", "usage": ended["usage"]}
-    assert stream.usage == Usage(14, 3)
-    sound = {"type": "speech.audio.delta", "audio": "AAAA"}
-    stream = total("openai.speech", sound, sound, {"type": "speech.audio.done", "usage": used})
-    assert stream.answer() == {"audio": ["AAAA", "AAAA"], "usage": used}
-
-
 @pytest.mark.parametrize("name", [None, 5, [], {}, "x"])
 def test_a_search_whose_name_cannot_be_read_is_billed(name: Any) -> None:
     search = {"type": "server_tool_use", "id": "s", "name": name, "input": {}}
