@@ -164,25 +164,6 @@ def test_a_grade_of_a_decision_teaches_about_the_model_that_answered(
     assert dict(found.rewards) == {result.model_id: 0.75}
 
 
-def test_a_flood_by_one_party_does_not_outweigh_the_others(ledger: LedgerClient) -> None:
-    for number in range(40):
-        graded(ledger, f"good {number}", "dear", 1.0, f"person {number % 4}")
-    for number in range(400):
-        graded(ledger, f"flood {number}", "dear", 0.0, "flood")
-    found = graded_prompts(ledger)
-    total = sum(one.traffic for one in found)
-    flood = sum(one.traffic for one in found if one.text.startswith("flood"))
-    assert flood / total == pytest.approx(0.25)
-    head = fit_head(found)
-    assert head.models["dear"].bias == pytest.approx(750_000, abs=2)
-    # A reference of the same party does not lift the limit of its opinions.
-    graded(ledger, "right", "dear", 1.0, "flood", source="reference")
-    traffic = {one.text: one.traffic for one in graded_prompts(ledger)}
-    flood = sum(share for text, share in traffic.items() if text.startswith("flood"))
-    assert flood / sum(traffic.values()) == pytest.approx(0.25, abs=0.01)
-    assert traffic["right"] == 1.0
-
-
 def test_one_rater_does_not_flip_the_best_model_against_a_reference(ledger: LedgerClient) -> None:
     exchanges = []
     for number in range(40):
@@ -314,19 +295,6 @@ def alike(number: int, dear: float = 1.0) -> GradedPrompt:
         f"LED-{number:08x}", text, text, "chat", {"cheap": 1.0, "dear": dear},
         {"cheap": 0.001, "dear": 0.01}, [f"LED-{number:08x}"],
     )  # fmt: skip
-
-
-def test_what_is_in_doubt_is_no_proposal() -> None:
-    few = fit_route(made(100), 0.0055)
-    assert isinstance(few, RouteFit)
-    assert "of reward" in few.missing[0]
-    worse = fit_route(made(300), 0.00005)  # nothing is so cheap
-    assert isinstance(worse, RouteFit)
-    assert any("of reward" in line for line in worse.missing)
-    assert len(worse.missing) > 1  # all that is missing, not the first of it
-    nothing = fit_route([], 0.01)
-    assert isinstance(nothing, str)
-    assert "148" in nothing
 
 
 def tried(seed: int, loss: float, count: int, explored: int) -> RouteFit:

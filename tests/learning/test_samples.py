@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,7 +23,6 @@ from remit.learning import (
     observe,
     read_samples,
 )
-from remit.learning.evidence.party_shares import rater_weights
 from remit.learning.evidence.samples import Sample, corrects
 from remit.learning.signals import read_signals
 from remit.ledger import LedgerClient, LedgerEntry
@@ -155,25 +153,6 @@ def test_an_agents_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert [s.reward for s in found] == [0.5, 0.5, None, None, None, None]
         assert len({s.turn_id for s in found}) == 3
         assert all(s.prompt_pack_id and not s.tainted for s in found)
-
-
-def test_a_flood_counts_once_for_each_exchange_and_at_most_its_share(ledger: LedgerClient) -> None:
-    targets = [_exchange(ledger, number) for number in range(40)]
-    flood = Identity("bot", "operator", key_id="KEY-F")
-    for target in targets:
-        for score in (0, 0):
-            give_feedback(ledger, target, score=score, by="bot", identity=flood)
-    for number, target in enumerate(targets[:12]):
-        name = f"person-{number % 4}"
-        give_feedback(ledger, target, score=1, by=name)
-    samples = list(read_samples(ledger))
-    assert samples[0].reward == 0.5  # two parties, each once
-    counts = Counter(rater for sample in samples for rater in sample.raters)
-    assert counts.most_common(1) == [("KEY-F", 40)]
-    weights = rater_weights(counts)
-    assert weights.pop("KEY-F") == pytest.approx(0.1)
-    assert list(weights.values()) == [1, 1, 1, 1]
-    assert 40 * 0.1 / (40 * 0.1 + counts.total() - 40) == pytest.approx(0.25)
 
 
 # -- Signals over samples, their policy, and their entries on a real ledger ----------------------

@@ -311,26 +311,6 @@ async def test_time_to_connect_is_bounded() -> None:
     assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, False)
 
 
-@pytest.mark.parametrize("signed", [None, ({"Authorization": "Bearer signed-secret"}, "")])
-async def test_each_header_is_sent_once(signed: tuple[dict[str, str], str] | None) -> None:
-    names = ("Accept", "Host", "Content-Length", "Transfer-Encoding", "AUTHORIZATION", "X-A", "x-a")
-    headers = dict.fromkeys(names, "7")
-    async with connected(keeping) as (server, upstream):
-        named = upstream.url("").replace("://", "://user:password@")
-        both = HttpUpstream(named, {})
-        for client in (upstream, both):
-            reply = await client.send("POST", "/x", BODY, headers, PATIENT, signed=signed)
-            assert await reply.read() == BODY
-        await both.aclose()
-    for head, body in server.requests:
-        sent = [line.partition(b":")[0].lower() for line in head.split(b"\r\n")[1:] if line]
-        assert sorted(sent) == sorted(set(sent))
-        assert b"x-a" in sent
-        assert b"transfer-encoding" not in sent
-        assert body == BODY
-        assert (b"Bearer signed-secret" in head) == (signed is not None)
-
-
 @pytest.mark.parametrize("reset", [False, True])
 async def test_a_connection_that_was_closed_while_it_waited(reset: bool) -> None:
     async def script(connection: Connection) -> None:
@@ -432,29 +412,6 @@ async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -
         assert head.startswith(b"POST http://provider.test/v1/chat/completions HTTP/1.1\r\n")
         assert b"proxy-authorization: basic" in head.lower()
         await upstream.aclose()
-
-
-@pytest.mark.parametrize("framed", [True, False])
-async def test_an_answer_that_comes_before_the_request_is_read(framed: bool) -> None:
-    async def script(connection: Connection) -> None:
-        if connection.number == 0:
-            await connection.reader.readuntil(b"\r\n\r\n")
-            if framed:
-                await connection.send(plain(b"too large", "413 Payload Too Large"))
-            else:
-                await connection.send(b"HTTP/1.1 413 x\r\nconnection: close\r\n\r\ntoo large")
-                connection.writer.write_eof()
-            await connection.reader.read()
-        else:
-            await keeping(connection)
-
-    async with connected(script) as (server, upstream):
-        reply = await posted(upstream, b"x" * 30_000_000)
-        assert (reply.status, await reply.read()) == (413, b"too large")
-        await reply.aclose()
-        assert await (await posted(upstream, BODY)).read() == BODY
-        assert server.connections == 2
-        assert [body for _, body in server.requests] == [BODY]
 
 
 async def test_credentials_in_headers_and_in_other_spellings_do_not_come_through() -> None:

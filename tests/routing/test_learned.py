@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import subprocess
@@ -21,13 +20,11 @@ from remit.routing import (
     Rules,
     ScoringInputs,
     Weights,
-    WeightsError,
     append_head,
     buckets_of,
     create_thought_record_emitter,
     explain,
     find_decision,
-    load_rules,
     replay,
     route_request,
     score_candidates,
@@ -190,33 +187,6 @@ def test_explain_names_the_neighbours_by_exchange(
     found = explain(ledger, route_all(ledger, gateway, rules)[0])
     assert found["neighbours"][0] == {"exchange_id": "LED-00000001", "similarity": 1.0}
     assert "LED-00000001 (1.00)" in found["why"][-1]
-
-
-def test_weights_and_evidence_are_separate_documents(
-    ledger: LedgerClient, gateway: LLMGateway, tmp_path: Path
-) -> None:
-    old = LearnedHead.from_document(make_head())
-    models = {name: model.model_dump(mode="json") for name, model in old.models.items()}
-    head = LearnedHead.fitted(BUCKETS, models, old.neighbours)
-    assert b"LED-" not in head.encoded
-    with pytest.raises(WeightsError, match="not the one"):
-        LearnedHead.from_bytes(head.encoded, head.evidence + b" ")
-    with pytest.raises(WeightsError, match="neighbours"):
-        changed = head.evidence.replace(b"LED-00000001", b"LED-x")
-        document = json.loads(head.encoded) | {"evidence": hashlib.sha256(changed).hexdigest()}
-        LearnedHead.from_document(document, changed)
-    learned = {"head": head.digest, "price_weight": 1.5}
-    document = {**Weights.shipped().document, "learned": learned}
-    for name, data in (
-        ("learned.json", json.dumps(document).encode()),
-        ("learned.head.json", head.encoded), ("learned.evidence.json", head.evidence),
-    ):  # fmt: skip
-        (tmp_path / name).write_bytes(data)
-    rules = load_rules(tmp_path / "learned.json")
-    _record(ledger, rules)
-    decision = route_all(ledger, gateway, rules)[0]
-    assert replay(find_decision(ledger, decision), ledger)["agrees"]
-    assert explain(ledger, decision)["neighbours"][0]["exchange_id"] == "LED-00000001"
 
 
 def test_a_session_with_a_warm_cache_costs_less(ledger: LedgerClient) -> None:

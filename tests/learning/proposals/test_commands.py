@@ -128,18 +128,3 @@ def test_decided_over_the_api_by_an_admin_alone(world: World) -> None:
     assert question["exchanges"] == 1
     back = api.ask(f"POST {one}/rollback", said, key=admin.key)
     assert (back.status, back.json["epoch"]) == (200, 2)
-
-
-def test_signals_are_of_the_latest_exchanges(world: World) -> None:
-    api = Api(world.runtime, open_keys(world.runtime))
-    world.exchange("How old is tea?")
-    found = api.ask("GET /api/learn/signals", latest=2).json
-    assert (found["exchanges"], found["complete"], found["window"]) == (2, False, "first 200")
-    (failure,) = (
-        one for one in found["signals"] if (one["dimension"], one["metric"]) == ("model", "failure")
-    )
-    assert (failure["baseline"]["samples"], failure["baseline"]["value"]) == (2, 0.0)
-    assert api.ask("GET /api/learn/signals").json["complete"]
-    assert api.ask("GET /api/learn/signals", crossed="true").json["signals"] == []
-    assert api.ask("GET /api/learn/signals", since="soon").status == 400
-    assert api.ask("GET /api/learn/signals", latest=0).status == 400

@@ -9,11 +9,9 @@ from anthropic.types import Message
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
-from remit.providers import ProviderError, ProviderResponse
+from remit.providers import ProviderResponse
 from remit.providers.dialects import (
-    DialectError,
     ModelCall,
-    error_body,
     read_answer,
     read_request,
     write_answer,
@@ -110,17 +108,6 @@ def test_names_that_were_mapped_come_back(client: str) -> None:
     assert sent["tools"][0]["name"] not in str(written)
 
 
-def test_what_is_no_answer_is_said_so() -> None:
-    for endpoint in ENDPOINTS:
-        with pytest.raises(DialectError) as raised:
-            read_answer(endpoint, {"id": "x"})
-        assert raised.value.__cause__ is not raised.value  # A cycle would never end.
-        with pytest.raises(ProviderError):
-            read_answer(endpoint, {"type": "error", "error": {"message": "down"}})
-    with pytest.raises(DialectError):
-        read_answer("openai.embeddings", {})
-
-
 def test_citations_of_converse_reach_other_clients() -> None:
     def cited(**location: Any) -> dict[str, Any]:
         return {"title": "T", "source": "S", "sourceContent": [{"text": "c"}], "location": location}
@@ -149,22 +136,6 @@ def test_citations_of_converse_reach_other_clients() -> None:
     [message] = _written("openai.responses", answer)["output"]
     kinds = [each["type"] for each in message["content"][0]["annotations"]]
     assert kinds == ["file_citation", "file_citation", "url_citation"]
-
-
-def test_errors_in_each_shape() -> None:
-    assert error_body("anthropic.messages", 429, "rate_limited", "Slow.") == {
-        "type": "error",
-        "error": {"type": "rate_limit_error", "message": "Slow."},
-    }
-    for endpoint in ("openai.chat", "openai.responses"):
-        assert error_body(endpoint, 429, "budget_exhausted", "Spent.", "model") == {
-            "error": {
-                "message": "Spent.",
-                "type": "insufficient_quota",
-                "param": "model",
-                "code": "budget_exhausted",
-            }
-        }
 
 
 def test_a_call_that_was_cut_has_an_object_as_input() -> None:

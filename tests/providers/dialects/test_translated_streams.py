@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from remit.kernel.exchange import BlockEnd, TextDelta, ThinkingDelta
+from remit.kernel.exchange import BlockEnd, ThinkingDelta
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
@@ -236,20 +236,6 @@ def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
         ("a", {"x": 1}),
         ("b", {"y": 2}),
     ]
-
-
-@pytest.mark.parametrize("client", ENDPOINTS)
-def test_an_error_in_the_midst(client: str) -> None:
-    writer = stream_writer(client, CALLS[client], **IDS)
-    wire = writer.start() + writer.event(TextDelta("a")) + writer.error(429, "slow", "Slow down.")
-    assert b"Slow down." in wire
-    events = parsed(wire)
-    if client == "openai.responses":
-        last = _RESPONSE_EVENT.validate_json(events[-1][1])
-        assert (last.type, last.response.status) == ("response.failed", "failed")
-    for name, data in events[-2:]:
-        if client == "anthropic.messages" and name == "error":
-            assert orjson.loads(data)["error"]["type"] == "rate_limit_error"
 
 
 @pytest.mark.parametrize(

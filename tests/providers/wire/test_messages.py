@@ -147,26 +147,6 @@ def test_a_stream_that_breaks_off() -> None:
     assert answer_facts("anthropic.messages", total.answer()).usage is None
 
 
-def test_blocks_that_never_began_and_indices_that_are_missing() -> None:
-    total = _sum(
-        START,
-        _delta(0, "thinking_delta", thinking="Hmm"),
-        _delta(1, "text_delta", text="a"),
-        _delta(None, "text_delta", text="b"),
-    )
-    assert total.answer()["content"] == [
-        {"type": "thinking", "thinking": "Hmm"},
-        {"type": "text", "text": "ab"},
-    ]
-    total = _sum(
-        START,
-        _start(0, {"type": "text", "text": "a"}),
-        _start(0, {"type": "text", "text": ""}),
-        _delta(0, "text_delta", text="b"),
-    )
-    assert [block["text"] for block in total.answer()["content"]] == ["a", "b"]
-
-
 def test_compaction_replaces() -> None:
     total = _sum(
         START,

@@ -105,16 +105,3 @@ def test_any_stream(said: list[tuple[str, int, int]]) -> None:
     _both(
         "anthropic.messages", list(_wire([(_message(text, odd), how) for text, odd, how in said]))
     )
-
-
-def test_events_that_came_together_are_added_together() -> None:
-    first, *more = _wire([(_chat(f" {n}", 0), 0) for n in range(9)])
-    odd = next(_wire([(_chat("x", 3), 0)]))
-    total = stream_sum("openai.chat")
-    repeats = Repeats(total)
-    repeats.learn(first, *_added(total, first))
-    assert repeats.texts_in(b"".join([*more, odd])) is None
-    texts = repeats.texts_in(b"".join(more))
-    assert texts == [f" {n}" for n in range(1, 9)]
-    repeats.append(texts)
-    assert (total.text, total.pieces) == (" 0 1 2 3 4 5 6 7 8", 9)
