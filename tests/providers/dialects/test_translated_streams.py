@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from remit.kernel.exchange import BlockEnd, ThinkingDelta
+from remit.kernel.exchange import BlockEnd
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
@@ -332,20 +332,6 @@ def test_the_signature_of_a_streamed_call_comes_back_to_gemini(client: str) -> N
         "openai.chat", read_request(client, body), model="g", max_output_tokens=5
     )
     assert written["messages"][0]["tool_calls"][0]["extra_content"] == extra
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_thoughts_that_only_openrouters_details_have_are_told_once(stream: bool) -> None:
-    details = [{"type": "reasoning.summary", "summary": "Hm.", "index": 0}]
-    message = {"role": "assistant", "content": "Yes", "reasoning_details": details}
-    choice = {"index": 0, "delta" if stream else "message": message}
-    reader = Reading("openai.chat")
-    events = reader.feed({"choices": [choice]}) + reader.finish()
-    assert [event for event in events if isinstance(event, ThinkingDelta)] == [
-        ThinkingDelta("Hm.", raw=True)
-    ]
-    blocks = [event.block for event in events if isinstance(event, BlockEnd)]
-    assert blocks[0] == {"type": "thinking", "thinking": "Hm.", "raw": True, "details": details}
 
 
 @pytest.mark.parametrize("reason", [None, "length"])
