@@ -128,10 +128,11 @@ _PYTHON = Path(sys.prefix) / "oracles" / "bin" / "python"
 @pytest.fixture(scope="module")
 def data() -> dict[str, Any]:
     rng = random.Random(5)
+    values = [round(rng.betavariate(6, 2), 3) for _ in range(600)]
     people = [round(rng.betavariate(8, 2), 3) for _ in range(600)]
     judge = [min(1.0, max(0.0, grade + 0.1 + rng.gauss(0, 0.05))) for grade in people]
     return {
-        "values": [round(rng.betavariate(6, 2), 3) for _ in range(600)],
+        "values": values,
         "grades": people[:100],
         "judged": judge[:100],
         "judged_only": judge[100:],
