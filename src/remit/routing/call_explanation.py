@@ -9,6 +9,7 @@ from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.message_text import fixed
 from remit.ledger import Erased, LedgerClient, LedgerEntry
+from remit.routing.decision_replay import rows_of
 
 _CALLS = ("DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED")
 _LOOKED_AT = 500  # entries of a session, to find what became of a call
@@ -77,10 +78,10 @@ def explain_call(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any]:
         "agent_id": meta.get("agent_id", ""),
         "outcome": _OUTCOMES.get(entry.event_type) or meta.get("outcome", ""),
         "error_code": meta.get("error_code", ""),
-        "error_message": _text(meta.get("error_message", "")),
+        "error_message": text_of(meta.get("error_message", "")),
     }
     if entry.event_type == "PROMPT_REJECTED":
-        refused = f"The call was refused, {call['error_code']}: {_cut(call['error_message'])}."
+        refused = f"The call was refused, {call['error_code']}: {cut(call['error_message'])}."
         return {**call, "why": [refused, "Nothing was sent, reserved or charged."]}
     provider_id, model_id = _sent_to(ledger, entry)
     call |= {"provider_id": provider_id, "model_id": model_id}
@@ -93,11 +94,11 @@ def explain_call(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any]:
         "key_id": meta.get("key_id", ""),
         "passed_over": [
             {**row, "why": _SKIPPED.get(str(row.get("error_code")), _FAILED)}
-            for row in _rows(meta.get("fallback_from"))
+            for row in rows_of(meta, "fallback_from")
         ],
         "attempts": _attempts(ledger, entry),
         "wire": meta.get("wire", ""),
-        "changed": _rows(meta.get("changed")),
+        "changed": rows_of(meta, "changed"),
         "erased": isinstance(meta.get("changed"), Erased),
         "tokens": {"input": meta.get("input_tokens"), "output": meta.get("output_tokens")},
         "cost": {
@@ -148,7 +149,7 @@ def _sent_to(ledger: LedgerClient, entry: LedgerEntry) -> tuple[str, str]:
 
 def _asked_for(meta: Mapping[str, Any], model_id: str) -> str:
     """The model's name as the client gave it, as far as the record tells."""
-    for change in _rows(meta.get("changed")):
+    for change in rows_of(meta, "changed"):
         if change.get("path") == "/model" and isinstance(was := change.get("was"), str):
             try:
                 return str(load(was.encode()))
@@ -170,7 +171,7 @@ def _attempts(ledger: LedgerClient, entry: LedgerEntry) -> list[dict[str, Any]]:
                 "model_id": model_id,
                 "outcome": meta.get("outcome", ""),
                 "error_code": meta.get("error_code", ""),
-                "error_message": _text(meta.get("error_message", "")),
+                "error_message": text_of(meta.get("error_message", "")),
                 "latency_ms": meta.get("latency_ms"),
                 "cost_usd": meta.get("cost_usd"),
             }
@@ -203,7 +204,7 @@ def _why(call: Mapping[str, Any]) -> Iterator[str]:
     failed = {str(row["model_id"]): row for row in call["attempts"][:-1]}
     for row in call["passed_over"]:
         attempt = failed.get(str(row.get("model_id")))
-        reason = _cut((attempt or {}).get("error_message") or row["why"])
+        reason = cut((attempt or {}).get("error_message") or row["why"])
         code = row.get("error_code")
         verb = "was skipped" if attempt is None and code in _UNTRIED else "failed"
         known = code if reason == _FAILED else f"{code}: {reason}"
@@ -218,9 +219,11 @@ def _why(call: Mapping[str, Any]) -> Iterator[str]:
     if call["outcome"] == "success":
         yield f"{sent_to} answered in {time}."
     else:
-        error = f"({call['error_code']}): {_cut(call['error_message'])}"
+        error = f"({call['error_code']}): {cut(call['error_message'])}"
         yield f"{sent_to} failed after {time} {error}."
-    changes = [f"{one.get('path')} ({_text(one.get('reason'))})".strip() for one in call["changed"]]
+    changes = [
+        f"{one.get('path')} ({text_of(one.get('reason'))})".strip() for one in call["changed"]
+    ]
     if changes:
         yield f"The body was sent ({call['wire']}) with these changes: {', '.join(changes)}."
     used = f"{call['tokens']['input']} input and {call['tokens']['output']} output tokens"
@@ -232,17 +235,13 @@ def _why(call: Mapping[str, Any]) -> Iterator[str]:
         yield "The usage exceeded the upper bound and was charged in full."
 
 
-def _rows(value: Any) -> list[dict[str, Any]]:
-    listed = value if isinstance(value, list) else []
-    return [dict(row) for row in listed if isinstance(row, Mapping)]
-
-
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a recorded text; ``(erased)`` for erased content, empty for any other value."""
     if isinstance(value, str):
         return value
     return "(erased)" if isinstance(value, Erased) else ""
 
 
-def _cut(text: str) -> str:
-    plain = " ".join(text.split()).rstrip(".?!")
-    return excerpt(plain)
+def cut(reason: str) -> str:
+    """Return a reason as the end of a sentence: on one line, shortened, without a full stop."""
+    return excerpt(" ".join(reason.split()).rstrip(".?!"))
