@@ -225,7 +225,8 @@ def _why(call: Mapping[str, Any]) -> Iterator[str]:
         f"{one.get('path')} ({text_of(one.get('reason'))})".strip() for one in call["changed"]
     ]
     if changes:
-        yield f"The body was sent ({call['wire']}) with these changes: {', '.join(changes)}."
+        wire = f" ({call['wire']})" if call["wire"] else ""
+        yield f"The body was sent{wire} with these changes: {', '.join(changes)}."
     used = f"{call['tokens']['input']} input and {call['tokens']['output']} output tokens"
     paid = call["cost"]["usd"]
     usd = f", {fixed(paid)} USD" if isinstance(paid, (int, float)) else ""
