@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from remit.kernel.canonical import canonical_json
 from remit.ledger import LedgerClient, LedgerEntry, LedgerFormatError, make_extract
@@ -20,7 +19,6 @@ from tests.ledger.witness.running import witness_server
 from tests.support.commands import run_remit
 from tests.support.soak import SEED, sample
 from tests.support.standalone import load_standalone, standalone
-from tools.route_evaluation.__main__ import command
 
 _PROMPTS = [
     {"id": f"q-{number}", "prompt": f"What is {number} and {number}?", "task": "mathematics"}
@@ -167,54 +165,6 @@ def test_prompts_that_cannot_be_registered(
     assert done.returncode != 0
     assert said in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_a_choice_counts_only_if_it_was_registered(registered: Registered, tmp_path: Path) -> None:
-    """In the figures of an evaluation, after the answers were opened."""
-    model = registered.read().extract.members["choices"][0]["model"]
-    graded = [{**row, "results": {model: {"quality": 1, "cost_usd": 0.5},
-                                  "other": {"quality": 0, "cost_usd": 0.1}}}
-              for row in _PROMPTS]  # fmt: skip
-    options = ["--registration", str(registered.file), "--json", "--root", str(registered.root)]
-    done = CliRunner().invoke(command, [str(_write(tmp_path / "set", graded)), *options])
-    assert done.exit_code == 0, done.exception
-    (found,) = [one for one in json.loads(done.stdout)["policies"]
-                if one["name"] == "registered choices"]  # fmt: skip
-    assert found["quality"] == 1
-    late = {**graded[0], "id": "late", "prompt": "What is pi?"}
-    refused = CliRunner().invoke(
-        command, [str(_write(tmp_path / "set", [*graded, late])), *options]
-    )
-    assert "No choice was registered" in str(refused.exception)
-
-
-def test_prompts_of_equal_text_have_a_choice_each(tmp_path: Path) -> None:
-    """By id and task; registered prompts without answers are counted."""
-    prompts = [{"id": "a", "prompt": "x", "task": "code"}, {"id": "b", "prompt": "x"},
-               {"id": "c", "prompt": "y"}]  # fmt: skip
-    with LedgerClient(str(tmp_path / "ledger.db"), signer=Signer.generate("one.example")) as client:
-        facts = {"route": "auto", "code": "sha256:0", "rules": "rv"}
-        lines = [json.dumps(one).encode() for one in prompts]
-        found = register_choices(client, lambda prompt, task: task or "chat", lines, facts)
-    file = _write(tmp_path / "registration", [found])
-    results = {"code": {"quality": 1, "cost_usd": 1}, "chat": {"quality": 0, "cost_usd": 1}}
-    graded = [{**one, "results": results} for one in prompts]
-
-    def run(rows: list[dict[str, Any]], *more: str) -> Any:
-        options = ["--registration", str(file), "--root", str(tmp_path / "none"), *more]
-        return CliRunner().invoke(command, [str(_write(tmp_path / "set", rows)), *options])
-
-    done = run(graded, "--json")
-    (policy,) = [one for one in json.loads(done.stdout)["policies"]
-                 if one["name"] == "registered choices"]  # fmt: skip
-    assert policy["shares"] == {"chat": 2 / 3, "code": 1 / 3}
-    assert not done.stderr
-    less = run(graded[:1])
-    assert less.stdout.startswith("1 prompt: 1 code.\n")
-    assert "Registered, and not evaluated: 2 prompts." in less.stderr
-    for change in ({"id": "d"}, {"prompt": "z"}):
-        refused = run([{**graded[0], **change}])
-        assert "No choice was registered" in str(refused.exception)
 
 
 def test_a_registration_verifies_however_its_json_is_spelled(

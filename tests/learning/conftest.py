@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +54,6 @@ def record(root: Path, model: str = MODEL, system: str = "") -> None:
                 f"SES-{number}", "ho1", messages=messages,
             )  # fmt: skip
             assert not runtime.gateway.route(request).error_code
-
-
-def becomes_another(provider: Scripted, reply: Callable[[dict[str, Any]], str]) -> None:
-    """After two answers another version of the model answers."""
-
-    def answering(body: dict[str, Any]) -> str:
-        provider.model = "gpt-4o-mini-2" if len(provider.bodies) > 2 else MODEL
-        return reply(body)
-
-    provider.bodies.clear()
-    provider.reply = answering
 
 
 def killed_at(number: int, provider: Scripted, *arguments: str) -> None:

@@ -17,7 +17,6 @@ from remit.learning import (
     grade_by_schema,
     grade_by_test,
 )
-from remit.learning.grading import graded_by, recorded_grader
 from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.runtime import Conversation, Runtime
 from tests.support.agents import anthropic_runtime
@@ -106,15 +105,6 @@ def test_twice_replaces_and_an_idempotency_key_makes_it_one(ledger: LedgerClient
     assert give_feedback(ledger, mine, score=1, by="app", identity=key).key_id == "KEY-1"
 
 
-def test_an_erased_target_is_refused(ledger: LedgerClient) -> None:
-    target = _exchange(ledger)
-    ledger.erase(target, reason="request 7")
-    before = ledger.count()
-    with pytest.raises(ConflictError, match="erased"):
-        give_feedback(ledger, target, score=1, by="ann")
-    assert ledger.count() == before
-
-
 @pytest.mark.any_store
 @pytest.mark.parametrize("how", ["entry", "session", "subject", "retention"])
 def test_a_reason_is_erased_with_what_it_is_about(place: tuple[str, Path], how: str) -> None:
@@ -187,20 +177,3 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (unknown.returncode, "next:" in unknown.stderr) == (1, True)
     with Runtime.open(root) as runtime:
         assert sum(1 for _ in feedback_on(runtime.ledger)) == 5
-
-
-def test_two_right_answers_to_one_question_grade_nothing(ledger: LedgerClient) -> None:
-    """A change replaces the system message, so only the rest of the prompt names the answer."""
-
-    def asked(document: str, question: str) -> LedgerEntry:
-        prompt = [{"role": "system", "content": document}, {"role": "user", "content": question}]
-        meta = {"session_id": "SES-1", "prompt": prompt, "response": "12", "outcome": "success"}
-        return ledger.read(ledger.write(LedgerEntry("EXCHANGE", "S", "SUCCESS", "ok", [], meta)))
-
-    one, other = asked("Invoice A", "The total?"), asked("Invoice B", "The total?")
-    alone = asked("Invoice A", "The tax?")
-    right = {one.id: "12", other.id: "99", alone.id: "12."}
-    recorded = recorded_grader(ledger, None, right)
-    assert [graded_by(recorded, entry) for entry in (one, other, alone)] == [None, None, 1.0]
-    recorded = recorded_grader(ledger, None, {**right, other.id: "12"})
-    assert graded_by(recorded, other) == 1.0

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from remit.contracts import ContractLoader
-from remit.learning import Estimate, ReplayResult, read_samples
+from remit.learning import Estimate, read_samples
 from remit.learning.evidence.samples import Sample
-from remit.learning.held_out_replay import Pair
-from remit.learning.meta import EffectReader, attribute, read_questions
+from remit.learning.meta import EffectReader, read_questions
 from remit.learning.meta.effects import agrees, calibrate
 from remit.learning.meta.questions import (
-    answer_value,
     criteria_requirements,
     schema_requirements,
     unstated,
@@ -81,31 +79,8 @@ def test_a_missing_unit_is_named_alone(ledger: LedgerClient, contracts: Contract
     assert (found[0].wrong, found[0].missing, found[0].disagreement.value) == (False, (), 0)
 
 
-def test_a_schema_on_the_wire_states_what_it_demands(ledger: LedgerClient, tmp_path: Path) -> None:
-    contracts = _contracts(tmp_path, structured_output=True)
-    for number in range(40):
-        _ask(ledger, f"Order {number}?", json.dumps({"price": number}))
-    (found,) = read_questions(ledger, contracts, read_samples(ledger))
-    assert (found.unstated.samples, found.unstated.value, found.missing) == (40, 0, ())
-
-
 def _after(ledger: LedgerClient, entry: str) -> Any:
     return read_samples(ledger, after=entry)
-
-
-def _replay(gain: float, count: int = 30) -> ReplayResult:
-    pairs = tuple(Pair(f"LED-{n:08x}", "LED-1", "m", 0.0, gain, 0) for n in range(count))
-    return ReplayResult(pairs, count, 0, count, 0, "complete")
-
-
-def test_two_replays_attribute_the_failure() -> None:
-    assert attribute(_replay(1), _replay(0)).cause == "question"
-    assert attribute(_replay(0), _replay(1)).cause == "model"
-    assert attribute(_replay(1), _replay(1)).cause == "both"
-    assert attribute(_replay(0), _replay(0)).cause == "undecided"
-    assert attribute(_replay(0, 200), _replay(0, 200)).cause == "neither"
-    assert attribute(_replay(-0.5, 200), _replay(0, 200)).cause == "neither"
-    assert len(attribute(_replay(1), _replay(0)).exchanges) == 30
 
 
 def test_what_is_demanded_and_stated() -> None:
@@ -122,15 +97,6 @@ def test_what_is_demanded_and_stated() -> None:
     assert not unstated(demanded, said)
     criteria = criteria_requirements({"must_contain": ["Best regards"], "max_chars": 400})
     assert [one.name for one in unstated(criteria, "In 400 characters")] == ["Best regards"]
-
-
-def test_what_of_answers_is_compared() -> None:
-    assert answer_value('{"a": 1.0, "b": "Yes."}') == answer_value('{"b": "yes", "a": 1}')
-    assert answer_value("12  Euros.") == answer_value("12 euros")
-    long = "This is a long answer, which says in many words that it is "
-    assert answer_value(f"{long} 12 euros") != answer_value(f"{long} 12 dollars")
-    assert answer_value(f"{long} 12 euros") == answer_value(f"Now: {long} 12 euros, I think")
-    assert answer_value(long * 2) is None
 
 
 def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811

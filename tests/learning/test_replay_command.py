@@ -12,20 +12,15 @@ import pytest
 from remit import Runtime
 from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
-from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed_files import InstalledFiles
 from remit.kernel.loops import run_blocking
-from remit.learning import ChangedRequests, held_out_sides, is_held_out
+from remit.learning import ChangedRequests, is_held_out
 from remit.learning.proposals import Change, Learner
-from remit.learning.routes import calibrate
-from remit.providers.prices import PriceTable
 from tests.agents.queue.test_workers import working
 from tests.learning.conftest import (
     CONTRACT,
     MODEL,
     RULE,
-    answer,
-    becomes_another,
     killed_at,
     record,
 )
@@ -116,84 +111,6 @@ def test_workers_replay_over_kills_within_its_budget(answered: Path, provider: S
         report = runtime.ledger.verify()
         assert report.verified, report.problems
     assert not (answered / "replays").exists()  # another machine may have gone on
-
-
-def test_a_model_that_changes_in_the_middle(answered: Path, provider: Scripted) -> None:
-    becomes_another(provider, answer)
-    done = run_remit(*arguments(answered, 1))
-    assert done.returncode == 1, done.stdout
-    assert "gpt-4o-mini-2 answers now" in done.stderr
-    assert len(provider.bodies) == 3
-
-
-def test_prices_that_change_after_the_budget_ended(answered: Path, provider: Scripted) -> None:
-    with Runtime.open(answered, model=MODEL) as runtime:
-        (entry, *_) = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
-        contract = runtime.contracts.load(CONTRACT)
-        ask = ChangedRequests(runtime.ledger, InstalledFiles(answered), contract, {})
-        bound = runtime.gateway.cost_bound(ask(entry), "openai", MODEL)
-    assert bound is not None
-    one = (100 * 0.15 + 10 * 0.6) / 1e6
-    provider.bodies.clear()
-    first = replayed(answered, bound / 1e9 + 2.5 * one)
-    assert (first["ended"], first["replayed"]) == ("budget", len(provider.bodies))
-    assert first["spent_usd"] == pytest.approx(first["replayed"] * one)
-    (answered / "own.toml").write_text(
-        f'version = 2026-12-01\n[models."{MODEL}"]\nprovider = "openai"\n'
-        'date = 2026-12-01\ninput = "0.01"\noutput = "0.01"\n'
-    )
-    toml = (answered / "remit.toml").read_text()
-    (answered / "remit.toml").write_text(f'{toml}\n[budget]\nprices = "own.toml"\n')
-    asked = len(provider.bodies)
-    done = run_remit(*arguments(answered, 1))
-    assert (done.returncode, "prices changed" in done.stderr) == (1, True), done.stderr
-    assert f"{first['kept']} elsewhere" in done.stderr
-    assert len(provider.bodies) == asked
-
-
-def test_a_file_that_names_no_replay_is_refused(answered: Path, provider: Scripted) -> None:
-    kept = Path(replayed(answered, 1)["kept"])
-    asked = len(provider.bodies)
-    for text in ("", "[]", "REPLAY-1", kept.read_text() * 2):
-        kept.write_text(text)
-        done = run_remit(*arguments(answered, 1))
-        assert (done.returncode, "the name of a replay" in done.stderr) == (1, True), done.stderr
-        assert f"{kept} elsewhere" in done.stderr
-    assert len(provider.bodies) == asked
-
-
-def test_the_same_prompt_again_is_on_the_same_side(answered: Path, provider: Scripted) -> None:
-    record(answered)
-    with Runtime.open(answered, model=MODEL) as runtime:
-        known = list(runtime.ledger.query(event_type="EXCHANGE"))
-        found = held_out_sides(runtime.ledger, [one.id for one in known])
-    by_prompt: dict[str, set[bool]] = {}
-    for one in known:
-        by_prompt.setdefault(json.dumps(one.metadata["prompt"]), set()).add(found[one.id])
-    assert len(by_prompt) == 30
-    assert all(len(one) == 1 for one in by_prompt.values())
-    assert replayed(answered, 1)["replayed"] == 2 * sum(one == {True} for one in by_prompt.values())
-
-
-def test_another_grader_is_another_replay(answered: Path, provider: Scripted) -> None:
-    first = replayed(answered, 1)
-    (answered.parent / "schema.json").write_text('{"type": "array"}')
-    other = replayed(answered, 1)
-    assert (first["mean_after"], other["mean_after"]) == (1, 0)
-    assert first["kept"] != other["kept"]
-
-
-def test_an_exchange_without_right_answer_is_not_asked(answered: Path, provider: Scripted) -> None:
-    with Runtime.open(answered, model=MODEL) as runtime:
-        known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
-        found = held_out_sides(runtime.ledger, known)
-    first = next(one for one in known if found[one])
-    (answered.parent / "right.json").write_text(json.dumps({first: '{"tea": 1}'}))
-    provider.bodies.clear()
-    done = run_remit(*arguments(answered, 1), "--json", "--references",
-                     answered.parent / "right.json")  # fmt: skip
-    value = json.loads(done.stdout)
-    assert (value["replayed"], value["failed"], len(provider.bodies)) == (1, 0, 1)
 
 
 def test_a_proposal_and_another_model(answered: Path, provider: Scripted) -> None:
@@ -358,14 +275,3 @@ def test_over_the_command_line(answered: Path, provider: Scripted, usd: str) -> 
         done = run_remit(*command)
         assert (done.returncode, "the range" in done.stderr) == (2, True), (command, done.stderr)
     assert provider.bodies == []
-
-
-@pytest.mark.parametrize("usd", [float("nan"), float("inf"), -1.0])
-def test_in_python(usd: float) -> None:
-    with pytest.raises(InvalidInputError, match="not a budget"):
-        run_blocking(
-            calibrate(
-                None, None, [], [], lambda *_: 0.0,  # type: ignore[arg-type]
-                usd=usd, prices=PriceTable.shipped(), by="test",
-            )
-        )  # fmt: skip

@@ -14,7 +14,6 @@ from remit.kernel.budget_values import LEARNING
 from remit.packages import Registry
 from remit.packages.gates import check_gates
 from remit.routing import new_request
-from tests.cli.conftest import at_terminal
 from tests.support.commands import remit_json, run_remit
 from tests.support.priced_pair import Pair, priced_pair, question, right_answer
 
@@ -183,74 +182,6 @@ def test_a_grader_that_fails_gives_no_grade(pair: Pair, tmp_path: Path) -> None:
     assert "is not a function" in refusal(root, "--code", "json:__name__", "--yes")
 
 
-def test_judged_answers_are_not_paid_for_again_after_enough_checks(
-    pair: Pair, tmp_path: Path
-) -> None:
-    root = pair.root(tmp_path / "root")
-    learn(root, "--prompts", prompts_file(tmp_path / "prompts.jsonl", range(24)), "--yes")
-    ids = record(root, range(100, 104))
-    judging(pair)
-    done = [learn(root, "--judge", "dearco/dear-1", "--yes") for _ in range(2)]
-    assert [(one["calls"], one["graded"]) for one in done] == [(4, 8), (0, 0)]
-    assert done[1]["plan"]["gradable"] == {}
-    assert done[1]["plan"]["graded"] == 24  # A fit counts only the checked prompts.
-    run_remit("feedback", ids[0], "--reference", right_answer(question(100)), "--root", root)
-    again = remit_json("route", "calibrate", "--usd", 1, "--root", root)
-    assert (again["calls"], again["without_reference"]) == (0, 3)
-
-
-def test_a_declined_answer_blocks_nothing(pair: Pair, tmp_path: Path) -> None:
-    root = pair.root(tmp_path / "root")
-    name = f"declining_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{name}.py").write_text(
-        f"def grade(prompt, answer):\n    return None if {question(5)!r} in prompt else 1\n"
-    )
-    found = []
-    for count in (12, 24):
-        file = prompts_file(tmp_path / "prompts.jsonl", range(count), references=False)
-        done = run_remit("route", "learn", "--budget-usd", 1, "--prompts", file, "--yes", "--json",
-                         "--code", f"{name}:grade", "--root", root, cwd=tmp_path)  # fmt: skip
-        found.append(json.loads(done.stdout))
-    assert [(one["calls"], one["graded"], one["ended"]) for one in found] == [
-        (24, 22, "done"), (24, 24, "done"),
-    ]  # fmt: skip
-
-
-def test_a_broken_grader_leaves_the_prompts_of_others(pair: Pair, tmp_path: Path) -> None:
-    root = pair.root(tmp_path / "root")
-    record(root, range(2))
-    file = prompts_file(tmp_path / "prompts.jsonl", range(10, 14))
-    done = learn(
-        root, "--prompts", file, "--test", "python -c 'raise SystemExit(3)'", "--yes"
-    )  # fmt: skip
-    assert (done["calls"], done["graded"], done["ended"]) == (8, 8, "grader")
-
-
-def test_unreadable_answers_do_not_end_a_judge(pair: Pair, tmp_path: Path) -> None:
-    root = pair.root(tmp_path / "root")
-    sums = pair.dear.reply
-    record(root, range(6, 10))
-    pair.dear.reply = lambda body: " "
-    record(root, range(4, 6))  # The latest answers are judged first.
-    pair.dear.reply = sums
-    judging(pair)
-    done = learn(root, "--judge", "dearco/dear-1", "--yes")
-    assert (done["calls"], done["graded"], done["ended"]) == (4 + 2 * 2, 12, "done")
-
-
-def test_a_budget_too_small_for_the_judge_is_no_fault_of_it(pair: Pair, tmp_path: Path) -> None:
-    judging(pair)
-    file = prompts_file(tmp_path / "prompts.jsonl", range(24), references=False)
-    root = pair.root(tmp_path / "root")
-    spend = ("--prompts", file, "--judge", "dearco/dear-1", "--max-tokens", 50, "--yes")
-    for calls in (4, 0):  # The second run has recorded answers, which it does not buy again.
-        done = learn(root, *spend, "--budget-usd", 0.005)
-        assert (done["calls"], done["graded"], done["ended"]) == (calls, 0, "budget")
-        assert done["usd"] <= 0.005
-    done = learn(root, *spend)
-    assert (done["calls"], done["graded"], done["ended"]) == (44, 48, "done")
-
-
 def test_each_refusal_names_the_next_command(pair: Pair, tmp_path: Path) -> None:
     root = pair.root(tmp_path / "root", priced=False)
     assert "--output USD --context-window TOKENS --max-output-tokens TOKENS" in refusal(root)
@@ -278,49 +209,6 @@ def test_an_erasure_reaches_the_answers_of_a_calibration(pair: Pair, tmp_path: P
             if question(0) in str(one.metadata.get("prompt"))
         ]
     assert left == []
-
-
-def test_progress_in_a_pipe_is_one_line(pair: Pair, tmp_path: Path) -> None:
-    root = pair.root(tmp_path / "root")
-    file = prompts_file(tmp_path / "prompts.jsonl", range(12))
-    done = run_remit(
-        "route", "learn", "--budget-usd", 1, "--prompts", file, "--yes", "--root", root
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr.count("calibrating") == 1
-    assert "usd_per_call" in done.stdout
-
-
-def test_a_bar_that_a_budget_ends_leaves_its_line(pair: Pair, tmp_path: Path) -> None:
-    root = pair.root(tmp_path / "root")
-    file = prompts_file(tmp_path / "prompts.jsonl", range(12))
-    _, shown = at_terminal(
-        "route", "learn", "--budget-usd", "0.00001", "--prompts", file, "--yes", "--root", root
-    )
-    assert f"calibrating [{'':30}]   0%\n" in shown
-
-
-def test_a_comparison_of_abilities_is_a_look_at_the_grades(pair: Pair, tmp_path: Path) -> None:
-    root = pair.root(tmp_path / "root")
-    compare = ("route", "abilities", "--reason", "By the grades.", "--root", root)
-
-    def looks() -> int:
-        with Runtime.open(root) as runtime:
-            seen = list(runtime.ledger.query(event_type="SIGNAL_OBSERVED"))
-        return sum(one.metadata["kind"] == "route_look" for one in seen)
-
-    def graded(count: int) -> None:
-        learn(root, "--prompts", prompts_file(tmp_path / "prompts.jsonl", range(count)), "--yes")
-
-    graded(40)
-    assert looks() == 1
-    for _ in range(2):  # The same grades are no new look.
-        assert "looks permits" not in run_remit(*compare).stderr
-        assert looks() == 2
-    graded(42)
-    done = run_remit(*compare)
-    assert (done.returncode, "looks permits 2" in done.stderr) == (1, True), done.stderr
-    assert looks() == 2
 
 
 def test_from_an_empty_root_to_an_adopted_route_that_saves(pair: Pair, tmp_path: Path) -> None:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from benchmarks.learning.recorded import Recorded
-from benchmarks.learning.swap import Sizes, begin, change
-from benchmarks.learning.swap_run import Run
 
 from remit.gateway import LLMGateway
-from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import GuardSettings
 from remit.learning import Source, give_feedback, read_samples
 from remit.learning.routes import (
@@ -33,7 +24,7 @@ from remit.learning.routes import (
     power_plan,
 )
 from remit.learning.routes.ridge import abilities_of
-from remit.learning.routes.route_fit import IN_FORCE, fold_of
+from remit.learning.routes.route_fit import fold_of
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.providers.prices import PriceTable
@@ -42,14 +33,11 @@ from remit.routing import (
     RouteOptions,
     ScoringInputs,
     buckets_of,
-    chances_of,
     create_thought_record_emitter,
     new_request,
     route_request,
     score_candidates,
 )
-from remit.routing.exploration import draw
-from tests.support.commands import run_remit
 from tests.support.soak import is_soak, sample
 
 pytestmark = pytest.mark.any_store
@@ -148,22 +136,6 @@ def test_an_erased_answer_teaches_nothing(ledger: LedgerClient, logged: list[Gra
     assert graded_prompts(ledger) == []
 
 
-def test_grades_count_as_in_samples(ledger: LedgerClient, logged: list[GradedPrompt]) -> None:
-    first, second, third, *_ = (one.exchange_id for one in logged)
-    for key in ("KEY-1", "KEY-2"):  # two keys of one user are one party
-        ann = Identity("ann", "operator", key_id=key, user_id="ann")
-        give_feedback(ledger, first, score=0.0, by="ann", identity=ann)
-    give_feedback(ledger, second, score=0.0, by="judge", source="judge")
-    give_feedback(ledger, third, label="vague", by="first")  # in place of the score
-    rewards = {one.exchange_id: one.rewards["dear"] for one in graded_prompts(ledger)}
-    assert rewards == {
-        sample.exchange_id: sample.reward
-        for sample in read_samples(ledger)
-        if sample.reward is not None
-    }
-    assert (rewards[first], rewards[second], third in rewards) == (0.5, 1.0, False)
-
-
 def graded(
     ledger: LedgerClient, prompt: str, model: str, score: float, by: str,
     source: Source = "person", **more: object,
@@ -174,17 +146,6 @@ def graded(
         "model_id": model, "cost_usd": 0.01} | more))  # fmt: skip
     give_feedback(ledger, exchange, score=score, by=by, source=source)
     return exchange
-
-
-def test_repeats_are_means_and_count_as_often_as_they_were_asked(ledger: LedgerClient) -> None:
-    for score, usd in ((1.0, 0.01), (1.0, 0.02), (0.0, 0.03)):
-        graded(ledger, "again", "dear", score, "ann", cost_usd=usd)
-    graded(ledger, "once", "dear", 1.0, "ann")
-    graded(ledger, "bought", "dear", 1.0, "ann", agent_id="route-calibration")
-    again, once, bought_one = graded_prompts(ledger)
-    assert again.rewards["dear"] == pytest.approx(2 / 3)  # not 0, the last grade
-    assert again.costs["dear"] == pytest.approx(0.02)
-    assert (again.traffic, once.traffic, bought_one.traffic) == (3, 1, 1)
 
 
 def test_a_grade_of_a_decision_teaches_about_the_model_that_answered(
@@ -201,25 +162,6 @@ def test_a_grade_of_a_decision_teaches_about_the_model_that_answered(
     give_feedback(ledger, found.exchange_id, score=0.75, by="ann")  # the exchange's own
     (found,) = graded_prompts(ledger)
     assert dict(found.rewards) == {result.model_id: 0.75}
-
-
-def test_a_flood_by_one_party_does_not_outweigh_the_others(ledger: LedgerClient) -> None:
-    for number in range(40):
-        graded(ledger, f"good {number}", "dear", 1.0, f"person {number % 4}")
-    for number in range(400):
-        graded(ledger, f"flood {number}", "dear", 0.0, "flood")
-    found = graded_prompts(ledger)
-    total = sum(one.traffic for one in found)
-    flood = sum(one.traffic for one in found if one.text.startswith("flood"))
-    assert flood / total == pytest.approx(0.25)
-    head = fit_head(found)
-    assert head.models["dear"].bias == pytest.approx(750_000, abs=2)
-    # A reference of the same party does not lift the limit of its opinions.
-    graded(ledger, "right", "dear", 1.0, "flood", source="reference")
-    traffic = {one.text: one.traffic for one in graded_prompts(ledger)}
-    flood = sum(share for text, share in traffic.items() if text.startswith("flood"))
-    assert flood / sum(traffic.values()) == pytest.approx(0.25, abs=0.01)
-    assert traffic["right"] == 1.0
 
 
 def test_one_rater_does_not_flip_the_best_model_against_a_reference(ledger: LedgerClient) -> None:
@@ -243,29 +185,6 @@ def test_one_rater_does_not_flip_the_best_model_against_a_reference(ledger: Ledg
     assert {sampled[one].raters for one in exchanges} == {("grader",)}
 
 
-def test_opinions_of_one_models_answers_count_next_to_checks(ledger: LedgerClient) -> None:
-    for number in range(20):
-        for model in ("cheap", "dear"):
-            graded(ledger, f"add {number}", model, 1, "grader", "reference")
-    graded(ledger, "asked once", "cheap", 0, "ann")
-    *_, one = graded_prompts(ledger)
-    assert (one.prompt, one.rewards) == ("asked once", {"cheap": 0})
-
-
-def test_feedback_teaches_without_enough_checks(ledger: LedgerClient) -> None:
-    for number in range(40):
-        for model, score in (("cheap", number % 2), ("dear", 1)):
-            graded(ledger, f"add {number}", model, score, f"person {number % 5}")
-    for model in ("cheap", "dear"):
-        graded(ledger, "add 1", model, 1.0, "the program", source="reference")
-    found = graded_prompts(ledger)
-    assert {(one.prompt == "add 1", one.traffic) for one in found} == {(False, 2.0), (True, 2.0)}
-    assert len(found) == 40
-    fit = fit_route(found, 0.02)
-    assert isinstance(fit, RouteFit)
-    assert fit.best_single == "dear"
-
-
 def test_what_is_graded_later_moves_no_prompt_to_another_fold(ledger: LedgerClient) -> None:
     exchanges = [
         ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata={
@@ -285,72 +204,6 @@ def test_what_is_graded_later_moves_no_prompt_to_another_fold(ledger: LedgerClie
 def costs(ledger: LedgerClient, candidate: Candidate, prices: PriceTable | None) -> set[float]:
     found = graded_prompts(ledger, candidates=[candidate], prices=prices)
     return {one.costs[candidate.model_id] for one in found}
-
-
-def test_an_answer_has_its_present_price(ledger: LedgerClient, logged: list[GradedPrompt]) -> None:
-    now, dear = table({"cheap": 1, "dear": 3}), Candidate("dear", "p")
-    assert {one.costs["dear"] for one in logged} == {0.01}  # 100 tokens at 100 USD a million
-    assert costs(ledger, dear, now) == {0.0003}
-    assert costs(ledger, Candidate("mine", "p", served_as="dear"), now) == {0.0003}
-    assert costs(ledger, dear, PRICES) == costs(ledger, dear, None) == {0.01}
-    assert costs(ledger, Candidate("dear", "q"), now) == {0.01}  # of which no price is known
-    assert costs(ledger, replace(dear, input_price=0, output_price=0), now) == {0.0}
-
-
-def test_cached_tokens_and_providers_tools_have_their_own_price(ledger: LedgerClient) -> None:
-    used = {
-        "input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 10,
-        "server_tool_uses": {"web_search": 2},
-    }  # fmt: skip
-    for text, tokens in (("add", used), ("sum", used | {"cached_input_tokens": 101})):
-        exchange = ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata={
-            "session_id": "SES-1", "prompt": text, "response": "1", "outcome": "success",
-            "model_id": "m", "cost_usd": 7.0, "price_version": "another"} | tokens))  # fmt: skip
-        give_feedback(ledger, exchange, score=1.0, by="ann")
-    prices = table(
-        {},
-        '[models.m]\nprovider = "p"\ninput = "10"\noutput = "100"\ncached_input = "1"\n'
-        "date = 2026-11-22\n[server_tools.p]\n"
-        'web_search = { per_use = "0.01", date = 2026-11-22, source = "x" }\n',
-    )
-    expected = (40 * 10 + 60 * 1 + 10 * 100) / 1e6 + 2 * 0.01
-    assert costs(ledger, Candidate("m", "p"), prices) == {expected, 7.0}
-
-
-def test_the_first_error_of_a_calibration_is_raised_by_itself(
-    ledger: LedgerClient, gateway: LLMGateway, logged: list[GradedPrompt]
-) -> None:
-    def refuse(prompt: GradedPrompt, model: str, answer: str) -> float:
-        raise InvalidInputError("no grade")
-
-    with pytest.raises(InvalidInputError, match="no grade"):
-        asyncio.run(
-            calibrate(
-                gateway, ledger, CANDIDATES, logged, refuse, usd=1.0, prices=PRICES, by="test",
-                max_tokens=100, session_id="SES-1", at_once=2,
-            )
-        )  # fmt: skip
-
-
-def test_an_unpriced_model_fits_no_budget(ledger: LedgerClient, gateway: LLMGateway) -> None:
-    with pytest.raises(InvalidInputError, match="other"):
-        asyncio.run(
-            calibrate(
-                gateway, ledger, [Candidate("other", "p")], [], lambda *_: 1.0, usd=1.0,
-                prices=PRICES, by="test",
-            )
-        )  # fmt: skip
-
-
-def test_a_head_knows_what_each_model_can_do() -> None:
-    head = fit_head(made(200))
-    for text, good in (("add two apples", True), ("prove two lemmas", False)):
-        found = head.qualities(buckets_of(text, head.buckets))
-        assert (found["cheap"] > 600_000) == good
-        assert found["dear"] > 950_000
-    assert fit_head(made(200)).digest == head.digest
-    assert b"lemma" not in head.encoded
-    assert b"please" not in head.encoded
 
 
 @pytest.fixture(scope="module")
@@ -423,32 +276,6 @@ def test_a_head_predicts_what_a_call_of_each_prompt_costs() -> None:
     assert total == pytest.approx(sum(one.costs["b"] for one in prompts), rel=0.01)
 
 
-def test_a_route_saves_against_the_one_in_force(paying: RouteFit) -> None:
-    assert paying.saves_against == "dear"
-    prompts = made(400)
-    again = fit_route(prompts, 0.0058, rules=paying.weights)
-    assert isinstance(again, RouteFit)
-    assert again.saves_against == IN_FORCE
-    assert any("compared with the current route" in line for line in again.missing)
-
-    # The better model is now the cheaper one.
-    swapped = [replace(one, costs={"cheap": 0.01, "dear": 0.0001}) for one in prompts]
-    alone = fit_route(swapped, 0.0058)
-    assert isinstance(alone, RouteFit)
-    assert any("compared with dear" in line for line in alone.missing)  # which it is
-    fit = fit_route(swapped, 0.0058, rules=paying.weights)
-    assert isinstance(fit, RouteFit)
-    assert not fit.missing
-    assert fit.shares == {"cheap": 0, "dear": 1}
-    without = [
-        replace(one, rewards={"dear": 1.0, "new": 1.0}, costs={"dear": 0.01, "new": 0.0001})
-        for one in made(120)
-    ]
-    left = fit_route(without, 1.0, rules=paying.weights)  # in force it could take only the dear one
-    assert isinstance(left, RouteFit)
-    assert left.saves_against == IN_FORCE
-
-
 def test_a_quality_floor_is_estimated_as_it_is_served() -> None:
     fit = fit_route(made(200), 0.0055, quality_floor=0.05)
     assert isinstance(fit, RouteFit)
@@ -468,37 +295,6 @@ def alike(number: int, dear: float = 1.0) -> GradedPrompt:
         f"LED-{number:08x}", text, text, "chat", {"cheap": 1.0, "dear": dear},
         {"cheap": 0.001, "dear": 0.01}, [f"LED-{number:08x}"],
     )  # fmt: skip
-
-
-def test_models_that_are_equally_good_need_few_prompts() -> None:
-    """As few as one bound of a loss that was never seen takes: log(2 / 0.05) / 0.025."""
-    few, enough = (fit_route([alike(n) for n in range(count)], 0.002) for count in (140, 148))
-    assert isinstance(few, RouteFit)
-    assert isinstance(enough, RouteFit)
-    assert "about 148 prompts" in few.missing[-1]
-    assert not enough.missing
-
-
-def test_a_grader_that_finds_every_answer_bad_shows_nothing() -> None:
-    """A test that crashes exits with 1, as for a wrong answer."""
-    bad = [replace(alike(n), rewards={"cheap": 0.0, "dear": 0.0}) for n in range(200)]
-    found = fit_route(bad, 0.002)
-    assert isinstance(found, RouteFit)
-    assert len(found.missing) == 1
-    assert "the grader may not work" in found.missing[0]
-
-
-def test_what_is_in_doubt_is_no_proposal() -> None:
-    few = fit_route(made(100), 0.0055)
-    assert isinstance(few, RouteFit)
-    assert "of reward" in few.missing[0]
-    worse = fit_route(made(300), 0.00005)  # nothing is so cheap
-    assert isinstance(worse, RouteFit)
-    assert any("of reward" in line for line in worse.missing)
-    assert len(worse.missing) > 1  # all that is missing, not the first of it
-    nothing = fit_route([], 0.01)
-    assert isinstance(nothing, str)
-    assert "148" in nothing
 
 
 def tried(seed: int, loss: float, count: int, explored: int) -> RouteFit:
@@ -555,29 +351,6 @@ def test_partly_graded_prompts_take_the_place_of_whole_ones() -> None:
     assert accepted(tries, 0.03, 800, 2_000) <= len(tries) // 20
 
 
-def test_the_chances_of_a_decision_are_those_of_its_draw() -> None:
-    record = {
-        "routing_mode": "single", "chosen_model_id": "a", "candidates_considered": ["a", "b", "c"],
-        "scores": {"a": 3.0, "b": 2.0, "c": 1.0}, "fallback_attempts": 0,
-        "rule_version_hash": "rv", "decision_hash": "0",
-    }  # fmt: skip
-    meta = {"content": json.dumps(record), "propensity": 0.9}
-    assert chances_of(meta) == {}
-    explored = chances_of({**meta, "exploration": 0.2, "not_drawn": ["c"]})
-    assert explored == pytest.approx({"a": 0.9, "b": 0.1})
-    assert draw("DEC-1", "abc", 0.2, ("c",)).propensity in explored.values()
-    canary = {"share": 0.1, "arm": "old", "other": "b"}
-    assert chances_of({**meta, "canary": canary}) == pytest.approx({"a": 0.9, "b": 0.1})
-    assert chances_of({**meta, "content": None, "exploration": 0.2}) == {}
-
-
-def test_an_explored_answer_counts_with_less_weight() -> None:
-    fit = tried(1, 0.0, 300, 300)
-    assert fit.reward.samples == 600
-    assert fit.held_out == 300
-    assert fit.reward.effective_samples < 600
-
-
 def test_a_plan_states_prompts_and_dollars_before_they_are_spent() -> None:
     candidates = [
         Candidate("cheap", "p", input_price=10**8, output_price=10**8),
@@ -601,16 +374,6 @@ def test_a_plan_states_prompts_and_dollars_before_they_are_spent() -> None:
     short = [replace(one, prompt="Two words?" * 10) for one in equal[:3]]
     known = power_plan([], candidates, asked=short, max_tokens=100)
     assert known.usd == pytest.approx(known.prompts * (0.0001 + 0.01) * (125 / 1000), rel=0.05)
-
-
-def test_a_plan_does_not_look_at_who_is_better() -> None:
-    prompts = [alike(number, dear=float(number % 5 > 0)) for number in range(100)]
-    turned = [
-        replace(one, rewards={"cheap": one.rewards["dear"], "dear": one.rewards["cheap"]})
-        for one in prompts
-    ]
-    candidates = [Candidate(name, "p", input_price=1, output_price=1) for name in ("cheap", "dear")]
-    assert power_plan(prompts, candidates) == power_plan(turned, candidates)
 
 
 def test_abilities_are_shrunk_to_the_mean() -> None:
@@ -641,50 +404,3 @@ def rows() -> list[Recorded]:
         for number in range(LEARNED + REST)
         for kind in (kinds[number % 4],)
     ]
-
-
-def test_a_swap_is_seen_met_and_rolled_back_or_refused_for_want_of_pairs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def remit(run: Run, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        done = run_remit(*words, environment={"REMIT_ROOT": str(run.place)})
-        assert not (check and done.returncode), done.stderr
-        return done
-
-    monkeypatch.setattr(Run, "remit", remit)  # In this process, which has the modules loaded.
-    asyncio.run(swaps(tmp_path / "root"))
-
-
-async def swaps(place: Path) -> None:
-    sizes = Sizes(learned=LEARNED, quiet=20, most=110, after=10, looks=110)
-    begun = await begin(place, rows(), sizes)
-    assert begun.outcome["signals before the change"] == "none"
-
-    run = await change(begun, "prices")
-    marks = [what for _, what in run.marks]
-    assert marks[:2] == ["adopted: a learned route", "prices swapped"]
-    assert marks[-2:] == ["adopted: a learned route", "rolled back"]
-    assert sum(run.costs[-100:]) / 100 <= 0.0125  # The spend keeps to the cap at other prices.
-
-    run = await change(begun, "models")
-    assert run.outcome["alarm"] == "none in 110"  # the first 200 exchanges are the baseline
-    assert "of 200: more graded exchanges are required" in run.outcome["refused"]
-    assert [what for _, what in run.marks] == [
-        "adopted: a learned route", "gemini answers as llama", "no alarm", "refused"
-    ]  # fmt: skip
-
-
-def test_the_digest_of_a_price_is_the_same_in_every_process() -> None:
-    program = (
-        "from remit.learning.routes import prices_at\n"
-        "from remit.providers.prices import PriceTable\n"
-        "print(prices_at(PriceTable.shipped(), ['google/gemini-2.5-pro']))"
-    )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": str(seed)},
-            capture_output=True, check=True,
-        ).stdout
-        for seed in range(6)
-    }  # fmt: skip
-    assert len(found) == 1

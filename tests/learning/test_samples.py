@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from remit import Runtime
 from remit.gateway.auth import Identity
-from remit.kernel.errors import ConfigError
 from remit.kernel.installed_files import shipped_file
 from remit.learning import (
-    Replay,
     Signal,
     SignalPolicy,
     give_feedback,
@@ -28,13 +23,10 @@ from remit.learning import (
     observe,
     read_samples,
 )
-from remit.learning.evidence.party_shares import SettledWeights, rater_weights
 from remit.learning.evidence.samples import Sample, corrects
-from remit.learning.signals import Window, is_below, read_signals
+from remit.learning.signals import read_signals
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.agents import anthropic_runtime
-from tests.support.commands import run_remit
-from tests.support.roots import new_root
 from tests.support.wire import anthropic_answer, tool_use
 
 
@@ -122,34 +114,6 @@ def test_learnings_own_calls_are_no_samples(ledger: LedgerClient) -> None:
     assert [one.exchange_id for one in read_samples(ledger)] == [mine]
 
 
-def test_a_replay_whose_first_reading_failed_reads_all_calls_again(ledger: LedgerClient) -> None:
-    def exchange(**metadata: Any) -> str:
-        told = {"prompt": [{"role": "user", "content": "q"}], "response": "a", "model_id": "m",
-                "outcome": "success", "cost_usd": 0.5, **metadata}  # fmt: skip
-        return ledger.write(LedgerEntry("EXCHANGE", "S", "SUCCESS", "r", metadata=told))
-
-    asked = [exchange() for _ in range(3)]
-    for one in asked[1:]:
-        exchange(work_order_id=f"WO-R-{one}", charged_to=["session:learning"])
-    lost = {"work_order_id": f"WO-R-{asked[0]}", "charged_to": ["session:learning"]}
-    ledger.write(LedgerEntry("EXCHANGE_ORPHANED", "S", "ORPHANED", "r", metadata=lost))
-    failures = [OSError("away")]
-
-    def grade(entry: LedgerEntry, answer: str) -> float:
-        if entry.id == asked[2] and failures:
-            raise failures.pop()
-        return 1.0
-
-    gateway: Any = SimpleNamespace(cost_bound=lambda *_: 7)
-    request: Any = SimpleNamespace(provider_id="p", model_id="m")
-    replay = Replay(gateway, ledger, lambda _: request, grade, "WO-R", asked, "prices")
-    with pytest.raises(OSError, match="away"):
-        replay.run((), budget_nano=0)
-    for _ in range(2):
-        result = replay.run((), budget_nano=0)
-        assert (result.calls, result.spent_nano) == (2, 2 * 500_000_000 + 7)
-
-
 def test_an_answer_from_the_cache_counts_once(ledger: LedgerClient) -> None:
     """By the exchange that the provider answered; a judge and a search skip the copy too."""
     answered = _exchange(ledger)
@@ -191,66 +155,6 @@ def test_an_agents_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert all(s.prompt_pack_id and not s.tainted for s in found)
 
 
-def test_a_flood_counts_once_for_each_exchange_and_at_most_its_share(ledger: LedgerClient) -> None:
-    targets = [_exchange(ledger, number) for number in range(40)]
-    flood = Identity("bot", "operator", key_id="KEY-F")
-    for target in targets:
-        for score in (0, 0):
-            give_feedback(ledger, target, score=score, by="bot", identity=flood)
-    for number, target in enumerate(targets[:12]):
-        name = f"person-{number % 4}"
-        give_feedback(ledger, target, score=1, by=name)
-    samples = list(read_samples(ledger))
-    assert samples[0].reward == 0.5  # two parties, each once
-    counts = Counter(rater for sample in samples for rater in sample.raters)
-    assert counts.most_common(1) == [("KEY-F", 40)]
-    weights = rater_weights(counts)
-    assert weights.pop("KEY-F") == pytest.approx(0.1)
-    assert list(weights.values()) == [1, 1, 1, 1]
-    assert 40 * 0.1 / (40 * 0.1 + counts.total() - 40) == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize(
-    "counts",
-    [{}, {"a": 5}, {"a": 9, "b": 1}, {"a": 100, "b": 100, "c": 1, "d": 1, "e": 1, "f": 1},
-     {"a": 0}, {"a": 0, "b": 0}, {"a": 9, "b": 0}, {"a": 90, "b": 9, "c": 3, "d": 1, "e": 0},
-     {"a": 1000, "b": 10, "c": 10}, dict.fromkeys("abcdefgh", 3), {"a": 7, "b": 5, "c": 3, "d": 1}],
-    ids=str,
-)  # fmt: skip
-def test_no_party_has_more_than_its_share(counts: dict[str, int]) -> None:
-    weights = rater_weights(counts)
-    assert weights.keys() == counts.keys()
-    given = {rater: weights[rater] * counts[rater] for rater in counts}
-    assert all(0 < weight <= 1 for weight in weights.values())
-    parties = sum(count > 0 for count in counts.values())
-    for part in filter(None, given.values()):
-        assert part / sum(given.values()) <= max(0.25, 1 / parties) + 1e-9
-
-
-def test_record_pages_and_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from remit.learning.evidence import samples
-
-    monkeypatch.setattr(samples, "_PAGE", 3)
-    with LedgerClient(tmp_path / "ledger.db") as ledger:
-        ids = []
-        for number in range(10):
-            more = {"retry_of": ids[-1]} if number % 2 else {"outcome": "error"}
-            ids.append(_exchange(ledger, number, **more))
-        found = list(read_samples(ledger))
-        assert [s.exchange_id for s in found] == ids
-        assert [s.retried for s in found] == [True, False] * 5
-    root = tmp_path / "root"
-    with (
-        anthropic_runtime(root, monkeypatch, anthropic_answer("42")) as (runtime, _),
-        runtime.agent("clerk").session() as talk,
-    ):
-        talk.turn("How much?")
-        talk.feedback(1, by="ann")
-    said = run_remit("feedback", "--shares", "--root", root, "--json")
-    (share,) = json.loads(said.stdout)["raters"]
-    assert share == {"rater": "ann", "graded": 1, "weight": 1.0, "share": 1.0}
-
-
 # -- Signals over samples, their policy, and their entries on a real ledger ----------------------
 
 
@@ -278,16 +182,6 @@ def _one(signals: list[Signal], dimension: str, metric: str) -> Signal:
     return found
 
 
-def test_quiet_samples_cross_nothing_and_name_every_thing() -> None:
-    signals = read_signals(_samples(600, 0.1), POLICY)
-    assert not any(signal.crossed for signal in signals)
-    assert {signal.dimension for signal in signals} == {"contract", "model", "tool"}
-    latency = _one(signals, "model", "latency")
-    assert latency.live.low < 403 < latency.live.high  # e**6
-    assert _one(signals, "model", "cost").live.value == pytest.approx(1_000_000, rel=0.02)
-    assert (latency.baseline.samples, latency.live.samples) == (200, 400)
-
-
 def test_what_became_worse_is_crossed_with_the_exchanges_that_say_so() -> None:
     worse = [replace(s, at="2") for s in _samples(300, 0.4, seed=2)]
     signals = read_signals([*_samples(300, 0.05), *worse], POLICY, before="1")
@@ -296,17 +190,6 @@ def test_what_became_worse_is_crossed_with_the_exchanges_that_say_so() -> None:
     failed = [sample.exchange_id for sample in worse if sample.failed]
     assert list(signal.evidence) == failed[-50:]
     assert not _one(signals, "model", "latency").crossed
-
-
-def test_a_better_epoch_crosses_nothing_and_a_worse_one_does() -> None:
-    then = [replace(s, epoch=1) for s in _samples(400, 0.02, seed=3)]
-    after = [replace(s, epoch=2) for s in _samples(400, 0.3, seed=4)]
-    first = list(_samples(400, 0.3))
-    better = read_signals([*first, *then], POLICY, before_epoch=1)
-    assert not _one(better, "model", "failure").crossed
-    worse = read_signals([*first, *then, *after], POLICY, before_epoch=2)
-    assert _one(worse, "model", "failure").baseline.samples == 800
-    assert _one(worse, "model", "failure").crossed
 
 
 def test_a_shift_of_the_mix_is_no_worse_model_and_a_loss_within_a_task_is() -> None:
@@ -332,37 +215,12 @@ def test_a_shift_of_the_mix_is_no_worse_model_and_a_loss_within_a_task_is() -> N
         assert reward.crossed is is_worse, (shares, chat, code)
 
 
-def test_the_command_compares_within_tasks(tmp_path: Path) -> None:
-    place = new_root(tmp_path / "root")
-    with Runtime.open(place) as runtime:
-        for share in (5, 2):  # of 6 prompts, so many are small talk, the others code
-            for number in range(240):
-                is_code = number % 6 >= share
-                prompt = ("Write a python function that sorts a list. def sort(items): return"
-                          if is_code else "Tell me about tea.")  # fmt: skip
-                name = _exchange(runtime.ledger, prompt=f"{prompt} {number}", model_id="m")
-                score = float(number % 12 >= 6) if is_code else 1.0
-                give_feedback(runtime.ledger, name, score=score, by="check", source="test")
-        tasks = {one.task for one in read_samples(runtime.ledger, with_tasks=True)}
-        assert tasks == {"chat", "code"}
-    done = run_remit("learn", "signals", "--json", "--root", place)
-    (reward,) = (one for one in json.loads(done.stdout)["signals"]
-                 if (one["dimension"], one["metric"]) == ("model", "reward"))  # fmt: skip
-    assert reward["live"]["high"] < reward["baseline"]["value"]
-    assert not reward["crossed"]
-
-
 @pytest.mark.parametrize("taint", ["fallback", "degradation", "erased"])
 def test_tainted_samples_do_not_count(taint: str) -> None:
     samples = [*_samples(300, 0.0), *_samples(300, 1.0, tainted=taint)]
     signal = _one(read_signals(samples, POLICY), "model", "failure")
     assert (signal.baseline.samples, signal.live.samples) == (200, 100)
     assert not signal.crossed
-
-
-def test_too_few_samples_cross_nothing() -> None:
-    samples = [*_samples(200, 0.0), *_samples(POLICY.least - 1, 1.0)]
-    assert not any(signal.crossed for signal in read_signals(samples, POLICY))
 
 
 def test_a_crossing_is_on_record_once_for_each_window(tmp_path: Path) -> None:
@@ -391,16 +249,6 @@ def test_two_that_observe_at_once_write_once(target: str) -> None:
         assert len(written) == one.count() == 2
 
 
-def test_a_failing_tool_is_named_and_what_was_cancelled_is_not() -> None:
-    good = list(_samples(300, 0.0))
-    failing = [replace(sample, failed_tools=("read_file",)) for sample in good]
-    signals = read_signals([*good, *failing], POLICY)
-    assert _one(signals, "tool", "failure").crossed
-    assert not _one(signals, "model", "failure").crossed
-    gone = [replace(sample, failed=True, cancelled=True) for sample in good]
-    assert not any(signal.crossed for signal in read_signals([*good, *gone], POLICY))
-
-
 def test_one_partys_flood_crosses_nothing() -> None:
     def graded(rater: str, count: int, reward: float) -> list[Sample]:
         return [replace(s, reward=reward, raters=(rater,)) for s in _samples(count, 0.0)]
@@ -420,49 +268,3 @@ def test_one_partys_flood_crosses_nothing() -> None:
     worse = [replace(s, epoch=1, reward=0.0) for s in people]
     both = read_signals([*before, *worse], POLICY, before_epoch=1)
     assert _one(both, "model", "reward").crossed
-
-
-def _window(*given: tuple[str, int, float]) -> Window:
-    made = Window(0.05)
-    for rater, count, reward in given:
-        for _ in range(count):
-            made.add(reward, (rater,))
-    return made
-
-
-def test_weights_that_move_cross_nothing_alone() -> None:
-    baseline = _window(("a", 200, 1.0), ("a", 22, 0.0))
-    live = _window(("a", 200, 1.0), ("a", 22, 0.0), ("b", 22, 0.0))
-    estimate = live.estimate()
-    assert estimate.value == pytest.approx(0.45, abs=0.001)  # half of it is the second party's
-    assert estimate.low < 0.45 < 0.81 < estimate.high  # and it holds for what came as it came
-    assert not is_below([(live, baseline)], 0.02, 0.05)
-    assert is_below([(_window(("a", 100, 0.5), ("b", 100, 0.5)), baseline)], 0.02, 0.05)
-
-
-def test_settled_weights_bound_a_flood_among_others() -> None:
-    weights = SettledWeights()
-    given = dict.fromkeys("abcdf", 0.0)
-    for number in range(2_000):
-        rater = "f" if number % 10 else "abcd"[number // 10 % 4]
-        given[rater] += weights.weigh((rater,))
-    assert given["a"] == given["b"] == given["c"] == given["d"] == 50
-    assert 200 / 3 <= given["f"] <= 200 / 3 + 2
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"alpha_permille": 0},
-        {"least": "50"},
-        {"unknown": 1},
-        {"set_aside_after": 0},
-        {"set_aside_after": 51},
-        {"tool_fallbacks": {"stock": "list"}},
-        {"margin_permille": {"failure": 20}},
-        {"margin_permille": {**json.loads(_SHIPPED)["margin_permille"], "reward": 1000}},
-    ],
-)
-def test_a_policy_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="signal policy"):
-        SignalPolicy.from_json(json.dumps({**json.loads(_SHIPPED), **change}).encode())

@@ -83,26 +83,6 @@ def test_it_refuses_by_the_clients_field(endpoint: str, body: dict[str, Any], pa
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "body"),
-    [
-        ("openai.chat", {"logprobs": True, "top_logprobs": 2, "logit_bias": {"62": 100}}),
-        ("openai.chat", {"n": 1, "modalities": ["text"], "reasoning_effort": "none"}),
-        ("openai.chat", {"tools": [TOOL], "tool_choice": "none"}),
-        ("openai.chat", {"stop": ["a", "b"], "seed": 7, "top_k": 4}),
-        ("openai.chat", {"response_format": {"type": "json_object"}}),
-        ("anthropic.messages", {"thinking": {"type": "disabled"}, "stop_sequences": ["a"]}),
-        ("anthropic.messages", {"thinking": {"type": "adaptive"}}),
-        ("openai.responses", {"text": {"format": {"type": "json_object"}}}),
-    ],
-)
-def test_what_it_can_do_goes_to_the_model(endpoint: str, body: dict[str, Any]) -> None:
-    outgoing = _asks(endpoint, body)
-    assert outgoing.body.endpoint is CHAT
-    if endpoint == CHAT.name:
-        assert body.items() <= outgoing.body.value.items()
-
-
 def test_a_template_with_tools_gets_functions_and_no_other_kind() -> None:
     assert _asks(CHAT.name, {"tools": [TOOL], "tool_choice": "required"}, tools=True)
     assert _asks(CHAT.name, {"messages": [*HI, CALLED, *HI], "tools": [TOOL]}, tools=True)
@@ -110,13 +90,6 @@ def test_a_template_with_tools_gets_functions_and_no_other_kind() -> None:
     with pytest.raises(ProviderError) as caught:
         _asks(CHAT.name, {"tools": [TOOL, custom]}, tools=True)
     assert caught.value.param == "tools[1]"
-
-
-def test_another_models_name_is_refused() -> None:
-    provider = LocalProvider(Path("none.gguf"), NAME, default_settings().local, "")
-    with pytest.raises(ProviderError) as caught:
-        provider.outgoing(provider_request(model_id="gpt-9"))
-    assert caught.value.param == "model"
 
 
 @pytest.mark.parametrize(

@@ -31,14 +31,6 @@ def _outgoing(endpoint: Endpoint, raw: bytes, *, model: str = "m-1", **changes: 
     return provider("http://127.0.0.1:9", **changes).outgoing(request)
 
 
-@pytest.mark.parametrize("endpoint", [CHAT, MESSAGES])
-def test_a_body_of_its_own_dialect_is_sent_as_it_came(endpoint: Endpoint) -> None:
-    raw = ODD % b', "max_tokens": 9'
-    sent = _outgoing(endpoint, raw)
-    assert (sent.body.raw, sent.body.changed, sent.stream) == (raw, [], False)
-    assert "x" not in sent.headers
-
-
 def test_only_what_must_be_is_changed_and_each_change_is_told() -> None:
     raw = ODD % b', "stream":true'
     sent = _outgoing(CHAT, raw, model="behind", send_temperature=False)

@@ -7,24 +7,19 @@ import base64
 import datetime
 import gc
 import gzip
-import logging
 import resource
 import socket
 import ssl
-import weakref
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from remit.kernel.loops import call_in_thread
 from remit.providers import HttpUpstream, ProviderError, Timeouts, UpstreamReply, passed_on
 from tests.support.raw_http import (
     KEY,
@@ -104,64 +99,6 @@ async def test_bytes_go_out_and_come_back_as_they_are() -> None:
         assert sum(line.startswith(b"content-type") for line in lines) == 1
 
 
-async def test_other_methods_and_no_body() -> None:
-    async with connected(keeping) as (server, upstream):
-        for method in ("GET", "DELETE"):
-            reply = await upstream.send(method, "/responses/r1?a=1", b"", {}, PATIENT)
-            assert await reply.read() == b""
-        reply = await upstream.send("POST", "/responses/r1/cancel", b"", {}, PATIENT)
-        assert await reply.read() == b""
-        heads = [head.lower() for head, _ in server.requests]
-        assert b"content-type" not in b"".join(heads)
-        assert b"content-length: 0" in heads[2]
-        assert b"content-length" not in heads[0]
-
-
-async def test_connections_are_kept_where_the_body_was_read_and_closed_where_not() -> None:
-    async with connected(keeping) as (server, upstream):
-        for _ in range(3):
-            reply = await posted(upstream, BODY)
-            await reply.read()
-            await reply.aclose()
-            await reply.aclose()
-        assert server.connections == 1
-        reply = await posted(upstream, b"x" * 1_000_000)
-        await reply.aclose()
-        assert await asyncio.wait_for(server.closed.get(), 20) == 0
-        async with await posted(upstream, BODY) as reply:
-            assert await reply.read() == BODY
-        assert server.connections == 2
-
-
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-@pytest.mark.parametrize("left", ["kept", "in use", "in use behind a close"])
-async def test_a_loop_that_ends_closes_its_connections(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], left: str
-) -> None:
-    """Behind its end they would be open for as long as the client."""
-    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
-
-    async def call() -> None:
-        loops.append(weakref.ref(asyncio.get_running_loop()))
-        reply = await posted(upstream, BODY)
-        if left == "kept":
-            assert await reply.read() == BODY
-        elif left != "in use":
-            await upstream.aclose()
-
-    def run() -> None:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(call())
-
-    async with raw_server(keeping) as server:
-        upstream = client(server)
-        for number in range(2):
-            await asyncio.wait_for(call_in_thread("another loop", run), 20)
-            assert await asyncio.wait_for(server.closed.get(), 20) == number
-        gc.collect()
-        assert [loop() for loop in loops] == [None, None]
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -178,27 +115,6 @@ async def test_every_way_to_frame_a_body(answer: bytes) -> None:
     for pieces in ([answer], [answer[at : at + 1] for at in range(len(answer))]):
         async with connected(answering(*pieces)) as (_, upstream):
             assert await (await posted(upstream, BODY)).read() == b"{}"
-
-
-@pytest.mark.parametrize(
-    ("answer", "status", "kind", "body"),
-    [
-        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, "", b""),
-        (plain(b""), 200, "application/json", b""),
-        (plain(b"<html>", kind="Text/HTML; charset=x", more="X-A: 1\r\nx-a: 2\r\n"), 200,
-         "text/html", b"<html>"),
-        (plain(b'{"error":1}', "529 "), 529, "application/json", b'{"error":1}'),
-        (plain(b"no", "404 Not Found", "text/plain"), 404, "text/plain", b"no"),
-    ],
-)  # fmt: skip
-async def test_any_status_and_body_is_a_reply(
-    answer: bytes, status: int, kind: str, body: bytes
-) -> None:
-    async with connected(answering(answer)) as (_, upstream):
-        reply = await posted(upstream, BODY)
-        assert (reply.status, reply.content_type) == (status, kind)
-        assert reply.headers.getall("x-A", []) == (["1", "2"] if b"x-a" in answer else [])
-        assert await reply.read() == body
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308, 101])
@@ -254,55 +170,12 @@ async def test_what_came_before_a_break_is_given_first() -> None:
             assert (error.code, error.maybe_billed, error.status) == ("SERVER_ERROR", True, 200)
 
 
-async def test_a_stream_without_length_that_ends_in_an_event() -> None:
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n\r\n"
-    script = answering(head + b": hi\n\n", b"data: 1\n\nda", b"ta: 2")
-    async with connected(script) as (_, upstream):
-        reply = await posted(upstream, BODY)
-        events = [event async for came in reply.events() for event in came]
-        assert [(event.raw, event.complete) for event in events] == [
-            (b": hi\n\n", True), (b"data: 1\n\n", True), (b"data: 2", False),
-        ]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ["text/html", "application/json", ""])
-async def test_no_event_stream(kind: str) -> None:
-    async with connected(answering(plain(b"data: 1\n\n", kind=kind))) as (_, upstream):
-        raw, error = await events_of(await posted(upstream, BODY))
-        assert raw == []
-        assert error is not None
-        assert "not an event stream" in error.message
-
-
 async def test_time_to_the_headers_is_bounded() -> None:
     for body in (BODY, b"x" * 5_000_000):
         async with raw_server(answering(wait=True)) as server:
             error = await failure(server, HASTY, body)
         assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, True)
         assert "0.2 s" in error.message
-
-
-async def test_a_server_that_does_not_read_a_large_body() -> None:
-    async def script(connection: Connection) -> None:
-        connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await asyncio.sleep(60)
-
-    async with raw_server(script) as server:
-        error = await failure(server, Timeouts(0.2, 0.2, 0.2), b"x" * 30_000_000)
-    assert (error.code, error.maybe_billed) == ("TIMEOUT", True)
-
-
-async def test_a_stream_that_goes_on_is_not_cut() -> None:
-    async def script(connection: Connection) -> None:
-        await connection.request()
-        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
-        for _ in range(30):
-            await asyncio.sleep(0.05)
-            await connection.send(b": still here\n\n")
-
-    async with connected(script) as (_, upstream):
-        raw, error = await events_of(await posted(upstream, timeouts=Timeouts(1, 1, 1)))
-        assert (len(raw), error) == (30, None)
 
 
 async def test_a_slow_consumer_slows_the_server_down_and_is_no_timeout() -> None:
@@ -385,20 +258,6 @@ async def test_a_server_that_compresses_nevertheless(how: str, size: int) -> Non
             assert await (await posted(upstream, BODY)).read() == body
 
 
-@pytest.mark.parametrize(
-    ("encoding", "data"),
-    [
-        ("br", b"\x0b\x02\x80{}\x03"), ("zstd", b"{}"), ("gzip, gzip", b"{}"), ("gzip", b"{}"),
-        ("gzip", gzip.compress(b"{}")[:-9]), ("gzip", gzip.compress(b"{}") * 500),
-        ("deflate", b"\xff\xff\xff"),
-    ],
-)  # fmt: skip
-async def test_a_compression_that_cannot_be_undone(encoding: str, data: bytes) -> None:
-    async with raw_server(answering(plain(data, more=f"content-encoding: {encoding}\r\n"))) as it:
-        error = await failure(it)
-    assert (error.code, error.maybe_billed, error.status) == ("SERVER_ERROR", True, 200)
-
-
 async def test_a_compressed_bomb_takes_no_memory() -> None:
     packer = zlib.compressobj(9, wbits=31)
     data = b"".join(packer.compress(b"\0" * 1_000_000) for _ in range(400)) + packer.flush()
@@ -437,21 +296,6 @@ async def test_a_body_above_the_bound() -> None:
         await upstream.aclose()
 
 
-@pytest.mark.parametrize(
-    ("url", "code", "retryable"),
-    [
-        ("http://no-such-host.invalid/v1", "LOCAL_ERROR", True),
-        ("localhost:1", "INVALID_REQUEST", False),
-        ("ftp://x", "INVALID_REQUEST", False),
-        ("http://a..b", "INVALID_REQUEST", False),
-        ("", "INVALID_REQUEST", False),
-    ],
-)
-async def test_addresses_that_lead_nowhere(url: str, code: str, retryable: bool) -> None:
-    error = await failure(url)
-    assert (error.code, error.retryable, error.maybe_billed) == (code, retryable, False)
-
-
 async def test_time_to_connect_is_bounded() -> None:
     with socket.socket() as full:  # a queue of connections that nobody accepts
         full.bind(("127.0.0.1", 0))
@@ -465,35 +309,6 @@ async def test_time_to_connect_is_bounded() -> None:
         for other in waiting:
             other.close()
     assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, False)
-
-
-@pytest.mark.parametrize("signed", [None, ({"Authorization": "Bearer signed-secret"}, "")])
-async def test_each_header_is_sent_once(signed: tuple[dict[str, str], str] | None) -> None:
-    names = ("Accept", "Host", "Content-Length", "Transfer-Encoding", "AUTHORIZATION", "X-A", "x-a")
-    headers = dict.fromkeys(names, "7")
-    async with connected(keeping) as (server, upstream):
-        named = upstream.url("").replace("://", "://user:password@")
-        both = HttpUpstream(named, {})
-        for client in (upstream, both):
-            reply = await client.send("POST", "/x", BODY, headers, PATIENT, signed=signed)
-            assert await reply.read() == BODY
-        await both.aclose()
-    for head, body in server.requests:
-        sent = [line.partition(b":")[0].lower() for line in head.split(b"\r\n")[1:] if line]
-        assert sorted(sent) == sorted(set(sent))
-        assert b"x-a" in sent
-        assert b"transfer-encoding" not in sent
-        assert body == BODY
-        assert (b"Bearer signed-secret" in head) == (signed is not None)
-
-
-@pytest.mark.parametrize("headers", [{"x-a": "b\r\nc: d"}, {"x-a": "b\n"}])
-async def test_headers_that_http_cannot_carry(headers: dict[str, str]) -> None:
-    async with connected(keeping) as (server, upstream):
-        with pytest.raises(ProviderError) as caught:
-            await upstream.send("POST", "/x", BODY, headers, PATIENT)
-        assert (caught.value.code, caught.value.maybe_billed) == ("INVALID_REQUEST", False)
-        assert server.requests == []
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -520,23 +335,6 @@ async def test_a_connection_that_was_closed_while_it_waited(reset: bool) -> None
         assert server.connections == 2
 
 
-async def test_a_new_connection_that_breaks_is_not_one_that_waited() -> None:
-    async def script(connection: Connection) -> None:
-        _, body = await connection.request()
-        if connection.number == 0:
-            await connection.send(plain(body))
-            await connection.reader.read()
-        connection.reset()
-
-    async with connected(script) as (_, upstream):
-        assert await (await posted(upstream, b"1")).read() == b"1"
-        with pytest.raises(ProviderError) as caught:
-            await posted(upstream, b"2", reconnect=True)
-        error = caught.value
-        assert (error.stale, error.retryable, error.maybe_billed) == (False, True, True)
-        assert error.speaks_of_health
-
-
 @pytest.mark.parametrize("how", ["new connection", "late", "HTT", "HTTP/1.1 200 OK\r\nx: y\r\n"])
 @pytest.mark.parametrize("reset", [False, True])
 async def test_what_may_have_been_read_is_not_sent_again(how: str, reset: bool) -> None:
@@ -561,14 +359,6 @@ async def test_what_may_have_been_read_is_not_sent_again(how: str, reset: bool) 
             await (await posted(upstream, BODY)).read()
         assert caught.value.maybe_billed
         assert len(server.requests) == sent + 1
-
-
-async def test_ipv6() -> None:
-    try:
-        async with connected(keeping, "::1") as (_, upstream):
-            assert await (await posted(upstream, BODY)).read() == BODY
-    except OSError:
-        pytest.skip("no IPv6 here")
 
 
 @pytest.fixture
@@ -609,16 +399,6 @@ async def test_a_certificate_that_nobody_vouches_for(certificate: ssl.SSLContext
     assert "cannot be reached" in error.message
 
 
-async def test_no_tls_where_it_is_expected() -> None:
-    async def script(connection: Connection) -> None:
-        await connection.reader.read(1)
-        await connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    async with raw_server(script) as server:
-        error = await failure(server.url.replace("http:", "https:"))
-    assert (error.code, error.maybe_billed) == ("SERVER_ERROR", False)
-
-
 async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async with raw_server(keeping) as proxy:
         monkeypatch.setenv(
@@ -632,54 +412,6 @@ async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -
         assert head.startswith(b"POST http://provider.test/v1/chat/completions HTTP/1.1\r\n")
         assert b"proxy-authorization: basic" in head.lower()
         await upstream.aclose()
-
-
-async def test_nothing_listens_and_credentials_are_shown_nowhere(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        error = await failure(f"http://user:{quote(KEY, safe='')}@127.0.0.1:{port}/v1")
-    assert (error.code, error.retryable, error.maybe_billed) == ("SERVER_ERROR", True, False)
-    assert f"http://127.0.0.1:{port}/v1 cannot be reached" in error.message
-    assert KEY not in caplog.text
-
-
-@pytest.mark.parametrize("framed", [True, False])
-async def test_an_answer_that_comes_before_the_request_is_read(framed: bool) -> None:
-    async def script(connection: Connection) -> None:
-        if connection.number == 0:
-            await connection.reader.readuntil(b"\r\n\r\n")
-            if framed:
-                await connection.send(plain(b"too large", "413 Payload Too Large"))
-            else:
-                await connection.send(b"HTTP/1.1 413 x\r\nconnection: close\r\n\r\ntoo large")
-                connection.writer.write_eof()
-            await connection.reader.read()
-        else:
-            await keeping(connection)
-
-    async with connected(script) as (server, upstream):
-        reply = await posted(upstream, b"x" * 30_000_000)
-        assert (reply.status, await reply.read()) == (413, b"too large")
-        await reply.aclose()
-        assert await (await posted(upstream, BODY)).read() == BODY
-        assert server.connections == 2
-        assert [body for _, body in server.requests] == [BODY]
-
-
-async def test_credentials_that_a_server_sends_back_do_not_come_through() -> None:
-    stream = b"data: 1\n\ndata: " + KEY.encode() + b"\n\ndata: Bearer " + KEY.encode()
-    for kind in ("application/json", "text/event-stream"):
-        async with connected(answering(plain(stream, kind=kind))) as (_, upstream):
-            reply = await posted(upstream, BODY)
-            if kind == "application/json":
-                assert await reply.read() == stream.replace(KEY.encode(), b"[key]")
-            else:
-                raw, _ = await events_of(reply)
-                assert b"".join(raw) == stream.replace(KEY.encode(), b"[key]")
 
 
 async def test_credentials_in_headers_and_in_other_spellings_do_not_come_through() -> None:
@@ -699,34 +431,3 @@ async def test_credentials_in_headers_and_in_other_spellings_do_not_come_through
     for text in (*shown, said):
         assert not any(one in text for one in (key, quote(key, safe=""), coded.rstrip("=")))
     assert all("[key]" in one for one in shown)
-
-
-async def test_a_word_for_a_key_changes_no_answer() -> None:
-    async with raw_server(answering(plain(b"I am ollama, at Bearer ollama"))) as server:
-        upstream = HttpUpstream(server.url, {"authorization": "Bearer ollama"})
-        said = await (await posted(upstream, BODY)).read()
-        assert said == b"I am ollama, at Bearer ollama"
-        await upstream.aclose()
-
-
-async def test_a_stream_left_behind_its_last_event_keeps_the_connection() -> None:
-    seen = asyncio.Event()
-
-    async def script(connection: Connection) -> None:
-        while True:
-            await connection.request()
-            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
-            await connection.send(head + b"transfer-encoding: chunked\r\n\r\n")
-            await connection.send(b"7\r\ndata:1\n\r\n1\r\n\n\r\n")
-            await seen.wait()
-            seen.clear()
-            await connection.send(b"0\r\n\r\n")
-
-    async with connected(script) as (server, upstream):
-        for _ in range(5):
-            async with await posted(upstream, BODY) as reply:
-                async for (event,) in reply.events():
-                    assert event.data == b"1"
-                    seen.set()
-                    break
-        assert server.connections < 5  # one per call if none is kept; a pause may cost some

@@ -14,20 +14,17 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.routing import (
     Candidate,
-    EnsembleOptions,
     FallbackChainExhaustedError,
     RouteOptions,
     aroute_request,
     explain,
     find_decision,
-    new_request,
     replay,
     route_request,
 )
 from remit.routing.trail import verify_trail
 from remit.runtime import Runtime
 from tests.routing.models import candidate, emitting, gateway_to, nine
-from tests.support.commands import remit_json, require_said, run_remit
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -73,7 +70,6 @@ def test_a_fault_schedule_is_told_in_order_with_reasons(
         of_call = explain(ledger, first.response.exchange_entry_id)
         call = of_call.pop("call")
         assert of_call == told
-        assert call["named_by"] == "route"
         assert call["decision_id"] == first.decision_id
         attempts = [
             entry.metadata.get("attempt", 1)
@@ -128,14 +124,6 @@ def test_without_a_provider_it_is_no_adapter(ledger: LedgerClient, upstream: Ups
     )  # fmt: skip
 
 
-def test_who_takes_no_tools_is_passed_over(ledger: LedgerClient, upstream: Upstream) -> None:
-    models = (candidate("a", 90, tools=False), candidate("b", 10))
-    tool = {"name": "look", "description": "", "input_schema": {"type": "object"}}
-    with gateway_to(ledger, upstream, models) as gateway:
-        options = RouteOptions(gateway, models, request=prompt_request(tools=[tool]))
-        assert route_request("Hello", options).model_id == "b"
-
-
 def test_a_small_budget_leads_to_a_cheaper_model(ledger: LedgerClient, upstream: Upstream) -> None:
     from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 
@@ -187,49 +175,6 @@ def test_a_caller_that_goes_away_leaves_whole_pairs_and_their_decision(
     attempts = decided.metadata["attempts"]
     assert sorted(one["exchange_entry_id"] for one in attempts) == [one.id for one in exchanges]
     assert {one["error_code"] for one in attempts} == {"CANCELLED"}
-
-
-def test_prompts_that_are_none_change_nothing(ledger: LedgerClient, upstream: Upstream) -> None:
-    models = nine({})
-    with gateway_to(ledger, upstream, models) as gateway:
-        for prompt in ("", "  \n", "\ud800 half", [], [{"role": "user"}], [7]):
-            with pytest.raises(InvalidInputError):
-                route_request(prompt, emitting(ledger, gateway, models))  # type: ignore[arg-type]
-    assert ledger.count() == 0
-
-
-def test_options_that_are_none(ledger: LedgerClient, upstream: Upstream) -> None:
-    with gateway_to(ledger, upstream, ()) as gateway:
-        for wrong in (
-            {"mode": "other"}, {"model_timeout_s": 0}, {"model_timeout_s": float("nan")},
-            {"mode": "pipeline"},
-        ):  # fmt: skip
-            with pytest.raises(InvalidInputError):
-                RouteOptions(gateway, [candidate("a", 1)], **wrong)  # type: ignore[arg-type]
-        with pytest.raises(InvalidInputError, match="no candidates"):
-            route_request("Hello", RouteOptions(gateway, []))
-        with pytest.raises(InvalidInputError, match="quality"):
-            route_request(
-                "Hello", RouteOptions(gateway, [candidate("a", 1)], operator_preference="best")
-            )
-
-
-def test_the_time_for_one_model_comes_from_the_environment(
-    ledger: LedgerClient, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    upstream.reset()
-    models = nine({"a": "delay=5", "b": ""})
-    with gateway_to(ledger, upstream, models) as gateway:
-        options = emitting(ledger, gateway, models)
-        monkeypatch.setenv("REMIT_MODEL_TIMEOUT", "0.5")
-        result = route_request("Hello", options)
-        assert result.model_id == "b"
-        failed = explain(ledger, result.decision_id)["candidates"][0]
-        assert (failed["model_id"], failed["code"]) == ("a", "TIMEOUT")
-        for wrong in ("0", "-1", "nan", "soon", "inf"):
-            monkeypatch.setenv("REMIT_MODEL_TIMEOUT", wrong)
-            with pytest.raises(InvalidInputError, match="REMIT_MODEL_TIMEOUT"):
-                route_request("Hello", options)
 
 
 def test_the_time_for_one_model_is_a_setting_unless_the_environment_has_one(
@@ -308,84 +253,3 @@ def test_an_erased_decision_says_so(target: str, upstream: Upstream) -> None:
         assert "erased" in again["notes"][0]
         assert ledger.verify_chain() == (True, [])
         assert verify_trail(ledger).verified
-
-
-def test_the_command_line_explains_and_replays(tmp_path: Path, upstream: Upstream) -> None:
-    root = new_root(tmp_path / "root")
-    models = nine({"a": "status=500", "b": "delay=3"})
-    with (
-        LedgerClient(root / "ledger.db") as ledger,
-        gateway_to(ledger, upstream, models) as gateway,
-    ):
-        options = emitting(ledger, gateway, models, model_timeout_s=0.3)
-        result = route_request("Write a Python function", options)
-    told = remit_json("route", "explain", result.decision_id, "--root", root)
-    assert told["chosen_model_id"] == "c"
-    told = run_remit("route", "explain", result.response.exchange_entry_id, "--root", root)
-    assert "a (rank 1, " in told.stdout
-    assert "failed (SERVER_ERROR" in told.stdout
-    assert "c answered" in told.stdout
-    assert remit_json("route", "replay", result.decision_id, "--root", root)["agrees"] is True
-    missing = run_remit("route", "explain", "DEC-" + "0" * 32, "--root", root)
-    require_said(missing, "no decision")
-    status = remit_json("route", "status", "--root", root)
-    assert {one["name"] for one in status["routes"]} == {"auto"}
-    assert len(status["models"]) >= 9
-    scored = remit_json("route", "score", "Hi", "--root", root)
-    assert scored["chain"][0] == scored["winner"]
-
-
-@pytest.mark.parametrize("mode", ["single", "ensemble"])
-def test_a_request_that_cannot_be_encoded_is_refused_once_and_says_why(
-    ledger: LedgerClient, upstream: Upstream, mode: Any
-) -> None:
-    tool = {"name": "x", "description": "\ud800", "input_schema": {"type": "object"}}
-    models = nine({})[:2]
-    with (
-        gateway_to(ledger, upstream, models) as gateway,
-        pytest.raises(FallbackChainExhaustedError) as raised,
-    ):
-        route_request(
-            "Hello",
-            RouteOptions(
-                gateway, models, request=new_request(tools=[tool]), mode=mode,
-                ensemble=EnsembleOptions(max_usd=1.0),
-            ),
-        )  # fmt: skip
-    attempts = raised.value.attempts  # type: ignore[union-attr]
-    assert [(one.model_id, one.error.code) for one in attempts] == [("a", "INVALID_INPUT")]
-    (refusal,) = ledger.read_all()
-    assert refusal.event_type == "PROMPT_REJECTED"
-    assert refusal.metadata["error_code"] == "INVALID_INPUT"
-
-
-@pytest.mark.parametrize("mode", ["single", "ensemble"])
-def test_a_call_that_is_cancelled_after_an_erasure_has_no_decision(
-    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    models = (candidate("a", 90, "status=503"), candidate("b", 10, "status=503"))
-    waiting = []
-
-    async def wait(*_: object) -> None:
-        waiting.append(1)
-        await asyncio.sleep(60)
-
-    async def cut() -> None:
-        with gateway_to(ledger, upstream, models) as gateway:
-            options = emitting(ledger, gateway, models, mode=mode)
-            task = asyncio.ensure_future(aroute_request("Bartleby lives here", options))
-            while len(waiting) < (1 if mode == "single" else 2):
-                await asyncio.sleep(0.02)
-            session = ledger.read_by_event_type("DISPATCH")[0].metadata["session_id"]
-            await asyncio.to_thread(ledger.erase, session_id=session, reason="a request")
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            for provider in gateway.providers.values():
-                await provider.aclose()
-
-    monkeypatch.setattr("remit.gateway.call.next_attempt", wait)
-    with LedgerClient(tmp_path / "ledger.db") as ledger:
-        asyncio.run(cut())
-        assert "THOUGHT_RECORD" not in ledger.count_by_event()
-        assert not list(ledger.query(text="Bartleby"))

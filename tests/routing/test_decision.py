@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
-import math
 import pickle
 from typing import Any
 
@@ -53,24 +52,6 @@ def test_any_change_changes_the_hash(prompt: str, model: str) -> None:
     assert whole != compute_decision_hash({**INPUTS, "prompt": prompt}, model + "d")
 
 
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        {}, {**INPUTS, "more": 1}, {k: v for k, v in INPUTS.items() if k != "prompt"},
-        {**INPUTS, "prompt": "\ud800"}, {**INPUTS, "context": {"x": math.nan}}, [("prompt", "x")],
-        {**INPUTS, 1: 1}, {1: 1, "prompt": "x", "context": {}, "rule_version_hash": ""},
-    ],
-)  # fmt: skip
-def test_inputs_that_are_none(inputs: Any) -> None:
-    with pytest.raises(InvalidInputError):
-        compute_decision_hash(inputs, "b")
-
-
-def test_a_lone_surrogate_in_the_models_name() -> None:
-    with pytest.raises(InvalidInputError):
-        compute_decision_hash(INPUTS, "\ud800")
-
-
 def test_normalising_adds_the_prefix_once() -> None:
     assert normalise_rule_version_hash("sha256:ab") == "rv:sha256:ab"
     assert normalise_rule_version_hash("rv:sha256:ab") == "rv:sha256:ab"
@@ -99,27 +80,6 @@ def test_the_record_has_exactly_eight_fields_and_is_frozen() -> None:
     assert dict(other.scores) == {"a": 1.0, "b": 2.0}
     assert all(type(value) is float for value in other.scores.values())
     assert pickle.loads(pickle.dumps(record)) == record == copy.deepcopy(record)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"routing_mode": "other"}, {"type": "decision"}, {"chosen_model_id": ""},
-        {"chosen_model_id": "c"}, {"routing_mode": "fail"}, {"fallback_attempts": -1},
-        {"fallback_attempts": True}, {"scores": {"a": 1.0}}, {"scores": {"a": 1.0, "b": math.nan}},
-        {"candidates_considered": "ba"}, {"candidates_considered": ["b", "a", "b"]},
-        {"decision_hash": ""}, {"decision_hash": "F" * 64}, {"decision_hash": "f" * 63},
-        {"rule_version_hash": ""}, {"rule_version_hash": "v7"}, {"scores": {"a": "1", "b": 1.0}},
-        {"rule_version_hash": "sha256:" + "0" * 63}, {"scores": {"a": True, "b": 1.0}},
-        {"scores": {"a": 10**400, "b": 1.0}}, {"fallback_attempts": 10**30},
-        {"rule_version_hash": "rv:rv:sha256:" + "0" * 64}, {"decision_hash": "f" * 64 + "\n"},
-        {"candidates_considered": ["b", ""], "scores": {"b": 1.0, "": 1.0}},
-        {"candidates_considered": ["b", "\ud800"], "scores": {"b": 1.0, "\ud800": 1.0}},
-    ],
-)  # fmt: skip
-def test_records_that_are_none(changes: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError):
-        build_routing_decision_record(**{**FIELDS, **changes})
 
 
 def test_a_record_of_failure_names_no_model() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from dataclasses import fields
@@ -13,7 +12,6 @@ import pytest
 
 from remit.ledger import LedgerClient
 from remit.routing import (
-    NO_OP_DECISION_EMITTER,
     FallbackChainExhaustedError,
     RouteOptions,
     RoutingDecisionRecord,
@@ -69,19 +67,6 @@ async def _cancelled(_: RoutingDecisionRecord) -> None:
 BAD = [_raising, _raising_later, _hanging, _hanging_for_ever, _cancelled]
 
 
-def test_by_default_nobody_is_told_and_only_the_calls_are_recorded(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    models = nine({"a": "status=500"})
-    with gateway_to(ledger, upstream, models) as gateway:
-        options = RouteOptions(gateway, models)
-        assert options.decision_emitter is NO_OP_DECISION_EMITTER
-        route_request("Hello", options)
-    entries = list(ledger.read_all())
-    assert [entry.event_type for entry in entries] == ["DISPATCH", "EXCHANGE"] * 2
-    assert not any("decision_id" in entry.metadata for entry in entries)  # there is none to name
-
-
 @pytest.mark.parametrize("emitter", [None, *BAD])
 def test_an_emitter_changes_no_result(
     ledger: LedgerClient, upstream: Upstream, emitter: Any, caplog: pytest.LogCaptureFixture
@@ -94,24 +79,6 @@ def test_an_emitter_changes_no_result(
         assert _fields(route_request("Hello", options)) == _fields(plain)
     assert bool(caplog.records) == (emitter is not None)
     assert "broken" not in caplog.text  # what an emitter says may quote the decision
-
-
-@pytest.mark.parametrize("emitter", [NO_OP_DECISION_EMITTER, *BAD])
-def test_an_emitter_changes_no_error(
-    ledger: LedgerClient, upstream: Upstream, emitter: Any
-) -> None:
-    models = nine(dict.fromkeys("abcdefghi", "status=500"))[:2]
-    with (
-        gateway_to(ledger, upstream, models) as gateway,
-        pytest.raises(FallbackChainExhaustedError) as raised,
-    ):
-        route_request(
-            "Hello",
-            RouteOptions(gateway, models, decision_emitter=emitter, emitter_timeout_s=0.3),
-        )
-    assert [(one.model_id, one.error.code) for one in raised.value.attempts] == [  # type: ignore[union-attr]
-        ("a", "SERVER_ERROR"), ("b", "SERVER_ERROR")
-    ]  # fmt: skip
 
 
 def test_it_is_told_once_at_each_end(ledger: LedgerClient, upstream: Upstream) -> None:
@@ -154,16 +121,3 @@ def test_decisions_of_a_task_are_one_chain_of_thoughts(
     assert [one.prev_hash for one in thoughts[1:]] == [one.hash for one in thoughts[:-1]]
     assert {(one.type, one.agent_id) for one in thoughts} == {("decision", "agent-7")}
     assert get_thought_record(ledger, ids[1]) == thoughts[1]
-
-
-def test_a_program_may_pass_the_eight_fields_on(ledger: LedgerClient, upstream: Upstream) -> None:
-    trail = create_thought_record_emitter(ledger, task_id="TASK-8", agent_id="agent-8")
-
-    async def passing(record: RoutingDecisionRecord) -> None:
-        await trail(record)
-
-    models = nine({})
-    with gateway_to(ledger, upstream, models) as gateway:
-        route_request("Hello", RouteOptions(gateway, models, decision_emitter=passing))
-    (thought,) = list_thought_records(ledger, "TASK-8")
-    assert json.loads(thought.content)["chosen_model_id"] == "a"

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 import remit
-from remit.gateway import CircuitState
 from remit.gateway.budget import BudgetScope
-from remit.kernel.errors import RemitError
 from remit.ledger import LedgerEntry
 from remit.routing import explain, find_decision, replay
 from remit.routing.exploration import draw
@@ -133,39 +131,6 @@ def test_calls_that_are_out_count_with_the_most_they_can_cost(exploring: remit.R
     assert len(asyncio.run(at_once(range(80, 120)))) == 1
 
 
-def test_an_open_circuit_is_not_drawn(
-    exploring: remit.Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    runtime = exploring
-    monkeypatch.setattr("remit.routing.choice.new_decision_id", _Ids())
-    closed = runtime.router._gateway.circuit
-
-    async def circuit(provider_id: str, model_id: str) -> Any:
-        if model_id == "gpt-4o":
-            return CircuitState.OPEN, 60.0
-        return await closed(provider_id, model_id)
-
-    monkeypatch.setattr(runtime.router._gateway, "is_closed", lambda *_: False)
-    monkeypatch.setattr(runtime.router._gateway, "circuit", circuit)
-    explored = 0
-    for _ in range(12):
-        decision, exchange = _ask(runtime)
-        shown = decision.metadata
-        assert shown["not_drawn"] == ["gpt-4o"]
-        assert shown["model_id"] != "gpt-4o"
-        # Three can be drawn: each other than the best with a third of the share.
-        explored += exchange.metadata.get("explored", False)
-        assert shown["propensity"] in (0.666667, 0.166667)
-        assert replay(find_decision(runtime.ledger, decision.id))["checks"]["propensity"] is True
-    assert explored
-    file = tmp_path / "export.json"
-    file.write_text(json.dumps({"entries": [decision.to_dict()]}))
-    ran = subprocess.run(
-        [sys.executable, SCRIPT, file, "--json"], capture_output=True, text=True, check=False
-    )
-    assert "propensity" not in str(json.loads(ran.stdout)["bad"]), ran.stdout
-
-
 def find_chain(decision: Any) -> list[str]:
     return list(json.loads(decision.metadata["content"])["candidates_considered"])
 
@@ -206,13 +171,3 @@ def test_off_by_default_and_by_task(exploring: remit.Runtime) -> None:
     decision, exchange = _ask(exploring)
     assert decision.metadata["propensity"] == 1
     assert not {"propensity", "explored"} & exchange.metadata.keys()
-
-
-@pytest.mark.parametrize(
-    "wrong", ["share = 0.6\nusd_per_day = 1", "share = 0.1", "share = -1", "share = nan",
-              "share = 0.1\nusd_per_day = 1\nmodels = []"]
-)  # fmt: skip
-def test_wrong_settings_are_refused(wrong: str, tmp_path: Path) -> None:
-    root = new_root(tmp_path / "root", f"\n[routing.exploration]\n{wrong}\n")
-    with pytest.raises(RemitError, match="exploration"):
-        remit.Runtime.open(root)

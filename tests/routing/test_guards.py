@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,23 +10,19 @@ import pytest
 from remit.gateway import CircuitState, LLMGateway
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.settings import default_settings, load_settings
+from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
-from remit.providers import ProviderRequest, ProviderResponse
 from remit.routing import (
     Candidate,
     EnsembleOptions,
     FallbackChainExhaustedError,
-    Reliability,
     RouteOptions,
     explain,
     find_decision,
     replay,
     route_request,
 )
-from remit.routing.trail import create_thought_record
 from remit.runtime.routing import is_own
 from tests.routing.models import candidate, emitting, gateway_to
 from tests.support.requests import openai_provider, prompt_request
@@ -65,33 +56,6 @@ def test_a_stream_that_does_not_begin_in_time_is_passed_over(
         options = RouteOptions(gateway, models, model_timeout_s=0.5, on_text=lambda _: None)
         assert route_request("Hello", options).model_id == "b"
         assert time.monotonic() - began < 50
-
-
-class _Stubborn:
-    """Streams, and does not let itself be cancelled before it is released."""
-
-    def __init__(self) -> None:
-        self.released = threading.Event()
-
-    async def astream(self, request: ProviderRequest, on_event: Any) -> ProviderResponse:
-        while not self.released.is_set():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.05)
-        return ProviderResponse("late", request.model_id, 1, 1)
-
-
-@pytest.mark.timeout(60)
-def test_a_provider_that_ignores_cancellation_is_left_behind(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    stubborn = Candidate("s", "stubborn", {"general": 90})
-    provider = _Stubborn()
-    with gateway_to(ledger, upstream, (well := candidate("b", 10),)) as gateway:
-        gateway.register_provider("stubborn", provider)  # type: ignore[arg-type]
-        options = emitting(ledger, gateway, (stubborn, well), model_timeout_s=3)
-        assert route_request("Hello", options).model_id == "b"
-        assert not provider.released.is_set()
-        provider.released.set()
 
 
 def test_whoever_is_refused_leaves_one_entry_and_no_prompt(
@@ -160,42 +124,6 @@ def test_late_members_were_asked_and_are_paid_for(target: str, upstream: Upstrea
         assert replay(find_decision(ledger, raised.value.decision_id))["agrees"]
 
 
-def test_when_no_member_answers_the_rest_of_the_chain_is_tried(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    models = (candidate("a", 90, "status=500"), candidate("b", 80))
-    with gateway_to(ledger, upstream, models) as gateway:
-        options = emitting(
-            ledger, gateway, models, mode="ensemble", ensemble=EnsembleOptions(size=1)
-        )
-        assert route_request("Hello", options).model_id == "b"
-
-
-def test_many_that_are_passed_over_do_not_lose_the_decision(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    models = tuple(Candidate(f"nobody-{n}", "nobody", {"general": 99}) for n in range(600))
-    with gateway_to(ledger, upstream, (well := candidate("b", 10),)) as gateway:
-        result = route_request("Hello", emitting(ledger, gateway, (*models, well)))
-    told = explain(ledger, result.decision_id)
-    assert sum(one["status"] == "skipped" for one in told["candidates"]) == 600
-    assert replay(find_decision(ledger, result.decision_id))["agrees"]
-
-
-def test_other_thoughts_do_not_wipe_what_is_known_of_models(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    models = (candidate("a", 90, "status=500"), candidate("b", 10))
-    with gateway_to(ledger, upstream, models) as gateway:
-        for _ in range(3):
-            route_request("Hello", emitting(ledger, gateway, models))
-    for number in range(12):
-        thought = {"type": "plan", "task_id": "P", "agent_id": "x", "content": str(number)}
-        create_thought_record(ledger, thought)
-    known = Reliability(ledger, 10, 60).refresh()
-    assert known["a"] < known["b"] == 95
-
-
 def test_a_judge_that_fails_makes_no_member_fail(ledger: LedgerClient, upstream: Upstream) -> None:
     class Prompts:
         def check(self, contract_id: str) -> None: ...
@@ -218,52 +146,6 @@ def test_a_judge_that_fails_makes_no_member_fail(ledger: LedgerClient, upstream:
     assert replay(find_decision(ledger, result.decision_id))["agrees"]
 
 
-def test_a_listener_hears_an_ensembles_answer(ledger: LedgerClient, upstream: Upstream) -> None:
-    heard: list[str] = []
-    models = (candidate("a", 90), candidate("b", 80))
-    with gateway_to(ledger, upstream, models) as gateway:
-        options = RouteOptions(gateway, models, mode="ensemble", on_text=heard.append)
-        assert route_request("Hello", options).response.content == "".join(heard)
-
-
-def test_what_the_ledger_cannot_carry_is_refused_with_and_without_an_emitter(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    odd = [{"role": "assistant", "content": [
-        {"type": "tool_use", "id": "1", "name": "x", "input": {"a": float("nan")}}]}]  # fmt: skip
-    models = (candidate("a", 90),)
-    kinds = set()
-    with gateway_to(ledger, upstream, models) as gateway:
-        for options in (RouteOptions(gateway, models), emitting(ledger, gateway, models)):
-            with pytest.raises(RemitError) as raised:
-                route_request(odd, options)
-            kinds.add(type(raised.value))
-    assert len(kinds) == 1
-    assert ledger.count() == 0
-
-
-def test_a_scoring_function_that_breaks_says_so(ledger: LedgerClient, upstream: Upstream) -> None:
-    def broken(_: Any) -> Any:
-        return 1 / 0
-
-    models = (candidate("a", 90),)
-    with (
-        gateway_to(ledger, upstream, models) as gateway,
-        pytest.raises(RemitError, match="broken failed"),
-    ):
-        route_request("Hello", RouteOptions(gateway, models, scoring_fn=broken))
-
-
-def test_an_emitter_that_exits_ends_nothing(ledger: LedgerClient, upstream: Upstream) -> None:
-    async def leaving(_: object) -> None:
-        raise SystemExit(7)
-
-    models = (candidate("a", 90),)
-    with gateway_to(ledger, upstream, models) as gateway:
-        options = RouteOptions(gateway, models, decision_emitter=leaving)
-        assert route_request("Hello", options).model_id == "a"
-
-
 def test_shipped_models_count_at_their_makers_address_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -274,47 +156,6 @@ def test_shipped_models_count_at_their_makers_address_alone(
     assert not is_own("openai", elsewhere)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     assert not is_own("openai", shipped)
-
-
-@pytest.mark.parametrize(
-    "toml",
-    [
-        '[routing.routes.x]\nmodels = ["gpt-4o", "gpt-4o"]', "[routing.routes.x]\ntimeout_s = inf",
-        "[routing.routes.x]\nmax_usd = inf", "[routing]\nmodel_timeout_s = inf",
-        "[routing]\nemitter_timeout_s = nan",
-        '[routing.models.x]\nprovider = "p"\ninput_usd_per_million = inf',
-    ],
-)  # fmt: skip
-def test_configurations_that_would_fail_at_each_call(tmp_path: Path, toml: str) -> None:
-    file = tmp_path / "remit.toml"
-    file.write_text(toml)
-    with pytest.raises(ConfigError):
-        load_settings(file, environment={})
-
-
-def test_a_rewritten_choice_is_found_by_its_calls(ledger: LedgerClient, upstream: Upstream) -> None:
-    from dataclasses import replace
-
-    from remit.routing import compute_decision_hash
-
-    models = (candidate("a", 90, "status=500"), candidate("b", 80))
-    with gateway_to(ledger, upstream, models) as gateway:
-        result = route_request("Hello", emitting(ledger, gateway, models))
-    entry = find_decision(ledger, result.decision_id)
-    record = json.loads(entry.metadata["content"])
-    inputs = {
-        "prompt": entry.metadata["prompt"], "context": entry.metadata["context"],
-        "rule_version_hash": record["rule_version_hash"],
-        "candidates_considered": record["candidates_considered"],
-    }  # fmt: skip
-    for forged in (
-        {"chosen_model_id": "a", "decision_hash": compute_decision_hash(inputs, "a")},
-        {"fallback_attempts": 0},
-    ):
-        content = json.dumps({**record, **forged})
-        told = replay(replace(entry, metadata={**entry.metadata, "content": content}))
-        assert not told["agrees"]
-        assert told["checks"]["attempts"] is False
 
 
 def test_agents_keys_write_no_decision_into_chains_that_they_name() -> None:

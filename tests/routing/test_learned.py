@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
 import random
 import subprocess
@@ -16,28 +14,22 @@ import pytest
 from remit.gateway import LLMGateway
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import (
-    RULES_UNAVAILABLE,
     Candidate,
     LearnedHead,
     RouteOptions,
     Rules,
     ScoringInputs,
     Weights,
-    WeightsError,
     append_head,
-    asked_of,
     buckets_of,
     create_thought_record_emitter,
     explain,
     find_decision,
-    load_rules,
-    new_request,
     replay,
     route_request,
     score_candidates,
 )
 from remit.routing.learned_head import next_balance, steered_weight
-from remit.routing.route import route
 from remit.routing.spend_controller import Spend
 from tests.routing.test_independent import Answers
 
@@ -195,88 +187,6 @@ def test_explain_names_the_neighbours_by_exchange(
     found = explain(ledger, route_all(ledger, gateway, rules)[0])
     assert found["neighbours"][0] == {"exchange_id": "LED-00000001", "similarity": 1.0}
     assert "LED-00000001 (1.00)" in found["why"][-1]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"format": "other"}, {"models": {}}, {"buckets": 63}, {"more": 1}, {"buckets": True},
-        {"models": {"a": {"bias": 0.5, "cost_nano": 1, "samples": 1, "weights": [0] * BUCKETS}}},
-        {"models": {"a": {"bias": 1, "cost_nano": -1, "samples": 1, "weights": [0] * BUCKETS}}},
-        {"neighbours": [{"exchange_id": "x", "buckets": []}]},
-    ],
-)  # fmt: skip
-def test_heads_that_are_none(changes: dict[str, Any]) -> None:
-    with pytest.raises(WeightsError):
-        LearnedHead.from_document({**make_head(), **changes})
-
-
-def test_weights_and_evidence_are_separate_documents(
-    ledger: LedgerClient, gateway: LLMGateway, tmp_path: Path
-) -> None:
-    old = LearnedHead.from_document(make_head())
-    models = {name: model.model_dump(mode="json") for name, model in old.models.items()}
-    head = LearnedHead.fitted(BUCKETS, models, old.neighbours)
-    assert b"LED-" not in head.encoded
-    with pytest.raises(WeightsError, match="not the one"):
-        LearnedHead.from_bytes(head.encoded, head.evidence + b" ")
-    with pytest.raises(WeightsError, match="neighbours"):
-        changed = head.evidence.replace(b"LED-00000001", b"LED-x")
-        document = json.loads(head.encoded) | {"evidence": hashlib.sha256(changed).hexdigest()}
-        LearnedHead.from_document(document, changed)
-    learned = {"head": head.digest, "price_weight": 1.5}
-    document = {**Weights.shipped().document, "learned": learned}
-    for name, data in (
-        ("learned.json", json.dumps(document).encode()),
-        ("learned.head.json", head.encoded), ("learned.evidence.json", head.evidence),
-    ):  # fmt: skip
-        (tmp_path / name).write_bytes(data)
-    rules = load_rules(tmp_path / "learned.json")
-    _record(ledger, rules)
-    decision = route_all(ledger, gateway, rules)[0]
-    assert replay(find_decision(ledger, decision), ledger)["agrees"]
-    assert explain(ledger, decision)["neighbours"][0]["exchange_id"] == "LED-00000001"
-
-
-def test_rules_whose_head_is_missing_or_changed_are_not_in_force(tmp_path: Path) -> None:
-    rules = make_rules(make_head())
-    file, beside = tmp_path / "learned.json", tmp_path / "learned.head.json"
-    file.write_text(json.dumps(rules.weights.document))
-    assert load_rules(file).version_hash == RULES_UNAVAILABLE
-    beside.write_text(json.dumps(make_head(8)))
-    assert load_rules(file).version_hash == RULES_UNAVAILABLE
-    beside.write_text(json.dumps(make_head()))
-    assert load_rules(file).version_hash == rules.version_hash
-
-
-def test_leaving_a_warm_cache_counts_as_cost_and_replays(
-    ledger: LedgerClient, gateway: LLMGateway, tmp_path: Path
-) -> None:
-    rules = make_rules(make_head(), price_weight=300.0)
-    _record(ledger, rules)
-    candidates = tuple(Candidate(name, "good", {"general": 50}, tools=False) for name in "abc")
-    emitter = create_thought_record_emitter(ledger, task_id="T", agent_id="a")
-    options = RouteOptions(gateway, candidates, rules=rules)
-    chosen = {}
-    for saved in (0, 10**6):  # Model c costs 10^6 nano-dollars a call, and b a tenth.
-        asked = asked_of(PROMPTS[0], new_request("a", "SES-1"))
-        asked.emitter = emitter
-        asked.warm_nano = {"c": saved} if saved else {}
-        result, _ = asyncio.run(route(asked, options))
-        decision = find_decision(ledger, result.decision_id)
-        assert decision.metadata["context"].get("warm_nano", {}) == asked.warm_nano
-        assert replay(decision, ledger)["agrees"]
-        chosen[saved] = result.scores
-    assert chosen[10**6]["c"] == pytest.approx(chosen[0]["c"] + 0.3, abs=1e-6)
-    assert {**chosen[0], "c": 0} == {**chosen[10**6], "c": 0}
-    thoughts = [
-        {"id": one.id, "submission_id": one.submission_id, "metadata": dict(one.metadata)}
-        for one in ledger.query(event_type="THOUGHT_RECORD")
-    ]
-    file = tmp_path / "thoughts.json"
-    file.write_text(json.dumps({"entries": thoughts}))
-    done = subprocess.run([sys.executable, str(VERIFY), str(file)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_session_with_a_warm_cache_costs_less(ledger: LedgerClient) -> None:

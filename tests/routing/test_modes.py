@@ -6,18 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
-from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.routing import (
     Candidate,
     EnsembleOptions,
     FallbackChainExhaustedError,
-    RouteOptions,
     Stage,
     StagePrompts,
     explain,
@@ -25,9 +21,8 @@ from remit.routing import (
     replay,
     route_request,
 )
-from remit.routing.ensemble import join_by_fields, join_by_vote
 from tests.packages.shipped import SHIPPED
-from tests.routing.models import candidate, emitting, gateway_to
+from tests.routing.models import emitting
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.upstream import Upstream
 from tests.support.wire import completion, serve
@@ -147,31 +142,6 @@ def test_an_ensemble_asks_no_more_than_its_money_allows(
     assert upstream.count() == 0
 
 
-def test_each_member_counts_as_a_turn_and_the_ledger_agrees(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
-
-    budgeter = TokenBudgeter(ledger)
-    scope = BudgetScope("SES-TESTTEST")
-    budgeter.allocate(scope, limits=BudgetLimits(tokens=10**9, turns=3))
-    models = (candidate("a", 90), candidate("b", 80), candidate("c", 70))
-    gateway = LLMGateway(ledger, budgeter, dev_mode=True)
-    for one in models:
-        gateway.register_provider(one.provider_id, openai_provider(upstream.url))
-    request = prompt_request()
-    result = route_request(
-        "Hello", emitting(ledger, gateway, models, mode="ensemble", request=request)
-    )
-    assert result.fallback_attempts == 2
-    with pytest.raises(FallbackChainExhaustedError) as raised:
-        route_request("Hello", emitting(ledger, gateway, models, request=request))
-    assert [one.error.code for one in raised.value.attempts] == ["TURN_LIMIT"]  # type: ignore[union-attr]
-    assert len(ledger.read_by_event_type("PROMPT_REJECTED")) == 1
-    assert len(ledger.read_by_event_type("THOUGHT_RECORD")) == 1  # refused: no trace of its prompt
-    assert audit_budgets(ledger).equal
-
-
 # -- pipelines -----------------------------------------------------------------------------
 
 
@@ -209,80 +179,4 @@ def test_a_pipeline_drafts_criticises_and_revises(
     assert explain(ledger, draft.id)["routing_mode"] == "pipeline"
 
 
-def test_each_stage_has_a_chain_of_its_own(ledger: LedgerClient, upstream: Upstream) -> None:
-    a, b = candidate("a", 90, "status=500"), candidate("b", 10)
-    with gateway_to(ledger, upstream, (a, b)) as gateway:
-        stages = (Stage("first", candidates=(b,)), Stage("second", candidates=(a, b)))
-        options = emitting(ledger, gateway, (a, b), mode="pipeline", stages=stages)
-        result = route_request("Hello", options)
-        assert result.model_id == "b"
-        record = explain(ledger, result.decision_id)
-        assert record["candidates_considered"] == ["a", "b"]
-        only_ill = (Stage("first"), Stage("second", candidates=(a,)))
-        with pytest.raises(FallbackChainExhaustedError) as raised:
-            route_request(
-                "Hello", emitting(ledger, gateway, (a, b), mode="pipeline", stages=only_ill)
-            )
-        told = explain(ledger, raised.value.decision_id)
-    assert told["routing_mode"] == "fail"
-    assert told["stages"][-1]["model_id"] == ""
-
-
-def test_an_answer_that_calls_a_tool_ends_a_pipeline(
-    ledger: LedgerClient, upstream: Upstream
-) -> None:
-    upstream.reset()
-    tool = {"name": "look", "description": "", "input_schema": {"type": "object"}}
-    model = candidate("a", 90, "tool=look:{}")
-    with gateway_to(ledger, upstream, (model,)) as gateway:
-        result = route_request(
-            "Hello",
-            emitting(
-                ledger, gateway, (model,), mode="pipeline", request=prompt_request(tools=[tool]),
-                stages=(Stage("draft"), Stage("again")),
-            ),
-        )  # fmt: skip
-    assert result.response.finish_reason == "tool_use"
-    assert upstream.count() == 1
-
-
-def test_pipelines_that_are_none(ledger: LedgerClient) -> None:
-    gateway = LLMGateway(ledger, dev_mode=True)
-    one = Candidate("m", "p")
-    for stages in ((), (Stage("a"), Stage("a")), (Stage("a", revises=False),)):
-        with pytest.raises(InvalidInputError):
-            RouteOptions(gateway, [one], mode="pipeline", stages=stages)
-    for wrong in ({"size": 0}, {"join": "toss"}, {"timeout_s": -1}, {"max_usd": 0}):
-        with pytest.raises(InvalidInputError):
-            EnsembleOptions(**wrong)  # type: ignore[arg-type]
-
-
 # -- How the answers of an ensemble are joined, by vote and field by field ---------------------
-
-
-def test_the_vote_goes_to_what_most_say_and_ties_to_the_best_scored() -> None:
-    assert join_by_vote(["Paris", "london", " LONDON \n"]) == 1
-    assert join_by_vote(["a", "b"]) == 0
-    assert join_by_vote(["a", "b", "c", "c", "b"]) == 1
-    assert join_by_vote(["x"]) == 0
-
-
-@given(st.lists(st.sampled_from(["a", "b", "c", "A "]), min_size=1, max_size=9))
-def test_the_vote_is_for_a_largest_group(answers: list[str]) -> None:
-    place = join_by_vote(answers)
-    plain = [answer.strip().lower() for answer in answers]
-    assert plain.count(plain[place]) == max(map(plain.count, plain))
-    assert plain.index(plain[place]) == place
-
-
-def test_fields_are_joined_one_by_one() -> None:
-    answers = [
-        '{"city": "Rome", "people": 3, "extra": true}',
-        '```json\n{"city": "Paris", "people": 2}\n```',
-        '{"people": 2, "city": "Paris", "list": [1, {"a": 1}]}',
-        "nonsense",
-    ]
-    found = join_by_fields(answers)
-    assert found is not None
-    assert (found[0], json.loads(found[1])) == (1, {"city": "Paris", "people": 2})
-    assert join_by_fields(["no", "[1]", '{"a": NaN}']) is None

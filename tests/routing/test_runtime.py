@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,9 @@ import remit
 from remit.gateway.budget import BudgetScope
 from remit.gateway.circuit_breakers import Breakers
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.root import Root
-from remit.kernel.settings import default_settings
 from remit.ledger.sqlite import SqliteStore
 from remit.routing import RULES_UNAVAILABLE, explain, find_decision, replay
 from remit.routing.trail import verify_trail
-from remit.runtime import make_root
-from tests.support.commands import run_remit
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -81,37 +76,6 @@ def test_without_evidence_auto_is_the_best_single_model_and_says_so(
         assert "best single" not in str(explain(runtime.ledger, response.decision_entry_id)["why"])
 
 
-def test_where_nothing_was_measured_no_model_is_called_the_best(
-    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{upstream.url}/v1")
-    root = new_root(
-        tmp_path / "root",
-        "".join(
-            f'[routing.models.{name}]\nprovider = "openai"\n'
-            f"input_usd_per_million = {usd}\noutput_usd_per_million = {usd}\n"
-            for name, usd in (("dear", 2), ("cheap", 0.1))
-        )
-        + '[routing.routes.auto]\nmodels = ["dear", "cheap"]\n',
-    )
-    with remit.Runtime.open(root) as runtime:
-        (auto, *_) = runtime.router.status()["routes"]
-        assert (auto["first"], auto["best_single"]) == ("cheap", "")
-        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
-        response = runtime.gateway.route(prompt_request(model_id="auto"))
-        why = explain(runtime.ledger, response.decision_entry_id)["why"]
-        assert why[0].startswith("No abilities are stated for cheap")
-    shown = run_remit("route", "status", "--root", root).stdout
-    assert re.search(r"auto .* cheap", shown), shown
-    assert "best_single" not in shown
-    assert "best single" not in str(why)
-
-
-def test_shipped_models_state_no_ability_by_task() -> None:
-    for name, model in default_settings().routing.models.items():
-        assert set(model.abilities) <= {"general"}, name
-
-
 def test_a_decision_is_in_the_commit_of_its_answer(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,27 +96,6 @@ def test_a_decision_is_in_the_commit_of_its_answer(
         monkeypatch.undo()
         assert commits == [1, 1]  # DISPATCH; EXCHANGE with the decision
         _check_decision(runtime, response)
-
-
-def test_a_call_that_an_erasure_ends_before_its_retry_has_no_decision(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with remit.Runtime.open(root) as runtime:
-        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
-
-        async def erased_meanwhile(*_: object) -> tuple[None, int]:
-            await asyncio.to_thread(
-                runtime.ledger.erase, session_id="SES-TESTTEST", reason="a request"
-            )
-            return None, 1
-
-        monkeypatch.setattr("remit.gateway.call.next_attempt", erased_meanwhile)
-        asked = prompt_request(model_id="auto", prompt="Bartleby lives here [[status=503]]")
-        response = runtime.gateway.route(asked)
-        assert "erased" in (response.error_message or "")
-        counts = runtime.ledger.count_by_event()
-        assert (counts["EXCHANGE"], counts.get("THOUGHT_RECORD", 0)) == (1, 0)
-        assert not list(runtime.ledger.query(text="Bartleby"))
 
 
 def test_a_call_that_is_cancelled_after_an_erasure_has_no_decision(
@@ -211,15 +154,3 @@ def test_rules_that_cannot_be_read_route_by_the_defaults_and_say_so(
         assert told["rule_version_hash"] == RULES_UNAVAILABLE
         assert replay(find_decision(runtime.ledger, told["decision_id"]))["agrees"]
     assert "weights.json" in caplog.text
-
-
-def test_init_puts_the_rules_back_and_changes_no_others(root: Path) -> None:
-    remit.Runtime.open(root).close()
-    rules = root / "HOT" / "routing" / "weights.json"
-    shipped = rules.read_bytes()
-    rules.unlink()
-    make_root(Root(root))
-    assert rules.read_bytes() == shipped
-    rules.write_bytes(shipped.replace(b"0.3", b"0.4"))
-    make_root(Root(root))
-    assert rules.read_bytes() != shipped

@@ -201,9 +201,7 @@ def test_why_a_model_answered(office: Offices) -> None:
     assert told["call"]["provider_id"] == "anthropic"
     assert told["call"]["tokens"]["input"] > 0
     said = " ".join(told["why"])
-    assert "The caller made the call without a Remit key." in said
     assert "anthropic/" in said
-    assert "Remit built it from the recorded prompt or messages." in said
     assert "no call in that session" in it.error("explain_route", session_id="SES-UNKNOWN1")
     assert "Name a session" in it.error("explain_route")
     started = it.runtime.ledger.read_by_event_type("SESSION_START")[0]

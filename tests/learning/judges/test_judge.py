@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.learning import give_feedback, read_samples
 from remit.learning.judges.calibration import calibrate_judge
@@ -148,19 +147,6 @@ def test_calibrated_by_people_and_uncalibrated_until_then(asked: tuple[Path, lis
     assert after["length_correlation"] == pytest.approx(1, abs=0.01)
 
 
-def test_an_erasure_takes_the_judges_copies(asked: tuple[Path, list[str]]) -> None:
-    place, ids = asked
-    judged(place, *ids, "--model", MODEL, "--calls", 100)
-    with Runtime.open(place, model=MODEL) as runtime:
-        runtime.ledger.erase(subject_id="person-39", reason="request 9", requested_by="test")
-        calls = [str(one.metadata) for one in runtime.ledger.query(
-            event_type="EXCHANGE", session_id="SES-39")]  # fmt: skip
-        assert len(calls) == 2
-        assert not any("word" in one or "Write 39" in one for one in calls)
-    again = judged(place, ids[39], "--model", MODEL, "--calls", 1)
-    assert (again["calls"], again["passed_over"]) == (0, 1)
-
-
 # -- A judge's grades against people's: what is computed -----------------------------------------
 
 
@@ -182,21 +168,3 @@ def test_as_many_labels_as_are_said_make_the_interval_so_wide() -> None:
     assert mean is not None
     assert mean.high - mean.low == pytest.approx(width, rel=0.2)
     assert labels_needed(40 + 2 * more, 4_000, width) == 0
-
-
-def test_few_labels_ask_for_as_many_as_any_grades_may_need() -> None:
-    few = calibrate_judge([], [], [0.5] * 9, [], width=0.1)
-    assert few.labels_needed == 385  # (1.96 / 0.1)² rounded up
-    with pytest.raises(InvalidInputError, match="above 0"):
-        calibrate_judge([], [], [0.5], [], width=0)
-
-
-def test_what_cannot_be_computed_is_none() -> None:
-    none = calibrate_judge([], [], [0.25, 0.75], [])
-    assert (none.judged, none.judge_mean, none.agreement, none.kappa, none.mean, none.bias) == (
-        2, 0.5, None, None, None, None,
-    )  # fmt: skip
-    same = calibrate_judge([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [], [5, 5, 5])
-    assert (same.agreement, same.kappa, same.length_slope) == (1.0, None, None)
-    with pytest.raises(InvalidInputError, match="not of the same answers"):
-        calibrate_judge([1.0], [], [0.5], [])

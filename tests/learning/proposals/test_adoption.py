@@ -8,18 +8,15 @@ import math
 import pytest
 
 from remit import Runtime
-from remit.contracts import ContractError
 from remit.gateway.auth import Identity
-from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import load_settings
 from remit.learning import Estimate, read_samples
 from remit.learning.meta import EffectReader, read_questions
 from remit.learning.proposals import Change, ProposalError
-from remit.learning.proposals.change import additions_of
 from remit.learning.routes import graded_prompts
 from remit.ledger import LedgerError, entry_id
-from remit.packages import PackageError, policy_epoch
+from remit.packages import policy_epoch
 from remit.packages.gates import check_gates
 from tests.learning.proposals.conftest import OPERATOR, World, gain
 
@@ -65,26 +62,6 @@ def test_each_kind_takes_effect_and_all_gates_pass(world: World) -> None:
     with Runtime.open(world.place) as runtime:
         report = check_gates(runtime.gate_context(), by="test")
     assert report.passed, report
-
-
-def test_a_session_can_set_a_learned_prompt_aside_for_what_it_is_based_on(world: World) -> None:
-    based_on = world.learner().contracts.load("PRC-EXECUTE-001")
-    world.governance().adopt(world.propose(PROMPT).proposal_id, reason="Why not.")
-    contracts = world.learner().contracts
-    learned = contracts.load("PRC-EXECUTE-001")
-    assert learned.name != based_on.name
-    assert contracts.in_place_of(learned, [learned.name]) == based_on
-
-
-def test_the_same_change_gives_the_same_bytes(world: World) -> None:
-    first = world.propose(PROMPT)
-    data = world.learner().proposals.archive(first.proposal_id).read_bytes()
-    assert first.digest == f"sha256:{sha256_hex(data)}"
-    world.governance().reject(first.proposal_id, reason="Once more.")
-    second = world.propose(PROMPT)
-    assert second.version == "2.0.0"
-    made = PROMPT.made(world.learner().installed, world.learner().contracts, 1)
-    assert made == PROMPT.made(world.learner().installed, world.learner().contracts, 1)
 
 
 @pytest.mark.parametrize(
@@ -138,21 +115,6 @@ def test_a_learner_writes_nothing_but_proposals(world: World) -> None:
     }  # fmt: skip
 
 
-def test_an_adoption_that_a_gate_refuses_changes_no_trusted_key(world: World) -> None:
-    proposal, place = world.propose(BUDGET), world.place / "HO1/contracts/PRC-EXECUTE-001.json"
-    trusted, contract = (world.place / "trust.json").read_bytes(), place.read_bytes()
-    place.write_bytes(contract + b" ")
-    before = world.runtime.ledger.count()
-    with pytest.raises(PackageError) as refused:
-        world.governance().adopt(proposal.proposal_id, reason="Sessions run over.")
-    assert refused.value.code == "gate_failed"
-    assert (world.place / "trust.json").read_bytes() == trusted
-    assert world.runtime.ledger.count() == before
-    place.write_bytes(contract)
-    world.governance().adopt(proposal.proposal_id, reason="Sessions run over.")
-    assert (world.place / "trust.json").read_bytes() != trusted
-
-
 def test_erased_evidence_proposes_nothing(world: World) -> None:
     world.runtime.ledger.erase(world.exchanges[0], reason="request", requested_by="otto")
     with pytest.raises(ProposalError, match="was erased"):
@@ -183,20 +145,6 @@ def test_only_the_latest_is_rolled_back_and_to_the_one_before(world: World) -> N
     assert budget.session_turns != 9
 
 
-def test_a_learned_package_comes_by_adoption_alone(world: World) -> None:
-    from remit.packages import IncomingArchive
-    from remit.runtime import package_manager
-
-    proposal = world.propose(BUDGET)
-    data = world.learner().proposals.archive(proposal.proposal_id).read_bytes()
-    manager = package_manager(world.root, world.runtime.ledger, world.runtime.loaded, by="x")
-    with pytest.raises(PackageError, match="with a recorded decision"):
-        manager.install([IncomingArchive(data)], dev=True, approve=True)
-    world.governance().adopt(proposal.proposal_id, reason="Yes.")
-    with pytest.raises(PackageError, match="with a recorded decision"):
-        manager.remove(proposal.package_id)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -216,32 +164,3 @@ def test_a_learned_package_comes_by_adoption_alone(world: World) -> None:
 def test_what_may_not_be_learned(asked: World, change: Change) -> None:
     with pytest.raises(InvalidInputError):
         asked.propose(change)
-
-
-def test_no_contract_of_that_name(asked: World) -> None:
-    with pytest.raises(ContractError):
-        asked.propose(Change("boundary", contract_id="PRC-NONE-001", boundary={"max_tokens": 5}))
-
-
-def test_ceilings_hold_for_what_is_learned(world: World) -> None:
-    tools = Change("tool_permission", settings={"chat": {"tools_allowed": ["launch_missiles"]}})
-    with pytest.raises(PackageError, match="no package permits"):
-        world.governance().adopt(world.propose(tools).proposal_id, reason="Bold.")
-    assert policy_epoch(world.runtime.ledger) == 0
-
-
-def test_bullets_are_merged_by_their_ids(world: World) -> None:
-    world.governance().adopt(world.propose(PROMPT).proposal_id, reason="Units.")
-    more = dataclasses.replace(PROMPT, additions=[UNIT, "Answer in one sentence."])
-    world.governance().adopt(world.propose(more).proposal_id, reason="Short.")
-    learner = world.learner()
-    pack_id = learner.contracts.load("PRC-EXECUTE-001").prompt_pack_id
-    text = learner.installed.read(f"HO1/prompt_packs/{pack_id}.txt").decode()
-    found = additions_of(text)
-    assert list(found.values()) == [UNIT, "Answer in one sentence."]
-    fewer = Change("prompt", contract_id="PRC-EXECUTE-001", dropped=list(found))
-    world.governance().adopt(world.propose(fewer).proposal_id, reason="Plain again.")
-    text = learner.installed.read(f"HO1/prompt_packs/{pack_id}.txt").decode()
-    base = learner.installed.read("HO1/prompt_packs/PRM-EXECUTE-001.txt").decode()
-    assert not additions_of(text)
-    assert text.split() == base.split()

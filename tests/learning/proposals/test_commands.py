@@ -6,8 +6,6 @@ import json
 import subprocess
 from typing import Any
 
-import pytest
-
 from remit.kernel.settings import load_settings
 from remit.learning import ReplayResult
 from remit.learning.held_out_replay import Pair
@@ -16,11 +14,8 @@ from remit.learning.proposals import Change
 from remit.ledger import LedgerEntry
 from remit.server.authentication import open_keys
 from tests.learning.proposals.conftest import World, open_runtime
-from tests.server.running import new_session, serving
 from tests.server.test_api import Api
 from tests.support.commands import run_remit
-from tests.support.upstream import upstream
-from tests.support.waiting import until
 
 BUDGET = Change("budget", settings={"budget": {"session_tokens": 12_345}})
 
@@ -60,11 +55,6 @@ def test_listed_shown_adopted_and_taken_back(world: World) -> None:
     assert (again.returncode, "not adopted" in again.stderr) == (1, True)
     table = run_remit("config", "show", "--root", world.place).stdout
     assert "PKG-LEARNED" not in table
-
-
-def test_no_epoch_before_the_first_adoption(asked: World) -> None:
-    entry = asked.runtime.ledger.read(asked.exchanges[0])
-    assert "policy_epoch" not in entry.metadata
 
 
 def test_signals_shown_and_put_on_record_once(world: World) -> None:
@@ -138,111 +128,3 @@ def test_decided_over_the_api_by_an_admin_alone(world: World) -> None:
     assert question["exchanges"] == 1
     back = api.ask(f"POST {one}/rollback", said, key=admin.key)
     assert (back.status, back.json["epoch"]) == (200, 2)
-
-
-def test_edited_and_stale_proposals_are_not_adopted_over_the_api(world: World) -> None:
-    keys = open_keys(world.runtime)
-    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
-    proposal = world.propose(BUDGET)
-    one = f"/api/learn/proposals/{proposal.proposal_id}"
-    file = world.learner().proposals.archive(proposal.proposal_id)
-    data = file.read_bytes()
-
-    def refused(words: str) -> None:
-        before = world.runtime.ledger.count()
-        answer = api.ask(f"POST {one}/adopt", {"reason": "Fine."}, key=admin)
-        assert (answer.status, answer.error["code"]) == (409, "conflict")
-        assert words in answer.error["message"]
-        assert world.runtime.ledger.count() == before
-        assert load_settings(world.root.config).settings.budget.session_tokens != 12_345
-
-    file.write_bytes(data.replace(b"12345", b"99999"))
-    refused("changed later")
-    file.unlink()
-    refused("cannot be read")
-    file.write_bytes(data)
-    world.runtime.ledger.erase(world.exchanges[0], reason="request", requested_by="otto")
-    assert "was erased" in api.ask(f"GET {one}").json["stale"]
-    refused("was erased")
-
-
-@pytest.mark.parametrize("verb", ["adopt", "reject", "rollback"])
-def test_a_reason_that_is_none_decides_nothing(world: World, verb: str) -> None:
-    keys = open_keys(world.runtime)
-    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
-    proposal = world.propose(BUDGET)
-    if verb == "rollback":
-        world.governance().adopt(proposal.proposal_id, reason="Fine.")
-    one = f"/api/learn/proposals/{proposal.proposal_id}"
-    state = api.ask(f"GET {one}").json["state"]
-    before = world.runtime.ledger.count()
-    for reason in ("", " \n ", "a\x00b", "\ud800", "x" * 1001, None, 7, ["x"]):
-        answer = api.ask(f"POST {one}/{verb}", {"reason": reason}, key=admin)
-        assert (answer.status, answer.error["code"]) == (400, "invalid_input"), (reason, answer)
-    for key in ("operator", "auditor", "agent"):
-        other = keys.create(key, role=key).key
-        before += 1
-        assert api.ask(f"POST {one}/{verb}", {"reason": "Fine."}, key=other).status == 403
-    assert api.ask(f"GET {one}").json["state"] == state
-    assert world.runtime.ledger.count() == before
-
-
-def test_after_an_erasure_by_command_it_is_stale_over_the_api(world: World) -> None:
-    """The command takes the archive along, and what was learned from the exchange with it."""
-    keys = open_keys(world.runtime)
-    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
-    proposal = world.propose(BUDGET)
-    one = f"/api/learn/proposals/{proposal.proposal_id}"
-    done = run_remit("ledger", "erase", world.exchanges[0], "--reason", "request 7", "--yes",
-                     "--root", world.place)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    shown = api.ask(f"GET {one}").json
-    assert (shown["stale"], shown["diff"]) == ("its evidence was erased", "")
-    before = world.runtime.ledger.count()
-    answer = api.ask(f"POST {one}/adopt", {"reason": "Fine."}, key=admin)
-    assert (answer.status, answer.error["code"]) == (409, "conflict")
-    assert "is stale" in answer.error["message"]
-    by_command = run_remit("learn", "adopt", "last", "--reason", "Fine.", "--root", world.place)
-    assert (by_command.returncode, "is stale" in by_command.stderr) == (1, True)
-    assert world.runtime.ledger.count() == before
-    rejected = api.ask(f"POST {one}/reject", {"reason": "Gone."}, key=admin)
-    assert rejected.json["state"] == "rejected"
-
-
-def test_signals_are_of_the_latest_exchanges(world: World) -> None:
-    api = Api(world.runtime, open_keys(world.runtime))
-    world.exchange("How old is tea?")
-    found = api.ask("GET /api/learn/signals", latest=2).json
-    assert (found["exchanges"], found["complete"], found["window"]) == (2, False, "first 200")
-    (failure,) = (
-        one for one in found["signals"] if (one["dimension"], one["metric"]) == ("model", "failure")
-    )
-    assert (failure["baseline"]["samples"], failure["baseline"]["value"]) == (2, 0.0)
-    assert api.ask("GET /api/learn/signals").json["complete"]
-    assert api.ask("GET /api/learn/signals", crossed="true").json["signals"] == []
-    assert api.ask("GET /api/learn/signals", since="soon").status == 400
-    assert api.ask("GET /api/learn/signals", latest=0).status == 400
-
-
-def test_a_running_server_takes_up_an_adoption_and_a_rollback(world: World) -> None:
-    proposal = world.propose(BUDGET)
-    world.runtime.close()
-    with upstream() as models, serving(world.place, models.url) as served:
-
-        def epoch() -> int:
-            session = new_session()
-            assert served.call("openai", "hello", session=session)[0] == 200
-            return int(served.exchange(session).metadata.get("policy_epoch", 0))
-
-        def decided(verb: str, number: int) -> None:
-            done = run_remit(
-                "learn", verb, proposal.proposal_id, "--reason", "Why not.", "--root", world.place
-            )
-            assert done.returncode == 0, done.stderr
-            until(lambda: epoch() == number)
-            said = "changed: budget.session_tokens"
-            until(lambda: served.errors.read_text().count(said) == number)
-
-        assert epoch() == 0
-        decided("adopt", 1)
-        decided("rollback", 2)

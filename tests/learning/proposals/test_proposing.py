@@ -14,7 +14,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.learning import give_feedback, read_samples
+from remit.learning import read_samples
 from remit.learning.proposals import Change, Proposals, case_of
 from remit.learning.proposals.change import KINDS
 from remit.learning.routes import GradedPrompt
@@ -107,53 +107,6 @@ def test_a_model_with_the_harder_tasks_is_not_set_aside(root: Path) -> None:
         of_tasks = read_samples(runtime.ledger, with_tasks=True)
         found = case_of(change, of_tasks, {"weak": "weak-1"})["predicted"]
         assert found.low < 0 < found.high < 0.3
-
-
-def test_a_flood_by_one_party_sets_no_model_aside(root: Path) -> None:
-    """Four people found all answers of `weak` good; one party rated four times as many bad."""
-    with Runtime.open(root) as runtime:
-        ledger = runtime.ledger
-        record(ledger, "strong", 0.25, 400)
-        record(ledger, "weak-1", 0.0, 500)
-        asked = [one for one in ledger.query(event_type="EXCHANGE")
-                 if one.metadata["model_id"] == "weak-1"]  # fmt: skip
-        for number, one in enumerate(asked):
-            by = f"person {number % 4}" if number < 100 else "flood"
-            give_feedback(ledger, one.id, score=float(number < 100), by=by)
-        change = Change("set_aside", settings={"routing": {"set_aside": ["weak"]}})
-        found = case_of(change, read_samples(ledger), {"weak": "weak-1"})
-    assert found["replay"]["mean_prevented"] == pytest.approx(0.75)
-    assert found["predicted"].low < 0 < found["predicted"].high
-
-
-def test_calls_beyond_a_limit_that_fail_speak_for_the_limit(root: Path) -> None:
-    with Runtime.open(root) as runtime:
-        for _ in range(2):  # 150 tokens of each session, then 300
-            record(runtime.ledger, "strong", 0.05, 200)
-        record(runtime.ledger, "strong", 0.5, 200)
-    made = propose(root, "learn", "limit", "--session-tokens", 300)
-    assert (made["kind"], made["replay"]["prevented"]) == ("budget", 200)
-    higher = run_remit("learn", "limit", "--session-turns", 9, "--reason", "x", "--root", root)
-    assert (higher.returncode, "nothing speaks for it" in higher.stderr) == (2, True)
-
-
-def test_a_tool_that_fails_speaks_for_the_others(root: Path) -> None:
-    with Runtime.open(root) as runtime:
-        ledger = runtime.ledger
-        for number in range(400):
-            tool, order = ("shell", "read_file")[number % 2], f"WO-{number}"
-            record(ledger, "strong", 0, 1, work_order_id=order)
-            failed = tool == "shell" and number % 3 == 0
-            ledger.write(LedgerEntry("TOOL_CALL", order, "x", "x", metadata={
-                "work_order_id": order, "tool_id": tool, "status": "error" if failed else "ok",
-            }))  # fmt: skip
-        change = Change("tool_permission", settings={"chat": {"tools_allowed": ["read_file"]}})
-        case = case_of(change, read_samples(ledger), {})
-        assert case["predicted"].low > 0.2
-        assert case["replay"]["mean_left"] == 1
-    made = propose(root, "learn", "tools", "read_file")
-    assert made["kind"] == "tool_permission"
-    assert "read_file" in made["diff"]
 
 
 def test_abilities_follow_the_grades_of_held_out_prompts() -> None:

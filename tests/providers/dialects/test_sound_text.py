@@ -15,7 +15,6 @@ from remit.kernel.exchange import (
     ThinkingDelta,
     ToolInputDelta,
 )
-from remit.providers.dialects import read_answer
 from remit.providers.dialects.tool_calls import read_arguments
 from tests.providers.dialects.bodies import Reading
 
@@ -121,47 +120,6 @@ def test_pieces_and_the_whole_of_a_stream_are_sound(endpoint: str, kind: str, cu
         assert end.block["input"] == {"q": wanted[7:-2]}
     else:
         assert end.block[kind] == wanted
-
-
-def test_two_calls_whose_pieces_take_turns_keep_their_own_halves() -> None:
-    reader = Reading("openai.chat")
-    sent = [(0, '{"q":"' + HIGH), (1, '{"q":"' + HIGH), (0, LOW + '"}'), (1, 'x"}')]
-    chunks = [
-        {"choices": [{"index": 0, "delta": {"tool_calls": [
-            {"index": index, "id": f"c{index}", "function": {"name": "t", "arguments": piece}}
-        ]}}]}
-        for index, piece in sent
-    ]  # fmt: skip
-    events = [event for chunk in chunks for event in reader.feed(chunk)]
-    events += reader.finish()
-    blocks = [event.block["input"] for event in events if isinstance(event, BlockEnd)]
-    assert blocks == [{"q": EMOJI}, {"q": "\ufffdx"}]
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "answer"),
-    [
-        ("openai.chat", {"choices": [{"message": {
-            "content": f"x {HIGH} y", "reasoning_content": HIGH, "refusal": HIGH + LOW,
-            "tool_calls": [{"id": HIGH, "function": {"name": "t" + LOW, "arguments":
-                            '{"q\\ud83d": ["\\ud83d", "' + HIGH + LOW + '"]}'}}]}}]}),
-        ("openai.responses", {"status": "completed", "output": [
-            {"type": "message", "role": "assistant",
-             "content": [{"type": "output_text", "text": f"x {HIGH} y"}]},
-            {"type": "function_call", "call_id": HIGH, "name": "t" + LOW,
-             "arguments": '{"q\\ud83d": ["\\ud83d", "' + HIGH + LOW + '"]}'}]}),
-        ("anthropic.messages", {"content": [
-            {"type": "text", "text": f"x {HIGH} y"},
-            {"type": "tool_use", "id": HIGH, "name": "t" + LOW,
-             "input": {"q" + HIGH: [HIGH, HIGH + LOW]}}]}),
-    ],
-)  # fmt: skip
-def test_a_whole_answer_is_sound_in_every_part(endpoint: str, answer: dict[str, Any]) -> None:
-    read = read_answer(endpoint, answer)
-    assert read.content == "x \ufffd y"
-    (call,) = [block for block in read.content_blocks if block["type"] == "tool_use"]
-    assert (call["id"], call["name"]) == ("\ufffd", "t\ufffd")
-    assert call["input"] == {"q\ufffd": ["\ufffd", EMOJI]}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -20,13 +19,12 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from remit.kernel.exchange import BlockEnd, TextDelta, ThinkingDelta, ToolInputDelta, ToolUseStart
+from remit.kernel.exchange import BlockEnd
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     read_answer,
     read_request,
-    stream_events,
     stream_writer,
     write_answer,
     write_request,
@@ -159,16 +157,6 @@ def check_with_sdk(client: str, wire: bytes, whole: dict[str, Any]) -> None:
             ]
 
 
-@pytest.mark.parametrize("client", ENDPOINTS)
-@pytest.mark.parametrize("provider", ENDPOINTS)
-@pytest.mark.parametrize("width", [1, 4, 1000])
-def test_a_stream_is_the_whole_answer(provider: str, client: str, width: int) -> None:
-    wire = translated(provider, client, ANSWERS[provider], width)
-    whole = write_answer(client, read_answer(provider, ANSWERS[provider]), CALLS[client], **IDS)
-    assert _essence(client, added(client, wire)) == _essence(client, whole)
-    check_with_sdk(client, wire, whole)
-
-
 _texts = st.text('aé\U0001f600"\\\n ', min_size=1, max_size=8)
 _inputs = st.dictionaries(st.sampled_from(["a", "b"]), _texts | st.integers(0, 9), max_size=2)
 
@@ -232,16 +220,6 @@ def _essence(endpoint: str, answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("client", ENDPOINTS)
-def test_a_whole_answer_can_be_streamed(client: str) -> None:
-    answer = read_answer("anthropic.messages", ANSWERS["anthropic.messages"])
-    writer = stream_writer(client, CALLS[client], **IDS)
-    wire = writer.start() + b"".join(map(writer.event, stream_events(answer)))
-    wire += writer.end(answer)
-    whole = write_answer(client, answer, CALLS[client], **IDS)
-    assert as_sent(client, added(client, wire)) == as_sent(client, whole)
-
-
 def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
     deltas = []
     for index, name, arguments in (
@@ -258,53 +236,6 @@ def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
         ("a", {"x": 1}),
         ("b", {"y": 2}),
     ]
-
-
-def test_the_first_call_is_passed_on_while_it_comes() -> None:
-    call = {"index": 0, "id": "c", "function": {"name": "a", "arguments": '{"x"'}}
-    (event,) = chunks({"content": "Hm", "tool_calls": [call]})
-    assert Reading("openai.chat").feed(event) == [
-        TextDelta("Hm"),
-        BlockEnd({"type": "text", "text": "Hm"}),
-        ToolUseStart(0, "c", "a"),
-        ToolInputDelta(0, '{"x"'),
-    ]
-
-
-@pytest.mark.parametrize("provider", ENDPOINTS)
-def test_a_server_that_answers_whole_where_a_stream_was_asked(provider: str) -> None:
-    whole = ANSWERS[provider]
-    data = {"type": "response.completed", "response": whole}
-    reader = Reading(provider)
-    events = reader.feed(data if provider == "openai.responses" else whole) + reader.finish()
-    assert _numbered(events) == _numbered(stream_events(read_answer(provider, whole)))
-
-
-def _numbered(events: list[Any]) -> list[Any]:
-    """Events whose calls are numbered as they begin, with the input of each in one piece."""
-    order: dict[int, int] = {}
-    found: list[Any] = []
-    for event in events:
-        if getattr(event, "index", None) is not None:
-            event = replace(event, index=order.setdefault(event.index, len(order)))
-        if isinstance(event, ToolInputDelta) and isinstance(found[-1], ToolInputDelta):
-            event = replace(event, partial_json=found.pop().partial_json + event.partial_json)
-        found.append(event)
-    return found
-
-
-@pytest.mark.parametrize("client", ENDPOINTS)
-def test_an_error_in_the_midst(client: str) -> None:
-    writer = stream_writer(client, CALLS[client], **IDS)
-    wire = writer.start() + writer.event(TextDelta("a")) + writer.error(429, "slow", "Slow down.")
-    assert b"Slow down." in wire
-    events = parsed(wire)
-    if client == "openai.responses":
-        last = _RESPONSE_EVENT.validate_json(events[-1][1])
-        assert (last.type, last.response.status) == ("response.failed", "failed")
-    for name, data in events[-2:]:
-        if client == "anthropic.messages" and name == "error":
-            assert orjson.loads(data)["error"]["type"] == "rate_limit_error"
 
 
 @pytest.mark.parametrize(
@@ -403,68 +334,6 @@ def test_the_signature_of_a_streamed_call_comes_back_to_gemini(client: str) -> N
     assert written["messages"][0]["tool_calls"][0]["extra_content"] == extra
 
 
-def test_the_end_of_a_part_may_come_twice() -> None:
-    text = {"type": "output_text", "text": "a", "annotations": []}
-    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
-    part = {"output_index": 0, "content_index": 0, "item_id": "msg_1"}
-    reader = Reading("openai.responses")
-    events: list[Any] = []
-    for event in (
-        {"type": "response.output_item.added", "output_index": 0, "item": item},
-        {"type": "response.content_part.added", **part, "part": {**text, "text": ""}},
-        {"type": "response.output_text.delta", **part, "delta": "a"},
-        {"type": "response.content_part.done", **part, "part": text},
-        {"type": "response.content_part.done", **part, "part": text},
-        {
-            "type": "response.output_item.done",
-            "output_index": 0,
-            "item": {**item, "content": [text]},
-        },
-    ):
-        events += reader.feed(event)
-    assert events == [TextDelta("a"), BlockEnd({"type": "text", "text": "a"})]
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_call_of_a_tool_with_an_item_type_of_its_own_begins_before_it_ends(whole: bool) -> None:
-    item = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
-    reader = Reading("openai.responses")
-    if whole:
-        events = reader.feed({"object": "response", "status": "completed", "output": [item]})
-    else:
-        events = (
-            reader.feed({"type": "response.output_item.done", "output_index": 0, "item": item})
-            + reader.finish()
-        )
-    assert events[0] == ToolUseStart(0, "c", "shell")
-    assert events[-1].block["input"] == {"commands": ["ls"]}
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_thoughts_that_only_openrouters_details_have_are_told_once(stream: bool) -> None:
-    details = [{"type": "reasoning.summary", "summary": "Hm.", "index": 0}]
-    message = {"role": "assistant", "content": "Yes", "reasoning_details": details}
-    choice = {"index": 0, "delta" if stream else "message": message}
-    reader = Reading("openai.chat")
-    events = reader.feed({"choices": [choice]}) + reader.finish()
-    assert [event for event in events if isinstance(event, ThinkingDelta)] == [
-        ThinkingDelta("Hm.", raw=True)
-    ]
-    blocks = [event.block for event in events if isinstance(event, BlockEnd)]
-    assert blocks[0] == {"type": "thinking", "thinking": "Hm.", "raw": True, "details": details}
-
-
-@pytest.mark.parametrize("client", ENDPOINTS)
-def test_the_older_form_of_a_call_is_a_call(client: str) -> None:
-    deltas = [{"function_call": {"name": "add", "arguments": '{"day":'}},
-              {"function_call": {"arguments": '"Mon"}'}}]  # fmt: skip
-    events = chunks(*deltas, finish="function_call")
-    wire = passed_on(client, events, ProviderResponse("", "m", 1, 1), "openai.chat")
-    answer = read_answer(client, added(client, wire))
-    (call,) = (block for block in answer.content_blocks if block["type"] == "tool_use")
-    assert (call["name"], call["input"]) == ("add", {"day": "Mon"})
-
-
 @pytest.mark.parametrize("reason", [None, "length"])
 def test_a_call_that_is_cut_without_a_reason_is_no_answer(reason: str | None) -> None:
     call = {"index": 0, "id": "c", "function": {"name": "rm", "arguments": '{"path": "/tm'}}
@@ -476,18 +345,3 @@ def test_a_call_that_is_cut_without_a_reason_is_no_answer(reason: str | None) ->
             reader.finish()
     else:
         assert isinstance(reader.finish()[-1], BlockEnd)
-
-
-def test_the_first_candidate_of_gemini_is_found_by_its_index() -> None:
-    def candidate(index: int, text: str, **more: Any) -> dict[str, Any]:
-        return {"index": index, "content": {"role": "model", "parts": [{"text": text}]}, **more}
-
-    reader = Reading("gemini.generate")
-    events = reader.feed({"candidates": [candidate(1, "no"), candidate(0, "Hel")]})
-    events += reader.feed({"candidates": [candidate(0, "lo", finishReason="STOP")]})
-    events += reader.finish()
-    said = [event.text for event in events if isinstance(event, TextDelta)]
-    assert said == ["Hel", "lo"]
-    assert [event.block for event in events if isinstance(event, BlockEnd)] == [
-        {"type": "text", "text": "Hello"}
-    ]

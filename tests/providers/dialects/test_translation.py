@@ -18,8 +18,6 @@ from remit.providers.dialects import (
 from tests.providers.dialects.bodies import (
     CHAT,
     ENDPOINTS,
-    MESSAGES,
-    PDF,
     REQUESTS,
     RESPONSES,
     SCHEMA,
@@ -81,80 +79,6 @@ def _hint(params: Any, key: str) -> Any:
     return get_type_hints(params)[key]
 
 
-def test_chat_to_messages() -> None:
-    written = _to("anthropic.messages", "openai.chat", CHAT, "claude-sonnet-4-5")
-    assert written["system"] == "Be brief.\n\nBe kind."
-    user, assistant, results = written["messages"]
-    assert [block["type"] for block in user["content"]] == ["text", "image", "image", "document"]
-    assert [block["source"] for block in user["content"][1:3]] == [
-        {"type": "base64", "media_type": "image/png", "data": "iVBORw0="},
-        {"type": "url", "url": "https://example.org/a.png"},
-    ]
-    assert user["content"][3] == {
-        "type": "document",
-        "title": "a.pdf",
-        "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
-    }
-    assert assistant["content"] == [
-        {"type": "text", "text": "I look."},
-        {"type": "tool_use", "id": "call_1", "name": "answer", "input": {"city": "Bern"}},
-        {"type": "tool_use", "id": "call_2", "name": "patch", "input": {"input": "+a"}},
-    ]
-    assert [block["type"] for block in results["content"]] == ["tool_result", "tool_result", "text"]
-    assert written["max_tokens"] == 4000
-    assert written["temperature"] == 0.5
-    assert "top_p" not in written  # which this model takes alone
-    assert written["metadata"] == {"user_id": "ann"}
-    assert written["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
-    assert [tool["name"] for tool in written["tools"]] == ["answer"]  # the allowed ones
-    assert written["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
-
-
-def test_responses_to_messages() -> None:
-    written = _to("anthropic.messages", "openai.responses", RESPONSES)
-    assert written["system"] == "Be brief.\n\nBe kind."
-    assert [turn["role"] for turn in written["messages"]] == ["user", "assistant", "user"]
-    assert [block["type"] for block in written["messages"][1]["content"]] == [
-        "text",
-        "tool_use",
-        "tool_use",
-    ]  # another provider's sealed thinking and search are left out
-    assert written["thinking"] == {"type": "adaptive", "display": "summarized"}
-    assert written["output_config"]["effort"] == "medium"
-    assert written["output_config"]["format"]["schema"] == SCHEMA
-
-
-def test_messages_to_chat() -> None:
-    written = _to("openai.chat", "anthropic.messages", MESSAGES, "gpt-5")
-    assert written["messages"][0] == {"role": "system", "content": "Be brief.Be kind."}
-    assert written["messages"][1]["content"][2]["file"] == {
-        "filename": "a.pdf",
-        "file_data": PDF,
-    }
-    assert written["messages"][1]["content"][3] == {"type": "text", "text": "t\nwords"}
-    assert "reasoning_content" not in written["messages"][2]  # sealed for another provider
-    assert written["messages"][3] == {"role": "tool", "tool_call_id": "toolu_1", "content": "ok"}
-    assert written["messages"][4]["content"][0]["type"] == "image_url"
-    assert written["reasoning_effort"] == "high"
-    assert written["response_format"]["json_schema"]["strict"] is True
-    assert written["tool_choice"] == "auto"
-    assert written["parallel_tool_calls"] is False
-    assert written["stream_options"] == {"include_usage": True}
-
-
-def test_messages_to_responses() -> None:
-    written = _to("openai.responses", "anthropic.messages", MESSAGES)
-    kinds = [item["type"] for item in written["input"]]
-    assert kinds == [
-        "message", "message", "message", "function_call", "function_call_output", "message",
-    ]  # fmt: skip
-    assert written["input"][4]["output"][1]["type"] == "input_image"
-    assert written["reasoning"] == {"effort": "high", "summary": "auto"}
-    assert written["include"] == ["reasoning.encrypted_content"]
-    assert written["store"] is False
-    assert written["text"]["format"]["strict"] is True
-
-
 def test_chat_to_responses_and_back_keeps_custom_tools() -> None:
     written = _to("openai.responses", "openai.chat", CHAT)
     kinds = [item["type"] for item in written["input"]]
@@ -205,19 +129,6 @@ def test_a_tool_of_any_name_goes_there_and_the_schema_beside_it(source: str, nam
         assert sent == name
 
 
-def test_json_mode_is_an_instruction_to_the_messages_api() -> None:
-    body = _chat(response_format={"type": "json_object"}, tools=CHAT["tools"][:1])
-    written = _to("anthropic.messages", "openai.chat", body)
-    assert "JSON" in written["system"]
-    assert [tool["name"] for tool in written["tools"]] == ["answer"]
-    assert "output_config" not in written
-
-
-def test_the_models_own_limit_where_the_client_set_none() -> None:
-    assert _to("anthropic.messages", "openai.chat", _chat())["max_tokens"] == 32000
-    assert "max_output_tokens" not in _to("openai.responses", "openai.chat", _chat())
-
-
 def test_a_schema_is_told_in_the_words_that_the_messages_api_knows() -> None:
     schema = {
         "type": "object",
@@ -233,58 +144,6 @@ def test_a_schema_is_told_in_the_words_that_the_messages_api_knows() -> None:
             "s": {"anyOf": [{"type": "null"}]},
         },
     }
-
-
-@pytest.mark.parametrize(
-    ("effort", "model", "thinking", "config"),
-    [
-        ("low", "claude-opus-4-7", {"type": "adaptive"}, {"effort": "low"}),
-        ("minimal", "claude-sonnet-5", {"type": "adaptive"}, {"effort": "low"}),
-        ("none", "claude-opus-4-7", None, {"effort": "low"}),
-        ("high", "claude-opus-4-5-20251101", {"type": "enabled", "budget_tokens": 16000}, None),
-        ("low", "claude-sonnet-4-20250514", {"type": "enabled", "budget_tokens": 2048}, None),
-        ("high", "glm-5", {"type": "enabled", "budget_tokens": 16000}, None),
-        ("none", "glm-5", None, None),
-    ],
-)
-def test_effort_to_thinking(effort: str, model: str, thinking: Any, config: Any) -> None:
-    body = _chat(reasoning_effort=effort)
-    written = _to("anthropic.messages", "openai.chat", body, model)
-    assert written.get("thinking") == thinking
-    assert written.get("output_config") == config
-
-
-def test_thinking_stays_away_where_the_api_would_refuse_it() -> None:
-    forced = _chat(reasoning_effort="high", tools=CHAT["tools"][:1], tool_choice="required")
-    assert "thinking" not in _to("anthropic.messages", "openai.chat", forced, "claude-sonnet-4-5")
-    round_of_tools = [
-        {"role": "user", "content": "Hi"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": CHAT["messages"][3]["tool_calls"][:1],
-        },
-        {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
-    ]
-    body = _chat(reasoning_effort="high", tools=CHAT["tools"][:1]) | {"messages": round_of_tools}
-    assert "thinking" not in _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
-    assert "thinking" in _to("anthropic.messages", "openai.chat", body, CLAUDE)
-
-
-@pytest.mark.parametrize(
-    ("budget", "model", "effort"),
-    [
-        (1024, "gpt-5", "low"),
-        (8000, "o3", "medium"),
-        (30000, "gpt-5", "high"),
-        (1024, "gpt-4o", None),
-    ],
-)
-def test_budget_to_effort(budget: int, model: str, effort: str | None) -> None:
-    body = _messages(thinking={"type": "enabled", "budget_tokens": budget}, max_tokens=40000)
-    said = _to("openai.responses", "anthropic.messages", body, model).get("reasoning")
-    assert said == (None if effort is None else {"effort": effort, "summary": "auto"})
-    assert _to("openai.chat", "anthropic.messages", body, model).get("reasoning_effort") == effort
 
 
 def test_what_a_provider_sealed_comes_back_to_it_alone() -> None:
@@ -366,16 +225,9 @@ def _given(*parts: dict[str, Any]) -> dict[str, Any]:
         ("messages", "chat", {"stop": " "}, "stop"),
         ("messages", "chat", _said({"type": "text", "text": "a"}, AUDIO), "messages[0].content[1]"),
         ("messages", "chat", _said(FILE), "messages[0].content[0].file"),
-        ("messages", "chat", {"messages": [{"role": "function", "name": "f", "content": "r"}]},
-         "messages[0].role"),
         ("chat", "responses", _given({"type": "input_file", "file_id": "f"}),
          "input[0].content[0]"),
-        ("chat", "responses", _given({"type": "input_file", "file_url": "u"}),
-         "input[0].content[0]"),
         ("chat", "responses", {"tools": [{"type": "web_search"}]}, "tools[0]"),
-        ("chat", "responses", {"include": ["message.output_text.logprobs"]}, "include"),
-        ("chat", "responses", {"input": [{"type": "compaction", "encrypted_content": "e"}]},
-         "input[0]"),
         ("messages", "responses", {"input": [{"type": "item_reference", "id": "msg_1"}]},
          "input[0]"),
         ("messages", "responses",
@@ -400,44 +252,6 @@ def test_what_cannot_be_said_is_refused_by_field(
         _to(target, source, {**MINIMAL[source](), **fields})
     assert refused.value.param == param
     assert refused.value.message
-
-
-def test_stop_texts_and_sampling() -> None:
-    body = _chat(stop="END", temperature=1.5, top_p=0.5, reasoning_effort="low")
-    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
-    assert written["stop_sequences"] == ["END"]
-    assert {"temperature", "top_p"}.isdisjoint(written)  # the API takes none beside thinking
-    del body["reasoning_effort"]
-    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-20250514")
-    assert (written["temperature"], written["top_p"]) == (1.0, 0.5)
-    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
-    assert written["top_p"] == 0.5  # which this model takes alone; a temperature of 1 is its own
-    assert "temperature" not in written
-    assert "temperature" not in _to("anthropic.messages", "openai.chat", body, CLAUDE)
-    body = _messages(stop_sequences=["a", "b"])
-    assert _to("openai.chat", "anthropic.messages", body)["stop"] == ["a", "b"]
-
-
-def test_a_tool_has_no_alternatives_at_its_top_for_the_messages_api() -> None:
-    parameters = {
-        "type": "object",
-        "description": "What to look at.",
-        "properties": {"route": {"type": "string"}},
-        "anyOf": [{"required": ["route"]}, {"properties": {"file": {"type": "string"}}}],
-    }
-    function = {"name": "impact", "parameters": parameters}
-    body = _chat(tools=[{"type": "function", "function": function}])
-    schema = _to("anthropic.messages", "openai.chat", body)["tools"][0]["input_schema"]
-    assert schema["properties"] == {"route": {"type": "string"}, "file": {"type": "string"}}
-    assert set(schema) == {"type", "description", "properties"}
-    assert schema["description"].startswith("What to look at.\n\n{anyOf: [")
-
-
-@pytest.mark.parametrize("target", ["openai.chat", "openai.responses", "gemini.generate"])
-def test_a_reference_to_a_tool_becomes_words(target: str) -> None:
-    found = {"type": "tool_reference", "tool_name": "ExitPlanMode"}
-    written = _to(target, "anthropic.messages", _messages(messages=_result([found])))
-    assert "The tool ExitPlanMode is available." in str(written)
 
 
 def _result(content: list[Any]) -> list[dict[str, Any]]:
@@ -493,12 +307,6 @@ _FUNCTION = {"name": "f", "arguments": "{}"}
         ("anthropic.messages", _said({"type": "text", "text": "a", "source": {"type": "url"}}),
          "messages[0].content[0]"),
         ("anthropic.messages",
-         {"system": [{"type": "text", "text": "a", "thinking": "b"}]}, "system[0]"),
-        ("anthropic.messages",
-         _said({"type": "tool_result", "tool_use_id": "t",
-                "content": [{"type": "text", "text": "a", "data": "b"}]}),
-         "messages[0].content[0].content[0]"),
-        ("anthropic.messages",
          _said({"type": "image", "source": {"type": "base64", "media_type": "image/png",
                                             "data": "QQ==", "url": "https://a.example/b"}}),
          "messages[0].content[0].source"),
@@ -514,15 +322,6 @@ _FUNCTION = {"name": "f", "arguments": "{}"}
          {"tools": [{"type": "function", "function": {"name": "f"}, "custom": {"name": "g"}}]},
          "tools[0]"),
         ("openai.responses",
-         _given({"type": "input_image", "image_url": "https://a.example/b", "file_id": "f"}),
-         "input[0].content[0]"),
-        ("openai.responses",
-         _given({"type": "input_file", "file_id": "f", "file_url": "https://a.example/b"}),
-         "input[0].content[0]"),
-        ("anthropic.messages",
-         _said({"type": "text", "text": "a", "content": [{"type": "text", "text": "b"}]}),
-         "messages[0].content[0]"),
-        ("openai.responses",
          {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}",
                      "output": "done"}]},
          "input[0]"),
@@ -535,61 +334,3 @@ def test_a_part_with_the_payloads_of_two_kinds_is_refused(
     with pytest.raises(DialectError, match="more than one kind") as refused:
         _to(target, source, MINIMAL[source](**more))
     assert refused.value.param == where
-
-
-@pytest.mark.parametrize("empty", [None, "", [], {}])
-def test_an_empty_member_is_no_second_kind(empty: Any) -> None:
-    body = {"model": "m", **_said({"type": "text", "text": "a", "image_url": empty})}
-    assert _to("anthropic.messages", "openai.chat", body)["messages"][0]["content"]
-
-
-def _gemini(part: dict[str, Any], **more: Any) -> dict[str, Any]:
-    turns = [{"role": "user", "parts": [{"text": "a"}]}, {"role": "model", "parts": [part]}]
-    return {"model": "m", "contents": turns, **more}
-
-
-def test_a_thought_of_gemini_that_calls_a_function_is_a_call() -> None:
-    call = {"id": "c1", "name": "f", "args": {"x": 1}}
-    body = _gemini({"thought": True, "functionCall": call})
-    (read,) = _to("anthropic.messages", "gemini.generate", body)["messages"][1]["content"]
-    assert read == {"type": "tool_use", "id": "c1", "name": "f", "input": {"x": 1}}
-
-
-def test_a_search_that_is_null_is_not_offered_and_its_limits_are_not_lost() -> None:
-    tools = [{"functionDeclarations": [{"name": "f"}], "googleSearch": None}]
-    body = _gemini({"text": "b"}, tools=tools)
-    assert [
-        each["name"] for each in _to("anthropic.messages", "gemini.generate", body)["tools"]
-    ] == ["f"]
-    limited = [{"googleSearch": {"excludeDomains": ["a.example"]}}]
-    with pytest.raises(DialectError) as refused:
-        _to("anthropic.messages", "gemini.generate", _gemini({"text": "b"}, tools=limited))
-    assert refused.value.param == "tools[0].googleSearch"
-
-
-@pytest.mark.parametrize("mode", ["AUTO", "ANY", "NONE"])
-@pytest.mark.parametrize("tools", [None, [{"functionDeclarations": [{"name": "f"}]}]])
-def test_gemini_may_allow_only_functions_that_it_defines(mode: str, tools: Any) -> None:
-    config = {"functionCallingConfig": {"mode": mode, "allowedFunctionNames": ["g"]}}
-    body = _gemini({"text": "b"}, tools=tools, toolConfig=config)
-    with pytest.raises(DialectError) as refused:
-        _to("anthropic.messages", "gemini.generate", body)
-    assert refused.value.param == "toolConfig.functionCallingConfig.allowedFunctionNames"
-
-
-def test_members_of_converse_that_are_null_name_no_kind() -> None:
-    spec = {"name": "f", "inputSchema": {"json": {"type": "object"}}}
-    config = {
-        "tools": [{"cachePoint": None, "toolSpec": spec}],
-        "toolChoice": {"auto": None, "any": {}},
-    }
-    block = {"text": None, "json": None, "toolUse": {"toolUseId": "c1", "name": "f", "input": {}}}
-    turns = [
-        {"role": "user", "content": [{"text": "a"}]},
-        {"role": "assistant", "content": [block]},
-    ]
-    sent = _to("anthropic.messages", "bedrock.converse",
-               {"model": "m", "messages": turns, "toolConfig": config})  # fmt: skip
-    assert sent["tool_choice"]["type"] == "any"
-    assert [tool["name"] for tool in sent["tools"]] == ["f"]
-    assert sent["messages"][1]["content"][0]["name"] == "f"

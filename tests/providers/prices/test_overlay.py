@@ -75,28 +75,6 @@ def test_what_is_set_is_charged_to_the_last_digit(in_: Decimal, out: Decimal, mo
     assert price.cost_nano(Usage(0, 1_000_000)) == out * 10**9
 
 
-def test_a_change_leaves_the_rest_and_the_overlay_before() -> None:
-    own = Overlay.read(EVERYTHING, "own.toml", BASE)
-    entry = {"provider": "openai", "date": DAY, "input": "1", "output": "2"}
-    changed = own.with_entry("gpt-4o", entry, DAY)
-    assert sorted(changed.models) == ["gpt-4o", "office/qwen3-32b"]
-    assert sorted(own.models) == ["office/qwen3-32b"]
-    assert changed.without("gpt-4o", date(2026, 11, 30)) == own
-    assert own.key_of("office", "qwen3-32b", BASE) == "office/qwen3-32b"
-    assert own.key_of("openai", "gpt-4o", BASE) == "gpt-4o"
-    assert own.key_of("openai", "gpt-99", BASE) == "openai/gpt-99"
-    # A snapshot is another model's entry below: its own stands by itself.
-    assert own.key_of("openai", "gpt-4o-mini-2024-07-18", BASE) == "openai/gpt-4o-mini-2024-07-18"
-
-
-def test_merging_replaces_a_model_under_whichever_key() -> None:
-    own = Overlay.read(EVERYTHING, "own.toml", BASE)
-    text = EVERYTHING.replace(b'"office/qwen3-32b"', b'"qwen3-32b"').replace(b"0.10", b"0.11")
-    merged = own.merged(Overlay.read(text, "new.toml", BASE), BASE, DAY)
-    assert sorted(merged.models) == ["qwen3-32b"]
-    assert own.merged(own, BASE, DAY) == own
-
-
 def test_floats_of_litellm_are_read_as_decimals() -> None:
     found, counts = _litellm(
         {
@@ -128,15 +106,6 @@ def test_floats_of_litellm_are_read_as_decimals() -> None:
     assert (entry["context_window"], entry["max_output_tokens"]) == (1100, 100)
     assert sum(counts["skipped"].values()) == 3
     assert Overlay.read(found.to_toml(), "own.toml", BASE) == found
-
-
-def test_what_litellm_does_not_state_stays_in_force() -> None:
-    found, _ = _litellm({"gpt-4o": _model(input_cost_per_token=2e-06, output_cost_per_token=8e-06)})
-    table = BASE.overlaid(PriceTable.overlay(found.to_toml(), "own.toml", BASE))
-    (change,) = differences(BASE, table)
-    changed = {key for key, value in change["after"].items() if change["before"][key] != value}
-    assert changed == {"input", "output"}
-    assert change["after"]["cached_input"] == "1.25"
 
 
 @pytest.mark.parametrize(

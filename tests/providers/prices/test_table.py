@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 
 import pytest
 
 from remit.kernel.errors import RemitError
-from remit.kernel.installed_files import shipped_file
 from remit.providers.prices import PriceTable
 
 HEAD = "version = 2026-12-01\n"
@@ -70,42 +68,6 @@ def test_a_name_finds_its_model_or_none(provider: str, name: str, found: str | N
         assert model(shipped, provider, name) == found
 
 
-def test_a_model_without_a_price_is_none_and_a_free_one_is_not(tmp_path: Path) -> None:
-    free = table(tmp_path, HEAD + MODEL.replace('"1"', '"0"').replace('"2"', "0"))
-    assert free.find("p", "other") is None
-    price = free.find("p", "m")
-    assert price is not None
-    assert price.bound_nano(1000, 1000) == 0
-
-
-def test_the_version_is_the_day_and_the_hash_of_the_bytes(tmp_path: Path) -> None:
-    data = shipped_file("PKG-TOKEN-BUDGETER-001", "HOT/prices/prices.toml")
-    digest = hashlib.sha256(data).hexdigest()[:12]
-    shipped = PriceTable.shipped()
-    assert shipped.version.split("+") == [shipped.version[:10], f"sha256:{digest}"]
-    own = table(tmp_path, HEAD + MODEL)
-    digest = hashlib.sha256((HEAD + MODEL).encode()).hexdigest()[:12]
-    assert own.version == f"2026-12-01+sha256:{digest}"
-    windows = table(tmp_path, "\ufeff" + (HEAD + MODEL).replace("\n", "\r\n"))
-    assert windows.version == own.version
-    assert table(tmp_path, HEAD + MODEL + "# a word\n").version != own.version
-    assert shipped.overlaid(own).version == f"{own.version};{shipped.version}"
-
-
-def test_every_shipped_price_says_when_and_how_much() -> None:
-    prices = list(PriceTable.shipped())
-    assert len(prices) == len(PriceTable.shipped()) > 50
-    providers = {price.provider for price in prices}
-    assert providers >= {"openai", "anthropic", "google", "mistral", "deepseek", "xai"}
-    for price in prices:
-        assert price.date <= PriceTable.shipped().version[:10]
-        assert price.rates.input or price.per_second or price.per_character
-        assert price.rates.output or price.max_output_tokens is None
-        assert price.rates.cached_input <= price.rates.input, price.model
-        assert price.rates.input <= price.rates.cache_write <= price.rates.cache_write_long
-        assert PriceTable.shipped().find(price.provider, price.model) is price
-
-
 def test_rates_are_read_exactly_and_left_out_ones_are_those_of_their_whole(tmp_path: Path) -> None:
     more = (
         'cached_input = 0.1\ncache_write = "0.000000300"\nreasoning = 3\nsource = "a letter"\n'
@@ -138,60 +100,28 @@ TIER = 'tiers = [{ above_input_tokens = 5, input = "1", output = "1" }]\n'
     [
         ("", "version is missing"),
         ("version = 'soon'\n", "version must be a day"),
-        ("version = '2026-02-30'\n", "version must be a day"),
-        ("version = 2026-12-01T00:00:00\n", "version must be a day"),
         ("version = \n", "not valid TOML"),
-        (HEAD + "models = " + "9" * 5000, "not valid TOML"),
-        (HEAD + "models = " + "[" * 5000, "not valid TOML"),
         (HEAD + "model = 1\n", "model is not a key.*Did you mean models"),
         (HEAD + "models = 1\n", "models must be a table"),
-        (HEAD + "[models]\nm = 1\n", 'models."m" must be a table'),
         (HEAD + MODEL + "inptu = '1'\n", r'models."m"\.inptu is not a key.*Did you mean input'),
-        (HEAD + MODEL + "zzzzz = '1'\n", r'models."m"\.zzzzz is not a key.*Known: .*provider'),
         (HEAD + MODEL.replace('input = "1"\n', ""), r'models."m"\.input is missing'),
-        (HEAD + MODEL.replace('provider = "p"\n', ""), r'models."m"\.provider is missing'),
-        (HEAD + MODEL.replace('"p"', '""'), r'models."m"\.provider must be a text'),
-        (HEAD + MODEL.replace("date = 2026-12-01\n", ""), r'models."m"\.date is missing'),
         (HEAD + MODEL.replace('"1"', '"-1"'), r'models."m"\.input is -1;'),
-        (HEAD + MODEL.replace('"1"', "-0.5"), r'models."m"\.input is -0.5;'),
-        (HEAD + MODEL.replace('"1"', "-0.0"), r'models."m"\.input is -0.0;'),
         (HEAD + MODEL.replace('"1"', "nan"), r'models."m"\.input is nan;'),
-        (HEAD + MODEL.replace('"1"', "-inf"), r'models."m"\.input is -inf;'),
-        (HEAD + MODEL.replace('"1"', '"NaN"'), r'models."m"\.input is NaN;'),
         (HEAD + MODEL.replace('"1"', '"1e3"'), r'models."m"\.input is 1e3;'),
-        (HEAD + MODEL.replace('"1"', '"$1"'), r'models."m"\.input'),
-        (HEAD + MODEL.replace('"1"', '"{x}"'), r'models."m"\.input is {x};'),
-        (HEAD + MODEL.replace("date = ", "'{}' = 1\ndate = "), r'models."m"\.{} is not a key'),
-        (HEAD + MODEL.replace('"1"', "0x" + "f" * 9999), r'models."m"\.input '),
-        (HEAD + MODEL.replace('"1"', "true"), r'models."m"\.input is True;'),
-        (HEAD + MODEL.replace('"1"', "1e999999999"), r'models."m"\.input is 1e999999999;'),
-        (HEAD + MODEL.replace('"1"', "-1"), r'models."m"\.input is -1;'),
         (HEAD + MODEL.replace('"1"', '"1.' + "0" * 40 + '1"'), "more than 9 places"),
-        (HEAD + MODEL.replace('"1"', "9" * 4000 + ".0"), "outside what is believable"),
-        (HEAD + MODEL.replace('"p"', "1.5"), r'models."m"\.provider must be a text'),
-        (HEAD + MODEL.replace('"1"', "[1]"), r'models."m"\.input'),
         (HEAD + MODEL.replace('"1"', '"0.00000015"'), "outside what is believable.*per million"),
         (HEAD + MODEL.replace('"1"', '"150000"'), r"outside what is believable.*now [0-9.]+ to "),
-        (HEAD + MODEL.replace('"1"', '"0.1234567891"'), "more than 9 places"),
         (HEAD + MODEL + "max_output_tokens = 0\n", r'models."m"\.max_output_tokens is 0'),
-        (HEAD + MODEL + "context_window = 1.5\n", r'models."m"\.context_window'),
         (HEAD + MODEL + "aliases = 'x'\n", r'models."m"\.aliases must be a list'),
-        (HEAD + MODEL + "aliases = ['']\n", r'models."m"\.aliases\[0\] must be a text'),
         (HEAD + MODEL + "snapshots = 'any'\n", r'models."m"\.snapshots must be one of'),
-        (HEAD + MODEL + "snapshots = []\n", r'models."m"\.snapshots must be one of'),
-        (HEAD + MODEL + "source = 1\n", r'models."m"\.source must be a text'),
         (HEAD + MODEL + "tiers = [1]\n", r'models."m"\.tiers\[0\] must be a table'),
-        (HEAD + MODEL + TIER.replace("above", "abov"), r"tiers\[0\]\.abov_.*Did you mean above_"),
         (HEAD + MODEL + TIER.replace("5", "0"), r"tiers\[0\]\.above_input_tokens is 0"),
-        (HEAD + MODEL + TIER.replace('output = "1"', ""), r"not valid TOML"),
         (HEAD + MODEL + TIER.replace(', output = "1"', ""), r"tiers\[0\]\.output is missing"),
-        (HEAD + MODEL + "cached_input = '1'\n" + TIER, r"tiers\[0\]\.cached_input is missing"),
         (
             HEAD + MODEL + TIER.replace("}]", '}, { above_input_tokens = 5, input = "1",')[:-1]
             + ' output = "1" }]\n',
             r"tiers\[1\]\.above_input_tokens must rise",
         ),
-        (HEAD + MODEL + "[limits]\nlow = 1\n", r"limits\.low is not a key.*lowest"),
         (HEAD + MODEL + "[limits]\nlowest = 1\n", r"limits\.highest"),
         (HEAD + MODEL + "[limits]\nlowest = 2\nhighest = 1\n", "limits must have"),
         (HEAD + MODEL + "[same_prices]\nx = 1\n", r"same_prices\.x must be a text"),
@@ -201,15 +131,6 @@ TIER = 'tiers = [{ above_input_tokens = 5, input = "1", output = "1" }]\n'
 def test_what_is_wrong_is_refused_and_named(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(RemitError, match=f"(?s)^.*{named}"):
         table(tmp_path, text)
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RemitError, match="cannot be read"):
-        PriceTable.from_file(tmp_path / "none.toml")
-    path = tmp_path / "latin.toml"
-    path.write_bytes(b"# caf\xe9\n")
-    with pytest.raises(RemitError, match="not UTF-8"):
-        PriceTable.from_file(path)
 
 
 def test_an_own_price_lies_over_the_shipped_one(tmp_path: Path) -> None:

@@ -102,12 +102,6 @@ def test_what_would_take_memory_is_refused(form: bytes, said: str) -> None:
         read.feed(b"")
 
 
-def test_another_type_is_refused() -> None:
-    for kind in ("application/json", "multipart/form-data", "multipart/form-data; boundary="):
-        with pytest.raises(BodyError):
-            ArrivingForm.of(FILES["openai"], kind)
-
-
 _ID = b'Content-Disposition: form-data; name="file_id"'
 
 
@@ -137,12 +131,3 @@ def test_an_id_cannot_be_hidden_where_servers_differ(form: bytes, kind: str) -> 
         for at in range(len(form)):
             read.feed(form[at : at + 1])
         read.feed(b"")
-
-
-def test_a_plain_transfer_encoding_and_an_encoded_file_are_read() -> None:
-    form = (
-        b"--B\r\n%s\r\nContent-Transfer-Encoding: 8bit\r\n\r\nown\r\n"
-        b'--B\r\nContent-Disposition: form-data; name="f"; filename="n"\r\n'
-        b"Content-Transfer-Encoding: base64\r\n\r\nb3du\r\n--B--\r\n" % _ID
-    )
-    assert FormBody.read_form(FILES["openai"], form, _KIND).value["file_id"] == "own"

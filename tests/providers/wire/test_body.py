@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remit.ledger import wire_body
 from remit.providers import Body
-from remit.providers.wire import CHAT, EMBEDDINGS, MESSAGES, RESPONSES, BodyError, Endpoint
+from remit.providers.wire import CHAT, MESSAGES, RESPONSES, BodyError, Endpoint
 from remit.providers.wire.body import Cut
 
 _VALUES = st.recursive(
@@ -52,19 +52,6 @@ def test_a_body_cut_and_joined_is_the_same(messages, more, indent, ascii_only) -
     assert rest.get("x") == more.get("x")
 
 
-@pytest.mark.parametrize("raw", [
-    b'{"model":"m","input":"hello","instructions":"be brief"}',
-    b' {"input" : [ ] ,"model":"m"}\n',
-    b'{"model":"m","metadata":{"input":["x"]},"input":["x"]}',
-    b'{"model":"m","input":[{"content":"\\ud800"}, 2]}',
-    b'{"model":"m"}',
-])  # fmt: skip
-def test_odd_bodies_are_joined_byte_for_byte(raw: bytes) -> None:
-    cut = Body.read(RESPONSES, raw).cut()
-    assert _joined(cut) == raw
-    assert "input" not in json.loads(cut.parameters) or json.loads(cut.parameters)["input"] == []
-
-
 @pytest.mark.parametrize(
     ("endpoint", "more"),
     [
@@ -79,17 +66,6 @@ def test_what_costs_depend_on_is_stated_once(endpoint: Endpoint, more: bytes) ->
     with pytest.raises(BodyError) as refused:
         Body.read(endpoint, raw)
     assert refused.value.param in ("reasoning", "thread")
-
-
-def test_a_change_is_noted_and_leaves_every_other_byte() -> None:
-    raw = b'{ "model":"openai/gpt-x" , "messages":[{"role":"user","content":1.0}], "seed":1e3 }'
-    body = Body.read(CHAT, raw).with_member(("model",), b'"gpt-x"', "the provider's own name")
-    assert body.raw == raw.replace(b"openai/", b"")
-    assert body.changed == [
-        {"path": "/model", "reason": "the provider's own name", "was": '"openai/gpt-x"'}
-    ]
-    assert body.without_member(("nothing",), "") is body
-    assert body.without_member(("seed",), "no seeds").changed[1]["path"] == "/seed"
 
 
 @pytest.mark.parametrize(("raw", "path", "was"), [
@@ -123,18 +99,3 @@ def test_what_costs_depend_on_is_checked(raw: bytes, param: str | None) -> None:
     with pytest.raises(BodyError) as error:
         Body.read(CHAT, raw)
     assert error.value.param == param
-
-
-def test_an_endpoint_without_streams_never_streams() -> None:
-    assert not Body.read(EMBEDDINGS, b'{"model":"m","input":"x","stream":true}').stream
-
-
-def test_a_list_of_tokens_is_one_piece() -> None:
-    raw = b'{"model":"m","input": [ 1,22, 333],"x":1}'
-    cut = Body.read(EMBEDDINGS, raw).cut()
-    assert cut.pieces == {"prompt": b"[ 1,22, 333]"}
-    assert _joined(cut) == raw
-    raw = b'{"model":"m","input":[ -1,2]}'
-    assert Body.read(EMBEDDINGS, raw).cut().pieces == {"prompt": b"[ -1,2]"}
-    raw = b'{"model":"m","input":[[1,2],[3]]}'
-    assert Body.read(EMBEDDINGS, raw).cut().pieces == {"prompt": [b"[1,2]", b"[3]"]}

@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
@@ -86,44 +84,6 @@ def names(value: Any) -> set[str]:
     return set().union(*map(names, value)) if isinstance(value, list) else set()
 
 
-_texts = st.text(max_size=30)
-
-
-@st.composite
-def _answers(draw: st.DrawFn) -> dict[str, Any]:
-    choices = []
-    for index in range(draw(st.integers(1, 3))):
-        message: dict[str, Any] = {}
-        for key in ("content", "refusal", "reasoning_content"):
-            if draw(st.booleans()):
-                message[key] = draw(_texts.filter(bool))
-        calls = []
-        for number in range(draw(st.integers(0, 3))):
-            call: dict[str, Any] = {"id": f"call_{number}", "type": "function"}
-            name = draw(st.sampled_from(["a", "read_file", "f" * 40]))
-            call["function"] = {"name": name, "arguments": draw(_texts)}
-            calls.append(call)
-        if calls:
-            message["tool_calls"] = calls
-        finish = draw(st.sampled_from(["stop", "length", "tool_calls", "content_filter"]))
-        choice = _choice(index, finish, **message)
-        if draw(st.booleans()):
-            choice["logprobs"] = {
-                "content": [_token(draw(_texts)) for _ in range(draw(st.integers(1, 3)))],
-                "refusal": None,
-            }
-        choices.append(choice)
-    return _answer(*choices)
-
-
-@given(_answers(), st.integers(1, 9), st.randoms())
-def test_any_answer_streamed_is_whole(whole: dict[str, Any], width: int, random: Any) -> None:
-    chunks = chat_chunks(whole, width, random)
-    total = stream_sum("openai.chat")
-    assert added(total, chunks) == whole
-    assert total.ended
-
-
 # What OpenAI's own client holds of a stream, too; it knows no custom tools.
 @pytest.mark.parametrize("name", sorted(set(ANSWERS) - {"two tools"}))
 @pytest.mark.parametrize("width", [1, 4])
@@ -191,59 +151,6 @@ def test_calls_without_an_index_or_all_with_the_same() -> None:
     assert _calls(_sum(_delta(tool_calls=[start]), _delta(tool_calls=[rest]))) == [CALL]
 
 
-def test_a_whole_answer_instead_of_a_stream() -> None:
-    whole = ANSWERS["two tools"]
-    total = _sum(whole)
-    assert total.answer() == whole
-    assert total.ended
-    assert total.pieces
-    plain = ANSWERS["text"]
-    total = _sum(plain, b"[DONE]")
-    assert (total.answer(), total.text, total.ended) == (plain, "Hello there.", True)
-
-
-def test_a_stream_that_breaks_off() -> None:
-    total = _sum(_delta(role="assistant", content=""), _delta(content="Hel"), _delta(content="lö"))
-    assert not total.ended
-    assert (total.text, total.pieces, total.size) == ("Hellö", 2, 6)
-    assert total.usage is None
-    message = total.answer()["choices"][0]["message"]
-    assert message == {"role": "assistant", "content": "Hellö"}
-
-
-def test_an_error_in_the_midst() -> None:
-    total = _sum(_delta(content="Hel"), {"error": {"message": "overloaded"}}, b"[DONE]")
-    assert total.error == {"message": "overloaded"}
-    assert not total.ended
-    assert total.is_last
-    assert total.answer()["error"] == {"message": "overloaded"}
-    assert total.text == "Hel"
-
-
-def test_only_what_has_a_finish_reason_has_ended() -> None:
-    second = {"choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": None}]}
-    total = _sum(_delta(content="a"), second, _delta("stop"))
-    assert not total.ended
-    second["choices"][0]["finish_reason"] = "stop"
-    total.add("", json.dumps(second).encode())
-    assert total.ended
-    assert not total.is_last
-
-
-def test_what_is_empty_replaces_nothing() -> None:
-    filters = {"id": "", "object": "", "created": 0, "model": "",
-               "choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {"end": 5},
-                            "content_filter_results": {"hate": {"filtered": False}}}]}  # fmt: skip
-    head = {"id": "c1", "created": 9, "model": "m"}
-    total = _sum({**filters, "choices": [], "prompt_filter_results": [{"prompt_index": 0}]},
-                 {**_delta("stop", content="a"), **head}, filters)  # fmt: skip
-    answer = total.answer()
-    assert {key: answer[key] for key in head} == head
-    assert answer["prompt_filter_results"] == [{"prompt_index": 0}]
-    assert answer["choices"][0]["content_filter_results"] == {"hate": {"filtered": False}}
-    assert (total.text, total.ended) == ("a", True)
-
-
 def test_thoughts_that_come_twice_in_one_piece_count_once() -> None:
     details = [{"type": "reasoning.text", "index": 0, "format": "f", "text": "hmm"}]
     total = _sum(
@@ -253,32 +160,6 @@ def test_thoughts_that_come_twice_in_one_piece_count_once() -> None:
     assert (total.pieces, total.size) == (2, 6)
     message = total.answer()["choices"][0]["message"]
     assert message["reasoning_details"] == [{**details[0], "text": "hmm so"}]
-
-
-def test_thinking_as_parts_and_then_text() -> None:
-    part = {"type": "thinking", "thinking": [{"type": "text", "text": "hmm"}]}
-    total = _sum(_delta(role="assistant", content=""), _delta(content=[part]),
-                 _delta(content="4"), _delta("stop", content="2"))  # fmt: skip
-    texts = [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]
-    assert total.answer()["choices"][0]["message"]["content"] == [part, *texts]
-    assert total.text == "42"
-
-
-def test_what_a_whole_answer_says() -> None:
-    plain = answer_facts("openai.chat", ANSWERS["text"])
-    assert plain.text == "Hello there."
-    assert (plain.model, plain.request_id) == ("gpt-4o-mini-2024-07-18", "chatcmpl-1")
-    assert (plain.finish_reason, plain.more_than_text) == ("stop", False)
-    more = {
-        name
-        for name, answer in ANSWERS.items()
-        if answer_facts("openai.chat", answer).more_than_text
-    }
-    assert more == set(ANSWERS) - {"text", "not ascii", "cut off", "filtered"}
-    assert answer_facts("openai.chat", ANSWERS["two tools"]).finish_reason == "tool_use"
-    assert answer_facts("openai.chat", ANSWERS["a function"]).finish_reason == "tool_use"
-    assert answer_facts("openai.chat", ANSWERS["cut off"]).finish_reason == "length"
-    assert answer_facts("openai.chat", ANSWERS["filtered"]).finish_reason == "content_filter"
 
 
 def test_completions_streamed() -> None:

@@ -159,10 +159,6 @@ _ANSWERS = (
     ("anthropic.messages", test_messages.ANSWERS, message_events),
     ("openai.responses", test_responses.ANSWERS, response_events),
 )
-WHOLE = [
-    *OTHERS.items(),
-    *((endpoint, each) for endpoint, answers, _ in _ANSWERS for each in answers.values()),
-]
 STREAMS = [
     *((endpoint, [each if isinstance(each, tuple) else ("", each) for each in cut(answer, 4)])
       for endpoint, answers, cut in _ANSWERS for answer in answers.values()),
@@ -192,32 +188,6 @@ def test_streamed_is_whole(endpoint: str, whole: Any, cut: Any, width: int) -> N
     assert total.pieces or (endpoint, bool(width)) != ("openai.responses", True)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "answers"),
-    [
-        ("openai.chat", [{"choices": []}, {"choices": [None]}, {"choices": {}},
-                         {"id": "1", "choices": None}]),
-        ("openai.completions", [{"choices": []}, {"choices": [None]}]),
-        ("anthropic.messages", [{"type": "error", "error": {}}, {"content": "x"},
-                                {"content": None}]),
-        ("openai.responses", [{"error": {}}, {"output": "x"}, {"object": "response"}]),
-    ],
-)  # fmt: skip
-def test_what_is_no_answer(endpoint: str, answers: list[Any]) -> None:
-    for answer in [None, 1, "x", [], {}, {"error": {"message": "no"}}, *answers]:
-        assert error_in(endpoint, answer), answer
-    assert not any(error_in(one, answer) for one, answer in WHOLE if one == endpoint)
-
-
-@settings(max_examples=400)
-@given(st.sampled_from(WHOLE), st.randoms(use_true_random=False), VALUES)
-def test_an_answer_with_a_wrong_value(
-    whole: tuple[str, dict[str, Any]], random: Random, other: Any
-) -> None:
-    endpoint, answer = whole
-    _check(answer_facts(endpoint, _spoilt(answer, random, other)))
-
-
 @settings(max_examples=400)
 @given(st.sampled_from(STREAMS), st.randoms(use_true_random=False), VALUES)
 def test_a_stream_with_wrong_values(
@@ -236,78 +206,6 @@ def test_a_stream_with_wrong_values(
         if not events:
             break
     _check_stream(endpoint, events)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b" ", b"[DONE]", b"{", b"\xff\xfe", b"null", b'"x"', b"1e400", b'{"choices":NaN}',
-     b'{"usage":{"prompt_tokens":' + b"9" * 6000 + b"}}", b"[" * 100_000,
-     b'{"type":"\\ud800","choices":[{"delta":{"content":"\\ud800"},"index":0}]}'],
-)  # fmt: skip
-def test_data_that_is_hardly_json(data: bytes) -> None:
-    for endpoint in ENDPOINTS:
-        total = stream_sum(endpoint)
-        total.add("", data)
-        total.add("", data)
-        total.answer()
-        assert total.usage is None, endpoint
-
-
-def _deep(levels: int, key: str) -> Any:
-    text = f'{{"{key}":' * levels + "1" + "}" * levels
-    return json.loads(text)
-
-
-@pytest.mark.parametrize("key", ["x", "content", "message", "logprobs", "summary"])
-def test_values_that_are_very_deep(key: str) -> None:
-    deep = _deep(900, key)
-    nested = json.dumps([[deep]]) if key == "x" else json.dumps(deep)
-    for endpoint, events in (
-        ("openai.chat", '{"choices":[{"index":0,"delta":{"a":%s,"annotations":[%s],'
-         '"tool_calls":[{"index":0,"function":%s}]},"logprobs":%s}]}'),
-        ("anthropic.messages", '{"type":"content_block_delta","index":0,"delta":{"type":"x",'
-         '"a":%s,"b":%s,"c":%s,"d":%s}}'),
-        ("openai.responses", '{"type":"response.output_item.added","output_index":0,"item":{'
-         '"type":"message","content":[%s,%s],"a":%s,"b":%s}}'),
-    ):  # fmt: skip
-        total = stream_sum(endpoint)
-        data = (events % ((nested,) * 4)).encode()
-        for _ in range(3):
-            total.add("", data)
-        assert type(total.answer()) is dict
-        assert type(total.text) is str
-        assert total.usage is None
-
-
-def test_a_long_stream_takes_time_in_proportion() -> None:
-    choice = {
-        "index": 0, "delta": {"content": "x" * 8}, "token_ids": [1, 2],
-        "logprobs": {"content": [{"token": "x"}], "refusal": None},
-    }  # fmt: skip
-    piece = json.dumps({"choices": [choice]}).encode()
-    total = stream_sum("openai.chat")
-    for _ in range(100_000):
-        total.add("", piece)
-    assert total.size == len(total.text) == 800_000
-    assert len(total.answer()["choices"][0]["token_ids"]) == 200_000
-    said = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0,
-            "delta": "x" * 8, "logprobs": [{"token": "x"}]}  # fmt: skip
-    total = stream_sum("openai.responses")
-    for _ in range(100_000):
-        total.add("", json.dumps(said).encode())
-    assert total.size == len(total.text) == 800_000
-
-
-@settings(max_examples=200)
-@given(st.sampled_from(STREAMS))
-def test_what_was_read_is_left_as_it_was(
-    stream: tuple[str, list[tuple[str, bytes]]],
-) -> None:
-    endpoint, events = stream
-    total = stream_sum(endpoint)
-    read = [total.add(name, data) for name, data in events]
-    total.answer()
-    assert read == [None if data == b"[DONE]" else json.loads(data) for _, data in events]
 
 
 _USED = {"input_tokens": 1000, "output_tokens": 500, "total_tokens": 1500}

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,33 +105,3 @@ def test_any_stream(said: list[tuple[str, int, int]]) -> None:
     _both(
         "anthropic.messages", list(_wire([(_message(text, odd), how) for text, odd, how in said]))
     )
-
-
-@pytest.mark.parametrize("odd", [0, 1])
-def test_most_of_a_chat_is_added_by_its_text(odd: int) -> None:
-    wire = list(_wire([(_chat(f' "{n}"\\ü', odd), 0) for n in range(50)]))
-    assert _both("openai.chat", wire) >= 48
-
-
-def test_most_of_a_message_is_added_by_its_text() -> None:
-    start = {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}
-    wire = list(_wire([(start, 0), *((_message(f" {n}\n", 0), 1) for n in range(50))]))
-    assert _both("anthropic.messages", wire) >= 48
-
-
-def test_events_that_came_together_are_added_together() -> None:
-    first, *more = _wire([(_chat(f" {n}", 0), 0) for n in range(9)])
-    odd = next(_wire([(_chat("x", 3), 0)]))
-    total = stream_sum("openai.chat")
-    repeats = Repeats(total)
-    repeats.learn(first, *_added(total, first))
-    assert repeats.texts_in(b"".join([*more, odd])) is None
-    texts = repeats.texts_in(b"".join(more))
-    assert texts == [f" {n}" for n in range(1, 9)]
-    repeats.append(texts)
-    assert (total.text, total.pieces) == (" 0 1 2 3 4 5 6 7 8", 9)
-
-
-def test_what_differs_in_more_is_read() -> None:
-    wire = list(_wire([({**_chat("a", 0), "padding": "x" * n}, 0) for n in range(50)]))
-    assert _both("openai.chat", wire) == 0

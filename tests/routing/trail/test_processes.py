@@ -56,27 +56,6 @@ def _check(ledger: LedgerClient, told: set[str]) -> list[str]:
     return contents
 
 
-def test_sixteen_processes_and_four_tasks(target: str) -> None:
-    with LedgerClient(target):
-        pass
-    thinkers = [_start(target, f"P{number}", 10, 2) for number in range(16)]
-    told: set[str] = set()
-    for thinker in thinkers:
-        with thinker:
-            told.update(line.split()[0] for line in thinker.stdout)
-        assert thinker.returncode == 0
-    assert len(told) == 16 * 10 * 2
-    with LedgerClient(target) as ledger:
-        contents = _check(ledger, told)
-        assert sorted(contents) == sorted(
-            f"P{process} {lane} {turn}"
-            for process in range(16)
-            for lane in range(2)
-            for turn in range(10)
-        )
-        assert ledger.verify().verified
-
-
 def test_killed_while_they_think(target: str) -> None:
     with LedgerClient(target):
         pass

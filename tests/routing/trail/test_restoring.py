@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from remit.kernel.loops import run_blocking
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient
 from remit.routing.trail import (
     ThoughtInput,
     ThoughtLineError,
     ThoughtRecord,
     TrailDamagedError,
-    acreate_thought_record,
     create_thought_record,
     export_thought_records,
     get_thought_record,
-    hash_thought,
     import_thought_records,
     list_thought_records,
     verify_trail,
 )
 from tests.support.stores import outside
-
-Told = list[dict[str, Any]]
 
 
 def _think(ledger: LedgerClient, task_id: str, text: str) -> ThoughtRecord:
@@ -40,10 +31,6 @@ def _lines(ledger: LedgerClient) -> bytes:
     out = io.BytesIO()
     export_thought_records(ledger, out)
     return out.getvalue()
-
-
-def _stream(told: Told) -> io.BytesIO:
-    return io.BytesIO("".join(json.dumps(item) + "\n" for item in told).encode())
 
 
 class Moved:
@@ -111,111 +98,3 @@ def test_without_an_erasure_everything_comes_back_by_itself(
     ledger.import_jsonl(moved.path)
     assert import_thought_records(ledger, io.BytesIO(moved.after)) == 6
     moved.check(ledger)
-
-
-def test_an_older_export_and_a_newer_one(ledger: LedgerClient, tmp_path: Path) -> None:
-    moved = Moved(tmp_path, 1)
-    ledger.import_jsonl(moved.path)
-    lines = moved.after.splitlines(keepends=True)
-    assert import_thought_records(ledger, lines[:1]) == 2  # both that stand by themselves
-    assert not verify_trail(ledger).verified
-    assert import_thought_records(ledger, lines[:2]) == 4  # the rest follows from its content
-    moved.check(ledger)
-    with LedgerClient(tmp_path / "other.db") as other:
-        with LedgerClient(tmp_path / "source.db") as source:
-            _think(source, "A", "later than the export of the ledger")
-            _think(source, "C", "another task")
-            newer = _lines(source)
-            later = list_thought_records(source)[-2:]
-        other.import_jsonl(moved.path)
-        assert import_thought_records(other, io.BytesIO(newer)) == 8
-        assert [r.hash for r in list_thought_records(other)[-2:]] == [r.hash for r in later]
-        assert verify_trail(other).verified
-        assert other.verify().verified
-
-
-def test_only_the_tasks_that_lost_places_are_held(ledger: LedgerClient, tmp_path: Path) -> None:
-    moved = Moved(tmp_path, 4)
-    ledger.import_jsonl(moved.path)
-
-    async def think() -> list[Any]:
-        return await asyncio.gather(
-            *(
-                acreate_thought_record(ledger, ThoughtInput("plan", "ABC"[n % 3], "a", str(n)))
-                for n in range(30)
-            ),
-            return_exceptions=True,
-        )
-
-    for n, found in enumerate(run_blocking(think())):
-        assert isinstance(found, TrailDamagedError if n % 3 == 0 else ThoughtRecord), found
-    assert verify_trail(ledger, "B").verified
-    assert verify_trail(ledger, "C").records == 10
-    assert verify_trail(ledger).first_bad == moved.last.id
-
-
-def _changed(index: int, **changes: Any) -> Callable[[Told], Any]:
-    return lambda told: told[index].update(changes)
-
-
-# What is not the export of this ledger's trail: the line where it shows, and the change. The
-# thought of line 3 is erased; the line 4 is of the task B.
-FOREIGN: dict[str, tuple[int, Callable[[Told], Any]]] = {
-    "another agent": (3, _changed(2, agent_id="other")),
-    "another session": (3, _changed(2, session_id="other")),
-    "another time": (3, _changed(2, timestamp="2020-01-01T00:00:00Z")),
-    "another type": (3, _changed(2, type="analysis")),
-    "another id": (3, _changed(2, id="other")),
-    "another hash": (5, _changed(2, hash="f" * 64)),
-    "left out": (4, lambda told: told.pop(2)),
-    "another hash of what is erased there": (6, lambda told: told[5].update(
-        content=None, erased="LED-00000001", hash="e" * 64,
-    )),
-    "another thought of B": (4, _changed(3, content=None, erased="LED-00000001", hash="e" * 64)),
-}  # fmt: skip
-
-
-@pytest.mark.any_store
-@pytest.mark.parametrize("change", FOREIGN)
-def test_a_foreign_export_is_refused(ledger: LedgerClient, tmp_path: Path, change: str) -> None:
-    moved = Moved(tmp_path, 2)
-    ledger.import_jsonl(moved.path)
-    told = [json.loads(line) for line in moved.after.splitlines()]
-    line, do = FOREIGN[change]
-    do(told)
-    with pytest.raises(ThoughtLineError, match=f"^Line {line}: "):
-        import_thought_records(ledger, _stream(told))
-    assert not verify_trail(ledger, "A").verified
-    with pytest.raises(TrailDamagedError):
-        _think(ledger, "A", "still held")
-    assert import_thought_records(ledger, io.BytesIO(moved.after)) >= 1
-    moved.check(ledger)
-
-
-def test_a_row_that_was_taken_away_comes_back(
-    ledger: LedgerClient, chain: list[ThoughtRecord], target: str
-) -> None:
-    lines = _lines(ledger)
-    outside(target, f"DELETE FROM thoughts WHERE thought_id = '{chain[4].id}'")
-    with pytest.raises(TrailDamagedError, match=chain[4].entry_id):
-        _think(ledger, "TASK-A", "this would fork")
-    assert import_thought_records(ledger, io.BytesIO(lines)) == 1
-    assert _think(ledger, "TASK-A", "it goes on").prev_hash == chain[4].hash
-    assert verify_trail(ledger).verified
-
-
-def test_an_entry_that_is_no_thought_s_holds_its_task(
-    ledger: LedgerClient, chain: list[ThoughtRecord]
-) -> None:
-    told = json.loads(_lines(ledger).splitlines()[-1])
-    ledger.write(LedgerEntry("THOUGHT_RECORD", "TASK-A", "plan", "by hand"))
-    count = ledger.count()
-    with pytest.raises(TrailDamagedError):
-        _think(ledger, "TASK-A", "behind what?")
-    thought = ("x", "plan", "TASK-A", "more", "now", chain[4].hash)
-    told.update(id="x", content="more", timestamp="now", prev_hash=chain[4].hash)
-    told.update(hash=hash_thought(*thought))
-    with pytest.raises(ThoughtLineError, match=r"^Line 1: .* no place of its own"):
-        import_thought_records(ledger, _stream([told]))
-    assert ledger.count() == count
-    assert not verify_trail(ledger, "TASK-A").verified

@@ -16,7 +16,7 @@ from remit.routing.trail.append import (
 )
 from remit.routing.trail.chains import prepare_table
 from remit.routing.trail.imports import import_thought_records
-from remit.routing.trail.lines import export_thought_records, verify_thought_lines
+from remit.routing.trail.lines import export_thought_records
 from remit.routing.trail.table import (
     get_thought_record,
     iter_thought_records,
@@ -62,6 +62,5 @@ __all__ = [
     "prepare_table",
     "read_input",
     "thought_to_note",
-    "verify_thought_lines",
     "verify_trail",
 ]

@@ -1,4 +1,4 @@
-"""JSON lines of a trail: written, read, and checked without a ledger (``docs/trail.md``)."""
+"""JSON lines of a trail: written and read (``docs/trail.md``)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from remit.kernel.pydantic_validation import first_error
 from remit.ledger import Erased, LedgerClient, parse_entry_id
 from remit.routing.trail.table import iter_thought_records
 from remit.routing.trail.thought_record import (
-    FIRST_PREV_HASH,
     Id,
+    InvalidThoughtError,
     Text,
     ThoughtRecord,
     ThoughtType,
     TrailError,
     hash_problem,
 )
-from remit.routing.trail.verification import TrailReport
 
 _Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
@@ -78,69 +77,47 @@ def export_thought_records(
     return count
 
 
-def verify_thought_lines(stream: Iterable[str | bytes]) -> TrailReport:
-    """Return the result of checking an export without a ledger: members, ids, hashes and links.
+def read_lines(stream: Iterable[str | bytes]) -> Iterator[tuple[int, ThoughtRecord]]:
+    """Yield each record with the number of its line, counted from 1. Empty lines are skipped.
 
     Args:
         stream: lines of text or of UTF-8 bytes, such as an open file.
 
     Raises:
-        InvalidInputError: ``stream`` is not an iterable of lines.
+        InvalidThoughtError: a line is malformed, has an id twice, has another hash than its
+            content, or does not follow the line before it in its chain. The first line of a task
+            may follow a record that is elsewhere.
     """
-    report = TrailReport()
-    report.tasks = len({record.task_id for _, record in read_lines(stream, report)})
-    return report
-
-
-def read_lines(
-    stream: Iterable[str | bytes], report: TrailReport, *, is_continued: bool = False
-) -> Iterator[tuple[int, ThoughtRecord]]:
-    """Yield each readable record with the number of its line, counted from 1.
-
-    Args:
-        stream: lines of text or of UTF-8 bytes; empty lines are skipped.
-        report: receives the counts, and a problem for each line that is malformed or does not
-            follow the line before it in its chain.
-        is_continued: True if the first line of a task may follow a record that is elsewhere.
-
-    Raises:
-        InvalidInputError: ``stream`` is not an iterable of lines.
-    """
-    if isinstance(stream, (str, bytes, bytearray, memoryview)) or not isinstance(stream, Iterable):
-        raise _not_lines(stream)
     ids: dict[str, int] = {}
     heads: dict[str, str] = {}  # the hash of each task's last record
     for number, line in enumerate(stream, start=1):
-        if not isinstance(line, (str, bytes)):
-            raise _not_lines(line)
         if not line.strip():
             continue
-        report.records += 1
-        place = f"line {number}"
         try:
             record = _parse(line)
         except InvalidInputError as error:
-            report.add(place, "", place, str(error))
-            continue
-        before = heads.get(record.task_id)
-        problems = []
+            raise _bad_line(str(error), number) from error
         if (other := ids.setdefault(record.id, number)) != number:
-            problems.append(f"line {other} has the same id {record.id!r}")
-        if before is None and not is_continued and record.prev_hash != FIRST_PREV_HASH:
-            problems.append("it is the first of its task, and its link is not 64 zeros")
-        if before not in (None, record.prev_hash):
-            problems.append(f"it does not follow the record of task {record.task_id!r} before it")
+            raise _bad_line(f"line {other} has the same id {record.id!r}", number)
+        if heads.get(record.task_id) not in (None, record.prev_hash):
+            raise _bad_line(
+                f"it does not follow the record of task {record.task_id!r} before it", number
+            )
         heads[record.task_id] = record.hash
-        if isinstance(record.content, Erased):
-            report.erased += 1
-        elif problem := hash_problem(
-            record.id, record.type, record.task_id, record.content, record.timestamp,
-            record.prev_hash, record.hash,
+        if not isinstance(record.content, Erased) and (
+            problem := hash_problem(
+                record.id, record.type, record.task_id, record.content, record.timestamp,
+                record.prev_hash, record.hash,
+            )
         ):  # fmt: skip
-            problems.append(problem)
-        for problem in problems:
-            report.add(record.id, record.task_id, place, problem)
+            raise _bad_line(problem, number)
         yield number, record
+
+
+def _bad_line(problem: str, number: int) -> InvalidThoughtError:
+    return InvalidThoughtError(
+        f"{problem.rstrip('.')}.", next_step="Nothing was recorded.", line=number
+    )
 
 
 def _parse(line: str | bytes) -> ThoughtRecord:
@@ -160,10 +137,3 @@ def _parse(line: str | bytes) -> ThoughtRecord:
         Erased(read.erased) if read.content is None else read.content,
         read.timestamp, read.prev_hash, read.hash, read.session_id,
     )  # fmt: skip
-
-
-def _not_lines(given: Any) -> InvalidInputError:
-    return InvalidInputError(
-        f"A trail is read from an open file, or from an iterable of str or bytes lines, not from "
-        f"{type(given).__name__}."
-    )

@@ -43,9 +43,9 @@ class TrailProblem:
     """A problem of the trail.
 
     Attributes:
-        thought_id: id of the record; of the entry or line if the record's id cannot be read.
+        thought_id: id of the record; of the entry if the record's id cannot be read.
         task_id: the record's task; empty if unknown.
-        place: the ledger entry (``LED-…``), or the line of an export.
+        place: the ledger entry (``LED-…``).
         message: a sentence.
     """
 
