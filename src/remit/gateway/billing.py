@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -90,34 +91,21 @@ class Bill(Struct, gc=False):
 class Billing:
     """Tariffs of models, by a table of prices.
 
-    :meth:`of` caches the tariffs, at most 1,024; :meth:`per_call` makes a new one.
-
     Args:
         prices: the table.
         config: tokens that providers may add unseen, and the providers that are free.
+
+    Attributes:
+        of: returns the tariff of a provider and model, also of a model without a price. The latest
+            1,024 tariffs are cached.
     """
 
     def __init__(self, prices: PriceTable, config: RouterConfig) -> None:
         self._prices = prices
         self._config = config
-        self._tariffs: dict[tuple[str, str], Tariff] = {}
-
-    def of(self, provider_id: str, model_id: str) -> Tariff:
-        """Return the tariff of one model.
-
-        Tariffs are cached. A model without a price has a tariff too.
-
-        Args:
-            provider_id: the provider.
-            model_id: the model, as the provider names it.
-        """
-        model = (provider_id, model_id)
-        found = self._tariffs.get(model)
-        if found is None:
-            if len(self._tariffs) >= _MAX_TARIFFS:
-                self._tariffs.clear()
-            found = self._tariffs[model] = Tariff(model, self._prices, self._config)
-        return found
+        self.of: Callable[[str, str], Tariff] = functools.lru_cache(_MAX_TARIFFS)(
+            lambda *model: Tariff(model, prices, config)
+        )
 
     def per_call(self, model: tuple[str, str], nano: int) -> Tariff:
         """Return a tariff with a fixed price for each answered call.

@@ -166,7 +166,8 @@ class Breakers:
         """
         key, generation = permit.about[:2]
         with self._lock:
-            circuit = self._circuit(key)
+            local = None if key in self._rows else self._local.get(key)
+            circuit = self._circuit(key) if local is None else local.circuit
         return not circuit.open and circuit.generation == generation
 
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:

@@ -2,7 +2,7 @@
 
 :func:`prepare` checks an entry in the caller's thread and encodes its record, with holes for its
 place in the chain and its commitments. :meth:`Prepared.seal` fills them inside the transaction that
-gives the entry its place. :func:`remembered_commit` makes the commitments.
+gives the entry its place. :func:`new_commitment` makes the commitments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from remit.kernel.canonical import (
 )
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import subjects
-from remit.ledger.contents import Content, ContentText, EncodedValue, commit, encode_content
+from remit.ledger.contents import EXACT, Content, ContentText, EncodedValue, commit, encode_content
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import RecordTooLargeError
 from remit.ledger.record import (
@@ -305,7 +305,7 @@ class _Walk(Struct):
                 or item is None
                 or kind is bool
                 or (kind is int and -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER)
-                or (kind is float and 1e-3 <= item < 1e15 and not item.is_integer())
+                or (kind is float and 1e-5 <= item < 1e15 and not item.is_integer())
             ):
                 copy[key] = item  # orjson writes such a number as RFC 8785 does.
             else:
@@ -319,7 +319,7 @@ class _Walk(Struct):
         if kind is int and -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER:
             return item
         if kind is float and -1e15 < item < 1e15:
-            if abs(item) >= 1e-3 and not item.is_integer():
+            if abs(item) >= 1e-5 and not item.is_integer():
                 return item  # orjson writes this number as RFC 8785 does.
             return orjson.Fragment(number_text(item))
         if kind is Content:
@@ -346,7 +346,12 @@ class _Walk(Struct):
 
     def hole(self, content: Content) -> dict[str, Any]:
         """Return the member for a content value: its commitment, with the digits left open."""
-        parts, form = encode_content(content)
+        known, form = content.encoded, content.form
+        parts: EncodedValue | list[EncodedValue]
+        if form == EXACT and type(known) is bytes:  # In line: every call has two of these.
+            parts = EncodedValue(known, sha256(known).digest(), True)
+        else:
+            parts, form = encode_content(content)
         number = len(self.contents)
         self.contents.append(parts)
         stands: dict[str, Any]
@@ -381,13 +386,13 @@ def _in_order(value: Any) -> Any:
 
 
 _MAX_COMMITMENTS = 2048
-_known: dict[tuple[bytes, bytes], str] = {}
-"""The latest commitments, keyed by nonce and digest: a history that is sent again is not hashed
-again."""
+COMMITMENTS: dict[tuple[bytes, bytes], str] = {}
+"""The latest commitments of this process, keyed by nonce and digest: a history that is sent again
+is not hashed again. Clear the dictionary after rows of content were deleted."""
 
 
-def remembered_commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
-    """Return the commitment to a value, which this process computes once and remembers.
+def new_commitment(nonce: bytes, digest: bytes, encoded: bytes) -> str:
+    """Return the commitment to a value, 64 hex digits, and remember it in :data:`COMMITMENTS`.
 
     At most 2,048 commitments are remembered; the next one first empties the memory.
 
@@ -395,18 +400,8 @@ def remembered_commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
         nonce: the random bytes of the commitment.
         digest: the hash by which the value is found.
         encoded: the value's bytes.
-
-    Returns:
-        The HMAC in 64 hex digits.
     """
-    commitment = _known.get((nonce, digest))
-    if commitment is None:
-        if len(_known) >= _MAX_COMMITMENTS:
-            _known.clear()
-        commitment = _known[(nonce, digest)] = commit(nonce, encoded)
+    if len(COMMITMENTS) >= _MAX_COMMITMENTS:
+        COMMITMENTS.clear()
+    commitment = COMMITMENTS[(nonce, digest)] = commit(nonce, encoded)
     return commitment
-
-
-def forget_commitments() -> None:
-    """Forget all commitments, because rows of content were deleted."""
-    _known.clear()

@@ -19,14 +19,7 @@ from remit.ledger.entry import LedgerEntry
 from remit.ledger.entry_reader import as_bytes
 from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
 from remit.ledger.record import content_scope
-from remit.ledger.record_builder import (
-    Key,
-    Prepared,
-    Sealed,
-    forget_commitments,
-    prepare,
-    remembered_commit,
-)  # fmt: skip
+from remit.ledger.record_builder import COMMITMENTS, Key, Prepared, Sealed, new_commitment, prepare
 from remit.ledger.store import Stage, StageOpener, Unit
 from remit.ledger.tlog.merkle import leaf_hash
 from remit.ledger.tlog.tiles import TILE_WIDTH
@@ -205,7 +198,7 @@ class Batch(ABC):
         self._asked = None
         self._known.clear()
         self._steps.clear()
-        forget_commitments()
+        COMMITMENTS.clear()
 
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
         """Collect a row of an export or archive unchanged and unchecked.
@@ -312,14 +305,15 @@ class Batch(ABC):
         for key, value in zip(keys, prepared.values.values(), strict=True):
             known = self._known.get(key)
             encoded, digest = value.encoded, value.digest
+            nonce = os.urandom(_NONCE_BYTES) if known is None else known[2]
+            # Also of a stored value, so that a row that was tampered with gets into no new record.
+            commitment = COMMITMENTS.get((nonce, digest)) or new_commitment(nonce, digest, encoded)
             if known is None:
-                nonce = os.urandom(_NONCE_BYTES)
                 content_id += 1
-                new[key] = known = (content_id, remembered_commit(nonce, digest, encoded), nonce)
+                new[key] = known = (content_id, commitment, nonce)
                 codec, stored = StoredValue.encode(value, self.compress_above)
-                rows.append((content_id, known[1], *key, nonce, len(encoded), codec, stored))
-            # Computed again, so that a row that was tampered with gets into no new record.
-            elif remembered_commit(known[2], digest, encoded) != known[1]:
+                rows.append((content_id, commitment, *key, nonce, len(encoded), codec, stored))
+            elif commitment != known[1]:
                 raise LedgerFormatError(
                     f"A stored content value of {key[0]} is not what it was.",
                     next_step="Run `remit ledger verify` to see what is damaged.",

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _STALE_S = 0.25
 _RETRY_AFTER_S = 1.0
 _NEXT_ADDRESS_S = 0.25
-_MAX_PREPARED = 256
+_MAX_HEADS = 256
 _SECRET_CHARS = 8  # Shorter keys are placeholders for servers without keys, such as "ollama".
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\r\n\x00]*")
@@ -89,8 +90,9 @@ class HttpUpstream:
         self._url = url
         # Each look-up of the environment's proxy reads its variables.
         self._proxy = _proxy_for(url)
-        self._starts: dict[tuple[str, str], bytes] = {}
-        self._lines: dict[tuple[str, str], bytes] = {}
+        self._head = functools.lru_cache(_MAX_HEADS)(
+            functools.partial(_head_of, url, self._headers)
+        )
         self._tls = ssl.create_default_context() if url.scheme == "https" else None
         self._pools: dict[asyncio.AbstractEventLoop, HttpPool] = {}
 
@@ -158,24 +160,30 @@ class HttpUpstream:
             Exception: the error that the pieces of an upload raised.
         """
         came: HttpConnection | ProxiedAnswer
-        credentials, secret = signed or ({}, "")
-        if secret and secret not in self.secrets:
-            own = _secrets({**self._headers, "authorization": secret})
-            self.secrets, self._hidden = own, _encoded(own)
-        every = dict(self._headers)
-        for name, value in credentials.items():
-            every[name.lower()] = value
-        for name, value in headers.items():
-            if (low := name.lower()) not in every and low not in _OF_THE_BODY:
-                every[low] = value
+        own, fields = self._headers, tuple(headers.items())
+        if signed is not None:
+            credentials, secret = signed
+            own = {**own, **{name.lower(): value for name, value in credentials.items()}}
+            if secret and secret not in self.secrets:
+                self.secrets = _secrets({**self._headers, "authorization": secret})
+                self._hidden = _encoded(self.secrets)
         if self._proxy is not None:
             from remit.providers.proxied_http import proxied
 
-            url = self.url(path)
+            url, every = self.url(path), _all(own, fields)
             came = await proxied(method, url, body, every, timeouts, self._proxy, self.secrets)
         else:
             size = body.length if isinstance(body, Upload) else len(body)
-            head = self._head(method, path, size, every, prepares=not credentials)
+            if signed is None:
+                head = self._head(method, path, fields)
+            else:  # Such credentials are of one request, and are not kept.
+                head = _head_of(self._url, own, method, path, fields)
+            if size is None:
+                head += b"transfer-encoding: chunked\r\n\r\n"
+            elif size or method in ("POST", "PUT"):
+                head += b"content-length: %d\r\n\r\n" % size
+            else:
+                head += b"\r\n"
             loop = asyncio.get_running_loop()
             pool = self._pools.get(loop)
             if pool is None:
@@ -206,51 +214,6 @@ class HttpUpstream:
     def url(self, path: str) -> str:
         """Return the URL of a path after the base URL."""
         return f"{self._base_url}{path}"
-
-    def _head(
-        self, method: str, path: str, size: int | None, every: Mapping[str, str], *, prepares: bool
-    ) -> bytes:
-        """Return request line and headers; without a size the body is sent in chunks.
-
-        Args:
-            method: the HTTP method.
-            path: the path after the base URL.
-            size: bytes of the body; None if unknown.
-            every: all headers, by names in lower case.
-            prepares: True to keep the lines of the headers for later requests.
-
-        Raises:
-            ProviderError: HTTP cannot express them.
-        """
-        parts = [self._starts.get((method, path)) or self._start(method, path)]
-        for field in every.items():
-            parts.append(self._lines.get(field) or self._line(field, prepares))
-        if size is None:
-            parts.append(b"transfer-encoding: chunked\r\n\r\n")
-        elif size or method in ("POST", "PUT"):
-            parts.append(b"content-length: %d\r\n\r\n" % size)
-        else:
-            parts.append(b"\r\n")
-        return b"".join(parts)
-
-    def _start(self, method: str, path: str) -> bytes:
-        target = f"{self._url.raw_path.rstrip('/')}{path}"
-        if _TARGET.fullmatch(target) is None or not method.isalpha():
-            raise _unsendable()
-        host = self._url.host_port_subcomponent or ""
-        start = f"{method} {target} HTTP/1.1\r\nhost: {host}\r\n".encode()
-        if len(self._starts) < _MAX_PREPARED:
-            self._starts[(method, path)] = start
-        return start
-
-    def _line(self, field: tuple[str, str], prepares: bool) -> bytes:
-        name, value = field
-        if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-            raise _unsendable()
-        line = f"{name}: {value}\r\n".encode("utf-8", "surrogateescape")
-        if prepares and len(self._lines) < _MAX_PREPARED:
-            self._lines[field] = line
-        return line
 
     async def _connect(self, pool: HttpPool, timeout_s: float) -> HttpConnection:
         url = self._url
@@ -320,6 +283,41 @@ class HttpUpstream:
             )
         said = hide(said, self.secrets)
         return ProviderError("SERVER_ERROR", said, status=response.status, healthy=True)
+
+
+def _all(own: Mapping[str, str], fields: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the headers of a request; ``fields`` replaces none of the client's own."""
+    every = dict(own)
+    for name, value in fields:
+        if (low := name.lower()) not in every and low not in _OF_THE_BODY:
+            every[low] = value
+    return every
+
+
+def _head_of(
+    url: URL, own: Mapping[str, str], method: str, path: str, fields: tuple[tuple[str, str], ...]
+) -> bytes:
+    """Return request line and headers, without the length of the body.
+
+    Args:
+        url: the base URL.
+        own: headers of the client, by names in lower case.
+        method: the HTTP method.
+        path: the path after the base URL.
+        fields: further headers of the request.
+
+    Raises:
+        ProviderError: HTTP cannot express them.
+    """
+    target = f"{url.raw_path.rstrip('/')}{path}"
+    if _TARGET.fullmatch(target) is None or not method.isalpha():
+        raise _unsendable()
+    lines = [f"{method} {target} HTTP/1.1\r\nhost: {url.host_port_subcomponent or ''}\r\n"]
+    for name, value in _all(own, fields).items():
+        if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+            raise _unsendable()
+        lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 async def _framed(upload: Upload) -> AsyncIterator[bytes]:

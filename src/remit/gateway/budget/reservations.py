@@ -150,7 +150,8 @@ class Accounts:
         """
         accounts = self._open(path)
         model = bound_of(path, amount)
-        if (percent := self._percent(model)) != 100:
+        percent = 100 if model is None else self._percents.get(model) or self._percent(model)
+        if percent != 100:
             amount = amount.raised(percent)
         output = None
         admitted = bool(accounts)
