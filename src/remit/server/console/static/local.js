@@ -22,14 +22,17 @@ function localize(part, words) {
   }
 }
 
-// Waits for the first paint, which formats of times and widths of cells would delay.
-requestAnimationFrame(() => setTimeout(() => {
+function begin() {
   const words = new Intl.DateTimeFormat('sv-SE', { ...parts, timeZoneName: 'short' });
   localize(document, words);
   new MutationObserver((changes) => {
     for (const change of changes) change.addedNodes.forEach((node) => node.querySelectorAll && localize(node, words));
   }).observe(document.querySelector('main'), { childList: true, subtree: true });
-}));
+}
+
+// Formats of times would delay the first paint. On a narrow screen the rows would change their layout after it.
+if (matchMedia('(max-width: 52rem)').matches) begin();
+else requestAnimationFrame(() => setTimeout(begin));
 document.addEventListener('mouseover', ({ target }) => {
   const cell = target.closest('.rows-of td');
   if (cell && cell.scrollWidth > cell.clientWidth) cell.title = cell.textContent.trim();
