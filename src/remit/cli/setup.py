@@ -102,8 +102,8 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     if needed := variables_of(settings, choice):
         note(f"\n`remit serve` requires {' and '.join(needed)} in its environment.")
     if operator is not None:
-        note(f"\nSign in to the console at {url} with the operator key {operator.name}; its secret "
-             "is shown only once:")  # fmt: skip
+        note(f"\nSign in to the console at {url} with the operator key '{operator.name}'; its "
+             "secret is shown only once:")  # fmt: skip
         note(operator.key)
     proof = f"`remit ledger check-proof {call['exchange']}` proves the call; " if call else ""
     note(f"\nnext: {proof}`remit serve` starts the server, with the console at {url}; `remit "

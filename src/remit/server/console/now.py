@@ -26,7 +26,7 @@ from remit.server.console.rows import (
 from remit.views import wording
 from remit.views.entries import place_of
 
-_CALLS = 25
+_CALLS = 10
 _ALARMS = 12
 _UNDER_WAY = 50
 _REFUSALS = 500  # refused requests of the last day that are grouped

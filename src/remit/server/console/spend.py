@@ -248,7 +248,7 @@ def _chart(
         "legend": [(styles[name], labels[name]) for name in styles]
         + ([("s5", "others")] if len(names) > _STACKED else []),
         "most": most,
-        "marks": [periods[place].name.replace("T", " ")[:16] for place in marks],
+        "marks": [(place * wide, periods[place].name.replace("T", " ")[:16]) for place in marks],
         "width": _WIDTH,
         "height": _HEIGHT,
     }

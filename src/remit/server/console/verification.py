@@ -39,7 +39,6 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
     if wanted := asked.query.get("id", "").strip():
         return see(f"/console/verify/{quote(wanted, safe='')}")
     ledger = sources.ledger
-    latest = ledger.checkpoints.latest()
     bundle = None
     if asked.rest:
         # The runtime's ledger signs a checkpoint if none covers the entry yet.
@@ -57,7 +56,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             "later": entries - checked,
             "location": ledger.location,
             "vkey": str(ledger.verifier_key or ""),
-            "checkpoint": _checkpoint(latest),
+            "checkpoint": _checkpoint(ledger.checkpoints.latest()),
             "gates": gates,
             "titles": TITLES,
             "erasures": [

@@ -69,4 +69,4 @@ function watch(againMs) {
   source.addEventListener('gap', () => { state.textContent = 'Live, but some entries were skipped. Reload the page to see them.'; });
 }
 
-watch(2000);
+requestAnimationFrame(() => setTimeout(watch, 0, 2000)); // after the first paint

@@ -1,9 +1,7 @@
 // Shows times in the reader's time zone, and names the zone in links to pages that count days.
 const parts = { year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit' };
-const words = new Intl.DateTimeFormat('sv-SE', { ...parts, timeZoneName: 'short' });
-const { timeZone } = words.resolvedOptions();
 
-function localize(part) {
+function localize(part, words) {
   for (const one of part.querySelectorAll('time[datetime]:not([title])')) {
     one.title = one.textContent;
     one.textContent = words.format(new Date(one.dateTime));
@@ -14,20 +12,28 @@ function localize(part) {
     table.classList.add('labelled');
     const names = [...table.tHead.rows[0].cells].map((one) => one.textContent);
     for (const row of table.tBodies[0].rows) {
-      if (row.cells.length === names.length) [...row.cells].forEach((one, place) => {
-        one.dataset.label = names[place];
-        if (one.scrollWidth > one.clientWidth) one.title = one.textContent.trim();
-      });
+      if (row.cells.length === names.length) [...row.cells].forEach((one, place) => { one.dataset.label = names[place]; });
     }
   }
   for (const link of part.querySelectorAll('a[href^="/console/spend"], a[href^="/console/calls"]')) {
     const address = new URL(link.href);
-    if (!address.searchParams.has('zone')) address.searchParams.set('zone', timeZone);
+    if (!address.searchParams.has('zone')) address.searchParams.set('zone', words.resolvedOptions().timeZone);
     link.href = address.pathname + address.search;
   }
 }
 
-localize(document);
-new MutationObserver((changes) => {
-  for (const change of changes) change.addedNodes.forEach((node) => node.querySelectorAll && localize(node));
-}).observe(document.querySelector('main'), { childList: true, subtree: true });
+function begin() {
+  const words = new Intl.DateTimeFormat('sv-SE', { ...parts, timeZoneName: 'short' });
+  localize(document, words);
+  new MutationObserver((changes) => {
+    for (const change of changes) change.addedNodes.forEach((node) => node.querySelectorAll && localize(node, words));
+  }).observe(document.querySelector('main'), { childList: true, subtree: true });
+}
+
+// Formats of times would delay the first paint. On a narrow screen the rows would change their layout after it.
+if (matchMedia('(max-width: 52rem)').matches) begin();
+else requestAnimationFrame(() => setTimeout(begin));
+document.addEventListener('mouseover', ({ target }) => {
+  const cell = target.closest('.rows-of td');
+  if (cell && cell.scrollWidth > cell.clientWidth) cell.title = cell.textContent.trim();
+});
