@@ -166,7 +166,7 @@ def test_threads_that_a_killed_process_did_not_record_are_recorded_once(
         session = agent.session()
         session.turn("call Bo back, will you?")
         with monkeypatch.context() as patch:
-            patch.setattr(attention, "_opened", die)
+            patch.setattr(threads, "_opened", die)
             with pytest.raises(KeyboardInterrupt):
                 session.end()
         assert not open_threads(runtime.ledger)
