@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from remit import Tool
 from remit.agents.sessions import Turn
-from remit.agents.supervisor import Candidate, attention, open_threads
+from remit.agents.supervisor import Candidate, open_threads, threads
 from remit.agents.supervisor.attention import choose, tokens_of
 from remit.agents.worker.tool_results import count_omitted, shorten
 from remit.kernel.errors import InvalidInputError
