@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from remit import Tool
 from remit.agents.sessions import Turn
-from remit.agents.supervisor import Candidate, attention, open_threads
+from remit.agents.supervisor import Candidate, open_threads, threads
 from remit.agents.supervisor.attention import choose, tokens_of
 from remit.agents.worker.tool_results import count_omitted, shorten
 from remit.kernel.errors import InvalidInputError
@@ -166,7 +166,7 @@ def test_threads_that_a_killed_process_did_not_record_are_recorded_once(
         session = agent.session()
         session.turn("call Bo back, will you?")
         with monkeypatch.context() as patch:
-            patch.setattr(attention, "_opened", die)
+            patch.setattr(threads, "_opened", die)
             with pytest.raises(KeyboardInterrupt):
                 session.end()
         assert not open_threads(runtime.ledger)

@@ -10,7 +10,7 @@ Invariants: only one process at a time works on a session; a turn is delivered o
 Start reading in ``supervisor.py``, then ``turn.py``.
 """
 
-from remit.agents.supervisor.attention import Candidate, open_threads, thread_tools
+from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.carried_effects import session_effects
 from remit.agents.supervisor.entries import UnfinishedTurn, unfinished_sessions, unfinished_turn
 from remit.agents.supervisor.operational_loop import exclusion_entries
@@ -18,6 +18,7 @@ from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, Pla
 from remit.agents.supervisor.quality_gate import DEFAULT_CRITERIA, check_criteria
 from remit.agents.supervisor.services import Responder, Services
 from remit.agents.supervisor.supervisor import HO2Supervisor
+from remit.agents.supervisor.threads import open_threads, thread_tools
 from remit.agents.supervisor.turn_result import (
     TurnCancelledError,
     TurnEnded,

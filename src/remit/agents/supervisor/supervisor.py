@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.output_type import OutputType
 from remit.agents.sessions import latest_of
-from remit.agents.supervisor.attention import Candidate, consolidate, known_threads
+from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.carried_effects import unused_grants
 from remit.agents.supervisor.entries import (
     UnfinishedTurn,
@@ -23,6 +23,7 @@ from remit.agents.supervisor.entries import (
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
 from remit.agents.supervisor.standalone_orders import StandaloneOrders
+from remit.agents.supervisor.threads import consolidate, known_threads
 from remit.agents.supervisor.turn import TurnRun
 from remit.agents.supervisor.turn_result import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
@@ -189,7 +190,7 @@ class HO2Supervisor:
         """Have a model read the latest turns; record opened and closed threads.
 
         Does nothing unless ``[supervisor] consolidate`` is set. Repeated without a new turn, the
-        call asks no model again. See :func:`remit.agents.supervisor.attention.consolidate`.
+        call asks no model again. See :func:`remit.agents.supervisor.threads.consolidate`.
 
         Raises:
             LedgerError: the ledger cannot be read or written.

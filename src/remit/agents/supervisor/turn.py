@@ -21,12 +21,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from remit.agents.output_type import OutputType
-from remit.agents.supervisor.attention import Candidate, choose, proposed_entries
+from remit.agents.supervisor.attention import Candidate, choose
 from remit.agents.supervisor.entries import UnfinishedTurn
 from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, Treatment, TurnContext
 from remit.agents.supervisor.quality_gate import answer_text
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
+from remit.agents.supervisor.threads import proposed_entries
 from remit.agents.supervisor.turn_result import (
     LOOP_FAILURES,
     PROVIDER_FAILURES,
