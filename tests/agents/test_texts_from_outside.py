@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +70,6 @@ _REFUSED: list[Refused] = [
       for name in ("user", "subject_id") for bad in (HALF, "a\0b", 3)),
     *(lambda runtime, name=name: runtime.agent("a", model="s").submit("do", **{name: HALF})
       for name in ("user", "subject_id", "key", "queue", "by", "for_key")),
-    lambda runtime: runtime.approvals.delegate(
-        by="ann", to=HALF, until=datetime.now(UTC) + timedelta(hours=1)
-    ),
     lambda runtime: _session(runtime).work("do", key=HALF),
     lambda runtime: _session(runtime).feedback(1.0, by=HALF),
     lambda runtime: Schedule(runtime.agent("a", model="s"), HALF, "do", every_s=60),

@@ -179,17 +179,6 @@ def test_arguments_and_time_come_with_the_decision(desk: Desk) -> None:
     assert desk.api.runtime.ledger.read(used).event_type == "TOOL_INTENT"
 
 
-def test_a_delegation_is_the_callers_own(desk: Desk) -> None:
-    made = desk.api.ask("POST /api/delegations", {"to": "bob", "until": "1d"})
-    assert made.status == 201
-    entry = desk.api.runtime.ledger.read(made.json["entry_id"])
-    key = desk.api.keys.find("ops")
-    assert entry.metadata["delegator"] == (key.user_id or key.key_id)
-    assert entry.metadata["delegate"] == "bob"
-    for wrong in ({"to": "bob", "until": "31d"}, {"to": "", "until": "1d"}, {"to": "bob"}):
-        assert desk.api.ask("POST /api/delegations", wrong).status == 400
-
-
 def test_an_order_for_the_workers_by_http(desk: Desk) -> None:
     def ask(operation: str, value: Any = None, status: int = 200, **more: Any) -> Any:
         answer = desk.api.ask(operation, value, **more)
