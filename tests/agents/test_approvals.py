@@ -227,5 +227,3 @@ def ledger(tmp_path: Path) -> Iterator[LedgerClient]:
     """On one store: what is told does not depend on it."""
     with LedgerClient(tmp_path / "ledger.db") as client:
         yield client
-
-

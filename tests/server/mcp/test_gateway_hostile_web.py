@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -116,63 +115,6 @@ async def test_an_answer_of_50_megabytes(served: Served, tool: str, said: str) -
     last = entries(served.root, "TOOL_CALL")[1].metadata
     assert (last["tool_id"], last["status"]) == (f"new__{tool}", "error")
     assert peak_kb(served) - before < 40_000
-
-
-async def test_a_server_that_notifies_without_end(served: Served) -> None:
-    before = peak_kb(served)
-    async with at(served, "web") as client, at(served, "old") as other:
-        endless = asyncio.ensure_future(client.call_tool("endless", {}))
-        while not endless.done():
-            assert not (await other.call_tool("echo", {})).is_error
-        with pytest.raises(MCPError, match="did not answer tools/call within 3 s"):
-            await endless
-    noted = [one.metadata["server"] for one in served.ledger.query(event_type="MCP_MESSAGE")]
-    assert noted.count("web") < 250
-    assert peak_kb(served) - before < 60_000
-
-
-def test_a_batch_is_refused(served: Served) -> None:
-    raw = Raw(served, "old")
-    raw.begin("2025-03-26")
-    answer = raw.post([request(1, "ping"), call("two", "echo"), 7])
-    assert answer.status_code == 400
-    assert "Send each message separately" in answer.json()["error"]["message"]
-
-
-def test_two_clients_with_one_session_id(served: Served) -> None:
-    first = Raw(served, "web")
-    first.begin("2025-06-18")
-    other = Raw(served, "web", served.key().key)
-    other.headers["mcp-session-id"] = first.headers["mcp-session-id"]
-    assert other.post(call(1, "echo")).status_code == 404
-    for method in ("GET", "DELETE"):
-        assert httpx2.request(method, other.url, headers=other.headers).status_code == 404
-    same = Raw(served, "web")
-    same.headers = dict(first.headers)  # the same key: its own to share, ids and all
-    with ThreadPoolExecutor() as pool:
-        sent = [pool.submit(one.post, call(5, "echo")) for one in (first, same) * 4]
-        answers = [one.result() for one in sent]
-    for answer in answers:
-        found = events(answer)[-1]
-        assert "result" in found or "not answered yet" in found["error"]["message"]
-    assert events(first.post(request(6, "ping")))[-1]["result"] == {}
-
-
-async def test_streams_that_break_off_or_are_resumed(served: Served) -> None:
-    async with at(served, "web") as client:
-        result = await client.call_tool("resumes", {})
-        assert result.content[0].text == "resumes"
-        with pytest.raises(MCPError, match="ended without a response"):
-            await client.call_tool("breaks_off", {})
-    last = entries(served.root, "TOOL_CALL")[0].metadata
-    assert (last["tool_id"], last["status"]) == ("web__breaks_off", "error")
-    raw = Raw(served, "web")
-    raw.begin("2025-11-25")
-    with httpx2.stream(
-        "GET", raw.url, headers={**raw.headers, "last-event-id": "17"}, timeout=60
-    ) as answer:  # it keeps no events: a stream that goes on from now
-        assert answer.status_code == 200
-        assert not events(raw.post(call(1, "echo")))[-1]["result"].get("isError")
 
 
 async def test_a_silently_changed_tool_is_refused_at_its_next_call(served: Served) -> None:

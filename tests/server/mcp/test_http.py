@@ -17,9 +17,7 @@ import httpx2
 import pytest
 
 from remit.gateway.auth import AgentTokens, agent_secret
-from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.server.mcp import serve_http
 from tests.server.mcp import calls
 from tests.server.mcp.calls import ok, wrong
 from tests.server.mcp.running import TOOLS, Served, serving
@@ -78,43 +76,6 @@ def begun(served: Served, token: str | None = None) -> str:
     status, _, headers = ask(served, INITIALIZE, token)
     assert status == 200
     return headers[SESSION]
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "why"),
-    [
-        (b"{", -32700, "not valid JSON"),
-        (b"\xff", -32700, "not valid JSON"),
-        (b"[" * 60_000, -32700, "not valid JSON"),
-        (b"", -32700, "not valid JSON"),
-        (b"1e999", -32600, "a JSON object"),
-        (b"7", -32600, "a JSON object"),
-        ({"id": 1, "method": "ping"}, -32600, '"jsonrpc": "2.0"'),
-        ({"jsonrpc": "2.0", "id": 1}, -32600, "a method, a result or an error"),
-        ({"jsonrpc": "2.0", "id": [1], "method": "ping"}, -32600, "a string or an integer"),
-        ({"jsonrpc": "2.0", "id": 1, "method": 5}, -32600, "must be a string"),
-        ({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}, -32600, "a JSON object"),
-    ],
-    ids=range(11),
-)
-def test_no_message_is_refused_in_plain_words(
-    served: Served, body: Any, code: int, why: str
-) -> None:
-    session = {SESSION: begun(served)}
-    status, raw, _ = ask(served, body, headers=session)
-    error = json.loads(raw)["error"]
-    assert (status, error["code"]) == (400, code)
-    assert why in error["message"]
-    assert "validation" not in raw.decode().lower()
-    for headers in ({}, {"mcp-protocol-version": "2026-07-28"}):  # without a session
-        assert ask(served, body, headers=headers)[0] == 400
-    assert ask(served, headers=session)[0] == 200
-
-
-def test_a_batch_is_refused_with_the_way_to_go_on(served: Served) -> None:
-    status, raw, _ = ask(served, [PING, {**LIST, "id": "two"}], headers={SESSION: begun(served)})
-    assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
-    assert "Send each message separately" in json.loads(raw)["error"]["message"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -270,11 +231,6 @@ def test_whom_it_was_meant_for(served: Served, headers: dict[str, str], status: 
     assert ask(served, INITIALIZE, headers=headers)[0] == status
 
 
-def test_there_is_nothing_else(served: Served) -> None:
-    for path in ("/", "/mcp/", "/mcp/x", "/.well-known/oauth-protected-resource"):
-        assert ask(served, INITIALIZE, path=path)[0] == 404, path
-
-
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with narrow limits, and another name."""
@@ -340,35 +296,6 @@ async def test_a_key_has_a_share_of_calls_which_ends_with_it(served: Served) -> 
             hog = served.key("agent")
 
 
-def test_a_key_has_a_share_of_sessions_which_ends_with_it(tmp_path: Path) -> None:
-    toml = "\n[mcp_server]\nmax_sessions = 3\nsessions_per_caller = 2\n"
-    with serving(new_root(tmp_path / "root", toml)) as served:
-        hog = served.key("agent")
-        sessions = [begun(served, hog.key) for _ in range(2)]
-        status, raw, _ = ask(served, INITIALIZE, hog.key)
-        assert (status, b"the maximum" in raw) == (503, True)
-        begun(served)
-        assert ask(served, INITIALIZE)[0] == 503  # there are three
-        parts = urlsplit(served.url)
-        stream = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
-        stream.request("GET", "/mcp", headers={
-            "accept": "text/event-stream", "authorization": f"Bearer {hog.key}",
-            SESSION: sessions[0]})  # fmt: skip
-        reply = stream.getresponse()
-        assert reply.status == 200
-        served.revoke(hog)
-        reply.read()  # ends, instead of waiting for what may come
-        stream.close()
-        other = served.key("operator").key
-        until(lambda: ask(served, INITIALIZE, other)[0] == 200)
-        assert ask(served, headers={SESSION: sessions[1]}, token=other)[0] == 404
-        # What its client ends counts no more either.
-        mine = begun(served, other)
-        assert ask(served, INITIALIZE, other)[0] == 503
-        assert ask(served, None, other, {SESSION: mine}, "DELETE")[0] == 200
-        begun(served, other)
-
-
 @pytest.mark.parametrize("name", ["host", "authorization"])
 def test_two_headers_where_there_is_to_be_one(served: Served, name: str) -> None:
     values = {"host": "localhost", "authorization": f"Bearer {served.token}"}
@@ -412,21 +339,3 @@ async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
         assert ask(served, INITIALIZE, "", {"host": "evil.example"})[0] == 421
         assert ask(served, INITIALIZE, "", {"origin": "http://evil.example"})[0] == 403
         assert "DEV MODE" in served.errors.read_text()
-
-
-def test_where_it_cannot_listen(served: Served) -> None:
-    with pytest.raises(RemitError, match="listens only on loopback") as refused:
-        serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)
-    assert "without dev mode" in refused.value.next_step
-    port = urlsplit(served.url).port
-    with pytest.raises(RemitError, match="is in use"):
-        serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)
-
-
-async def test_it_ends_with_a_client_that_stays(tmp_path: Path) -> None:
-    with serving(new_root(tmp_path / "root")) as served:
-        async with served.client(mode="legacy") as client:
-            made = await ok(client, "thought_record", type="plan", task_id="t", content="x")
-            assert await asyncio.to_thread(served.stop) < 20
-        assert served.ledger.read(made["entry_id"]).metadata["thought_id"] == made["id"]
-        assert served.ledger.verify().verified
