@@ -147,28 +147,6 @@ def test_a_cosignature_with_an_earlier_time_is_refused(registered: Registered) -
         registered.read(json.dumps({**whole, "checkpoint": str(forged)}).encode())
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"id": "a", "prompt": "x", "results": {}}, "the answers may be open"),
-        ({"id": "a", "prompt": "x", "Results": {}}, "has the member 'Results'"),
-        ({"id": "a", "prompt": "x", "answer": "4"}, "has the member 'answer'"),
-        ({"id": "a"}, "is no prompt"),
-        (["a"], "is no prompt"),
-    ],
-)
-def test_prompts_that_cannot_be_registered(
-    registered: Registered, tmp_path: Path, row: Any, said: str
-) -> None:
-    file = _write(tmp_path / "p", [{"id": "b", "prompt": "y"}, row])
-    done = run_remit("route", "evaluate", "--root", registered.root, file, "--register",
-                     tmp_path / "out", "--witness", "http://127.0.0.1:9", registered.witness,
-                     environment={"OPENAI_API_KEY": "sk-not-a-key-of-anybody"})  # fmt: skip
-    assert done.returncode != 0
-    assert said in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_choice_counts_only_if_it_was_registered(registered: Registered, tmp_path: Path) -> None:
     """In the figures of an evaluation, after the answers were opened."""
     model = registered.read().extract.members["choices"][0]["model"]
@@ -186,78 +164,6 @@ def test_a_choice_counts_only_if_it_was_registered(registered: Registered, tmp_p
         command, [str(_write(tmp_path / "set", [*graded, late])), *options]
     )
     assert "No choice was registered" in str(refused.exception)
-
-
-def test_prompts_of_equal_text_have_a_choice_each(tmp_path: Path) -> None:
-    """By id and task; registered prompts without answers are counted."""
-    prompts = [{"id": "a", "prompt": "x", "task": "code"}, {"id": "b", "prompt": "x"},
-               {"id": "c", "prompt": "y"}]  # fmt: skip
-    with LedgerClient(str(tmp_path / "ledger.db"), signer=Signer.generate("one.example")) as client:
-        facts = {"route": "auto", "code": "sha256:0", "rules": "rv"}
-        lines = [json.dumps(one).encode() for one in prompts]
-        found = register_choices(client, lambda prompt, task: task or "chat", lines, facts)
-    file = _write(tmp_path / "registration", [found])
-    results = {"code": {"quality": 1, "cost_usd": 1}, "chat": {"quality": 0, "cost_usd": 1}}
-    graded = [{**one, "results": results} for one in prompts]
-
-    def run(rows: list[dict[str, Any]], *more: str) -> Any:
-        options = ["--registration", str(file), "--root", str(tmp_path / "none"), *more]
-        return CliRunner().invoke(command, [str(_write(tmp_path / "set", rows)), *options])
-
-    done = run(graded, "--json")
-    (policy,) = [one for one in json.loads(done.stdout)["policies"]
-                 if one["name"] == "registered choices"]  # fmt: skip
-    assert policy["shares"] == {"chat": 2 / 3, "code": 1 / 3}
-    assert not done.stderr
-    less = run(graded[:1])
-    assert less.stdout.startswith("1 prompt: 1 code.\n")
-    assert "Registered, and not evaluated: 2 prompts." in less.stderr
-    for change in ({"id": "d"}, {"prompt": "z"}):
-        refused = run([{**graded[0], **change}])
-        assert "No choice was registered" in str(refused.exception)
-
-
-def test_a_registration_verifies_however_its_json_is_spelled(
-    registered: Registered, tmp_path: Path
-) -> None:
-    spelled = tmp_path / "spelled.json"
-    spelled.write_text(json.dumps(json.loads(registered.file.read_bytes()), indent=1))
-    done = run_remit("ledger", "verify", "--file", spelled, "--key", registered.key,
-                     "--witness", registered.witness)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [(("--key", ""), "key"), (("--before", "2030-01-01T00:00:00Z"), "needs the key of a witness")],
-)
-def test_a_check_that_could_not_fail_is_refused(
-    registered: Registered, options: tuple[str, ...], said: str
-) -> None:
-    done = run_remit("ledger", "verify", "--file", registered.file, *options)
-    assert done.returncode != 0
-    assert said in done.stderr
-
-
-def test_one_choice_is_one(registered: Registered, tmp_path: Path) -> None:
-    with LedgerClient(str(tmp_path / "ledger.db"), signer=Signer.generate("one.example")) as client:
-        facts = {"route": "auto", "code": "sha256:0", "rules": "rv"}
-        line = json.dumps(_PROMPTS[0]).encode()
-        found = register_choices(client, lambda prompt, task: "m", [line], facts)
-        (entry,) = client.query()
-    assert entry.reason == "1 choice of the route auto was registered"
-    said = read_registration(canonical_json(found), None, []).statement
-    assert said.startswith("verified: 1 choice of the route 'auto'")
-    alone = load_standalone().check_registration(found, None, None)
-    assert alone.startswith("fixed: 1 choice of the route 'auto'")
-
-
-def test_the_prompts_are_not_overwritten(registered: Registered, tmp_path: Path) -> None:
-    file = _write(tmp_path / "p", _PROMPTS[:2])
-    done = run_remit("route", "evaluate", "--root", registered.root, file, "--register", file,
-                     "--witness", "http://127.0.0.1:9", registered.witness)  # fmt: skip
-    assert done.returncode != 0
-    assert len(file.read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("change", [{"tier": "ho1"}, {"count": 999}, {"rules": None}])
