@@ -105,6 +105,7 @@ class Agent(Generic[OutputT]):
             agent_class=shape.agent_class,
             model=shape.model,
             session_usage=functools.partial(session_usage, ledger.scoped(tier="ho2")),
+            on_request=runtime.approvals.announce,
             enforce=settings.budget.mode == "enforce",
             context_tokens=shape.context_tokens,
         )

@@ -457,6 +457,7 @@ class Runtime(Closeable):
         if self._retention is not None:
             self._retention.stop()
         if hasattr(self, "_mcp_servers"):  # False if the root could not be opened.
+            self.approvals.close()
             for server in self._mcp_servers.values():
                 server.close()
         self.ledger.close()

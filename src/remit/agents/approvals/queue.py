@@ -31,6 +31,7 @@ from remit.agents.approvals.decision import (
     subject_of,
 )
 from remit.agents.approvals.persons import key_person, person_of_session
+from remit.agents.approvals.webhook import Webhook, message_of
 from remit.agents.tools import Tool
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound_text
@@ -96,6 +97,7 @@ class ApprovalQueue:
             problem = ledger.transact(begin)
             # If problem is empty, the intent is recorded, and the tool may run.
 
+    New requests are announced to the webhook of the settings, by a thread that :meth:`close` stops.
     :meth:`decide` writes a person's answer; the other methods except :meth:`request` write nothing.
     An object may be used by several threads.
 
@@ -111,6 +113,9 @@ class ApprovalQueue:
     ) -> None:
         self._ledger = ledger
         self._settings = default_settings().approvals if settings is None else settings
+        self._webhook: Webhook | None = None
+        if url := self._settings.webhook.get_secret_value():
+            self._webhook = Webhook(url, self._settings.webhook_secret.get_secret_value())
 
     def pending(self, *, session_id: str | None = None) -> builtins.list[Approval]:
         """Return the pending requests, oldest first, without a limit.
@@ -177,8 +182,8 @@ class ApprovalQueue:
 
         A pending or usable request of the same agent, requester, tool, definition and requested
         arguments among the session's latest 100 is returned instead; one that was denied, used or
-        expired is not. A new request is written as ``APPROVAL_REQUESTED``. The call does not wait
-        for a decision.
+        expired is not. A new request is written as ``APPROVAL_REQUESTED`` and then announced to the
+        webhook. The call does not wait for a decision.
 
         Args:
             tool: the tool as presently defined.
@@ -220,6 +225,7 @@ class ApprovalQueue:
             },
         )  # fmt: skip
         request_id = self._ledger.write(entry, subject_id=subject_id or None)
+        self.announce(request_id)
         return self.get(request_id)
 
     def person_behind(self, key_id: str, user_id: str, name: str) -> str:
@@ -240,6 +246,26 @@ class ApprovalQueue:
         """
         person = key_person(self._ledger, key_id) if key_id else ""
         return (user_id or key_id or name) if person == key_id else person
+
+    def announce(self, request_id: str) -> None:
+        """Queue a webhook message about a request, without waiting.
+
+        Does nothing if no webhook is configured. The message contains the arguments only if
+        ``[approvals] webhook_content`` is set.
+
+        Args:
+            request_id: id of the request; its entry is read when the message is sent.
+        """
+        if self._webhook is not None:
+            with_arguments = self._settings.webhook_content
+            self._webhook.send(
+                request_id, lambda: message_of(self.get(request_id), with_arguments=with_arguments)
+            )
+
+    def close(self) -> None:
+        """Stop the webhook's thread, if any; wait at most 2 s. Queued messages may be lost."""
+        if self._webhook is not None:
+            self._webhook.close()
 
     def permit(self, request_id: str) -> Permit:
         """Return the permit of a granted request. Writes nothing.

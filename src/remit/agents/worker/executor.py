@@ -103,6 +103,7 @@ class HO1Executor:
         agent_class: the agent's class, recorded if a contract names none.
         model: provider and model for contracts that fix none; None for the gateway's choice.
         session_usage: returns the usage of a sub-agent's session, by its id.
+        on_request: called with the id of each new request for approval; must return at once.
         enforce: True to refuse tools that the budgets cannot pay.
         context_tokens: estimated size of a conversation above which the oldest tool results are
             omitted from model calls; None to keep them.
@@ -124,6 +125,7 @@ class HO1Executor:
         agent_class: str = "RESIDENT",
         model: tuple[str, str] | None = None,
         session_usage: Callable[[str], Usage] = lambda _: Usage(),
+        on_request: Callable[[str], None] = lambda _: None,
         enforce: bool = True,
         context_tokens: int | None = None,
     ) -> None:
@@ -143,6 +145,7 @@ class HO1Executor:
         self.agent_class = agent_class
         self.model = model
         self.session_usage = session_usage
+        self.on_request = on_request
         self.enforce = enforce
         self.context_tokens = context_tokens
 

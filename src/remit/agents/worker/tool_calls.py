@@ -344,7 +344,7 @@ class Toolbox:
         """Request a decision on each call with an unknown outcome, if its tool's policy is ``ask``.
 
         Called when the order ends, failed or not, because nothing continues its calls afterwards.
-        Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked.
+        Appends and announces an ``APPROVAL_REQUESTED`` for each call about which nobody was asked.
         Calls whose arguments were erased, or whose tool is missing or unusable, are skipped. Held
         entries are written first. Does nothing if no call began.
 

@@ -102,7 +102,7 @@ class Permissions:
     async def request(
         self, tool: Tool, arguments: dict[str, Any], key: str, began: int, instead_of: str = ""
     ) -> str:
-        """Append an ``APPROVAL_REQUESTED`` durably; return its id.
+        """Append an ``APPROVAL_REQUESTED`` durably; announce the request and return its id.
 
         Whether there is such a request already is not checked.
 
@@ -118,7 +118,7 @@ class Permissions:
             InvalidInputError: the arguments cannot be expressed as JSON.
             LedgerError: the entry could not be written.
         """
-        return await self._journal.write(
+        request_id = await self._journal.write(
             "APPROVAL_REQUESTED",
             tool_id=tool.tool_id,
             arguments=arguments,
@@ -128,6 +128,8 @@ class Permissions:
             **({"instead_of": instead_of} if instead_of else {}),
             **action_fields(tool, arguments),
         )
+        self._run.services.on_request(request_id)
+        return request_id
 
     def was_granted(self, tool: Tool, key: str) -> bool:
         """Return True if a person granted this call of the tool as presently defined.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from remit.kernel.settings.section import Section
 
@@ -32,12 +32,37 @@ class ToolApprovalSettings(Section):
 
 
 class ApprovalSettings(Section):
-    """``[approvals]``: the lifetime of unused approvals, and the rules of each tool."""
+    """``[approvals]``: the lifetime of unused approvals, the rules of each tool, and a webhook.
+
+    The webhook is notified of each request, with a signature; the tool's arguments are sent only on
+    demand.
+
+    Raises:
+        ValueError: the webhook is not an http(s) address, or has no secret.
+    """
 
     valid_s: float = Field(86400.0, gt=0, description="seconds until an unused approval expires")
+    webhook: SecretStr = Field(
+        SecretStr(""), description="http(s) address that is notified of each request; empty: none"
+    )
+    webhook_secret: SecretStr = Field(
+        SecretStr(""), description="secret that signs webhook messages"
+    )
+    webhook_content: bool = Field(
+        False, description="include the tool's arguments in webhook messages"
+    )
     tools: dict[str, ToolApprovalSettings] = Field(
         default_factory=dict, description="approval rules, keyed by tool id"
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        url = self.webhook.get_secret_value()
+        if url and not url.startswith(("http://", "https://")):
+            raise ValueError("webhook is not an http or https address")
+        if url and not self.webhook_secret.get_secret_value():
+            raise ValueError("a webhook needs webhook_secret, which its messages are signed with")
+        return self
 
 
 class QueueSettings(Section):

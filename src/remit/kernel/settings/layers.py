@@ -35,7 +35,6 @@ _OTHER_VARIABLES = frozenset(
 _REMOVED = frozenset(
     f"{section}.{key}"
     for section, keys in {
-        "approvals": "webhook webhook_secret webhook_content",
         "auth": "refused_log_s",
         "budget": "message_overhead_tokens tools_overhead_tokens image_tokens",
         "chat": "history_file",
