@@ -155,34 +155,6 @@ def call_another(root: str, effects: str, at: int, session_id: str) -> None:
         run_turn(runtime, boss, session_id, "What is it?", killer)
 
 
-# A program whose agent hands its session over, twice in one turn, and that is killed at a step.
-
-
-def hand_over(root: str, effects: str, at: int, session_id: str) -> None:
-    """Start a turn, or go on with one, and print what came of it; killed after step ``at``."""
-    killer = Killer(at, "after")
-
-    def pay(text: str) -> str:
-        note_effect(effects, "pay")
-        return f"{text} paid"
-
-    with Runtime.open(root, flags={"gateway.retry_base_ms": 1}) as runtime:
-        law = runtime.agent("law", instructions="You are the law.")
-        billing = runtime.agent(
-            "billing",
-            instructions="You are the billing.",
-            tools=[Tool("pay", "Pay.", TEXT, pay, on_unknown="retry"), law.as_handoff()],
-            acceptance={"must_not_contain": ["Nonsense"]},
-        )
-        desk = runtime.agent(
-            "desk",
-            instructions="You are the desk.",
-            tools=[billing.as_handoff()],
-            max_retries=1,
-        )
-        run_turn(runtime, desk, session_id, "Pay me.", killer)
-
-
 # -- A program that does one tick of a schedule, and that is killed at a chosen step -------------
 
 

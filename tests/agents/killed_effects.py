@@ -96,9 +96,7 @@ def main(
         contents = [message["content"] for message in request.messages]
         blocks = [block for content in contents if isinstance(content, list) for block in content]
         offered = [one["name"] for one in request.tools]
-        others = {block["id"] for block in blocks if block.get("name", "").startswith("hand")}
-        results = [block for block in blocks if block.get("type") == "tool_result"
-                   and block["tool_use_id"] not in others]  # fmt: skip
+        results = [block for block in blocks if block.get("type") == "tool_result"]
         if not results:
             given = {"refund": ORDER, "clerk": TASK}.get(offered[0], {})
             return ToolUse(offered[0], given)
@@ -108,8 +106,7 @@ def main(
     with Runtime.open(root, providers={"s": model}) as runtime:
         agent = runtime.agent("clerk", tools=[refund])
         if above:
-            to = agent.as_tool() if above == "caller" else agent.as_handoff()
-            agent = runtime.agent("boss", tools=[to])
+            agent = runtime.agent("boss", tools=[agent.as_tool()])
         if how == "order":
             order = agent.submit("Refund order 12", key="one")
             print(order.status().session_id, flush=True)

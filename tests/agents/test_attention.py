@@ -7,18 +7,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Tool
 from remit.agents.sessions import Turn
-from remit.agents.supervisor import Candidate, open_threads, threads
+from remit.agents.supervisor import Candidate, open_threads
 from remit.agents.supervisor.attention import choose, tokens_of
 from remit.agents.worker.tool_results import count_omitted, shorten
-from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import default_settings
-from tests.support.agents import TEXT, Scripted, tools_only
+from tests.support.agents import Scripted, tools_only
 from tests.support.packages import bring
 from tests.support.wire import message, tool_use
 
@@ -80,14 +77,6 @@ def test_commitment_time_and_recency_count() -> None:
     loose, bound = _candidate("loose", commitment=0.3), _candidate("bound", commitment=1.0)
     assert first(loose, bound) == "bound"
     assert first(_candidate("whenever"), _candidate("soon", due="2026-05-01T18:00Z")) == "soon"
-
-
-def test_the_number_of_what_is_told_is_bounded() -> None:
-    settings = SETTINGS.model_copy(update={"tokens": 0})
-    record = choose([], 9, [_candidate(str(n)) for n in range(30)], settings, 0, NOW)[1]
-    assert len(record["left_out"]) == 20
-    assert record["left_out_more"] == 11
-    assert record["left_out"][0]["why"] == "window"
 
 
 def test_a_thread_is_open_in_all_sessions_of_its_agent_until_closed(scripted: Scripted) -> None:
@@ -154,29 +143,6 @@ def test_a_session_can_be_consolidated_when_it_ends(scripted: Scripted) -> None:
     assert end.metadata["total_cost"]["llm_calls"] == len(exchanges) == 2
 
 
-def test_threads_that_a_killed_process_did_not_record_are_recorded_once(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    flags = {"supervisor.consolidate": True}
-    with scripted(_consolidation, flags=flags) as (runtime, _):
-        agent = runtime.agent("a")
-        session = agent.session()
-        session.turn("call Bo back, will you?")
-        with monkeypatch.context() as patch:
-            patch.setattr(threads, "_opened", die)
-            with pytest.raises(KeyboardInterrupt):
-                session.end()
-        assert not open_threads(runtime.ledger)
-        for _ in range(2):
-            agent.session(session.session_id).end()
-            (thread,) = open_threads(runtime.ledger)
-            assert thread.text == "Call Bo"
-        assert len(runtime.ledger.read_by_event_type("EXCHANGE")) == 2
-
-
 # What a model is shown of a long conversation: the newest, calls with their results, on record.
 
 
@@ -210,34 +176,6 @@ def test_calls_keep_their_results_and_the_oldest_go_first(sizes: list[int], most
     assert shorten(kept, most) == kept or not fits
 
 
-def test_old_results_of_tools_go_on_record_and_again_after_a_restart(scripted: Scripted) -> None:
-    looks = [tools_only(tool_use("look", {"text": f"shelf {n}"}, f"t{n}")) for n in range(4)]
-    pay = tools_only(tool_use("pay", {"text": "10"}, "t9"))
-    script = [*looks, pay, message("Four shelves.")]
-    with scripted(*script) as (runtime, server):
-        look = Tool("look", "Look.", TEXT, lambda text: f"{text}: " + "tea " * 1000)
-        paying = Tool("pay", "Pay.", TEXT, lambda text: "paid")
-        agent = runtime.agent(
-            "clerk", tools=[look, paying], approve=["pay"], context_tokens=2500, turn_limit=9
-        )
-        session = agent.session()
-        (asked,) = session.turn("Look at all.").waiting_for
-        runtime.approvals.decide(asked.request_id, granted=True, by="Ann")
-        assert session.resume().response == "Four shelves."
-        left = [
-            entry.metadata.get("left_out", 0)
-            for entry in runtime.ledger.query(event_type="LLM_CALL")
-        ]
-        sent = server.calls[-1].body["messages"]
-        shown = [one for m in sent[1:] for one in m["content"] if one["type"] == "tool_result"]
-        assert left == [0, 0, 0, 2, 2, 2]
-        assert [f"shelf {n}:" in str(shown[n]["content"]) for n in range(4)] == [
-            False, False, True, True,
-        ]  # fmt: skip
-        (started,) = runtime.ledger.query(event_type="SESSION_START")
-        assert "supervisor.context_tokens" in started.metadata["overrides"]
-
-
 def test_old_turns_go_by_tokens_on_record(scripted: Scripted) -> None:
     with scripted(message("Yes. " * 40)) as (runtime, server):
         session = runtime.agent("clerk", context_tokens=130).session()
@@ -250,12 +188,3 @@ def test_old_turns_go_by_tokens_on_record(scripted: Scripted) -> None:
         assert (told["turns_shown"], left["kind"], left["ref"], left["why"]) == (
             2, "turn", turns[0], "budget",
         )  # fmt: skip
-
-
-@pytest.mark.parametrize("tokens", [0, -1, 1.5, True])
-def test_what_is_no_number_of_tokens_is_refused(scripted: Scripted, tokens: Any) -> None:
-    with (
-        scripted(message("x")) as (runtime, _),
-        pytest.raises(InvalidInputError, match="context_tokens"),
-    ):
-        runtime.agent("clerk", context_tokens=tokens)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from remit import Runtime
 from remit.agents.supervisor import ClassificationRules
 from remit.agents.tools import Tool
-from remit.agents.worker.english_words import narrow_schema, only_value, schemas_for_names, stem
-from remit.agents.worker.model_calls import with_distinct_ids
-from remit.agents.worker.tool_candidates import asks_to_act, choose
+from remit.agents.worker.english_words import narrow_schema
+from remit.agents.worker.tool_candidates import choose
 from remit.kernel.installed_files import InstalledFiles
 from remit.testing import ScriptedModel
 from tests.support.agents import TEXT
@@ -109,69 +108,6 @@ def test_two_questions_are_not_answered_as_one(message: str, near: tuple[str, ..
     assert (choice.chosen, choice.near) == ("", near)
 
 
-def test_two_questions_to_one_tool_are_one() -> None:
-    assert choose("list all sales and how many sales were there?", TOOLS, TALK).chosen == "sales"
-
-
-def test_what_is_not_accounted_for_is_said() -> None:
-    choice = choose("list all sales of yesterday", TOOLS, TALK)
-    assert (choice.near[0], choice.unknown) == ("sales", ("yesterday",))
-
-
-def test_a_name_that_no_argument_takes_is_left_to_the_result() -> None:
-    choice = choose("list all sales of SHOP-7", TOOLS, TALK)
-    assert (choice.chosen, choice.names) == ("sales", ("SHOP-7",))
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("configuration", "configured", "configures"),
-        ("verify", "verified", "verifies", "verification"),
-        ("last", "latest", "newest"),
-        ("planned", "planning", "plans"),
-        ("packages", "package"),
-    ],
-)
-def test_forms_of_a_word_are_one(words: tuple[str, ...]) -> None:
-    assert len({stem(word) for word in words}) == 1
-
-
-def test_words_that_only_begin_alike_are_two() -> None:
-    for one, other in (("confirm", "configured"), ("country", "count"), ("instant", "installed")):
-        assert stem(one) != stem(other)
-
-
-@pytest.mark.parametrize(
-    ("message", "acts"),
-    [
-        ("delete the file", True),
-        ("Could you please restart it?", True),
-        ("check the gates and delete what fails", True),
-        ("send the letter", False),  # a tool speaks of it
-        ("what was deleted?", False),
-        ("is there a change?", False),
-    ],
-)
-def test_an_order_that_no_tool_speaks_of_is_known(message: str, acts: bool) -> None:
-    assert asks_to_act(message, ["send_mail", "Send a letter.", "check all"]) is acts
-
-
-def test_a_name_typed_as_it_stands_is_for_a_tool_that_takes_it() -> None:
-    schemas: dict[str, Any] = {
-        "file": {"properties": {"path": {"type": "string"}}},
-        "log": {"properties": {"event": {"enum": ["TURN_RECORDED", "EXCHANGE"]}}},
-        "talk": {"properties": {"session": {"type": "string", "pattern": "^SES-[0-9A-Z]+$"}}},
-        "all": {"properties": {}},
-    }
-    assert schemas_for_names(schemas, "query it for TURN_RECORDED events") == ["log"]
-    assert schemas_for_names(schemas, "open SES-4B8QW2ZZ, please") == ["talk"]
-    assert schemas_for_names(schemas, "read src/main.py") == ["file"]
-    assert schemas_for_names(schemas, "list all") == [*schemas]
-    event = narrow_schema(schemas["log"], "query it for TURN_RECORDED events, not of an exchange")
-    assert only_value(event) == {"event": "TURN_RECORDED"}
-
-
 @given(st.text())
 def test_a_choice_is_always_the_same_and_among_what_there_is(message: str) -> None:
     choice = choose(message, TOOLS, TALK)
@@ -185,12 +121,6 @@ def test_arguments_come_from_the_message() -> None:
     assert schema["properties"]["kind"] == {"enum": ["TOOL_CALL"]}
     assert "notes.txt" in schema["properties"]["path"]["enum"]
     assert "note" not in schema["properties"]
-
-
-def test_a_required_value_stays_when_nothing_is_said() -> None:
-    assert narrow_schema(SCHEMA, "?!")["properties"] == {"path": {"enum": ["?!"]}}
-    needs_number = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    assert narrow_schema(needs_number, "some")["properties"] == {"n": {"type": "integer"}}
 
 
 @given(st.text())
@@ -243,14 +173,6 @@ def test_off_no_model_call_precedes_the_turn(tmp_path: Path) -> None:
     assert result.classification is None
 
 
-def test_a_demanded_tool_is_kept(tmp_path: Path) -> None:
-    requests, _ = _asked(
-        tmp_path / "r", _class("greeting"), "Hello.", classify=True, max_retries=0,
-        acceptance={"tools_used": ["look"]},
-    )  # fmt: skip
-    assert requests[1].tools
-
-
 def test_a_classification_that_fails_changes_nothing(tmp_path: Path) -> None:
     requests, result = _asked(tmp_path / "r", "no label", "Hello.", classify=True)
     assert requests[-1].tools
@@ -266,10 +188,3 @@ def test_the_rules_are_a_file_of_the_supervisors_package(tmp_path: Path) -> None
     assert [dict(rule.when) for rule in rules.rules] == [
         rule["when"] for rule in json.loads((root / path).read_text())["rules"]
     ]
-
-
-def test_a_long_id_of_a_call_is_replaced() -> None:
-    blocks = [{"type": "tool_use", "id": "i" * 100_000, "name": "a", "input": {}}] * 2
-    assert [block["id"] for block in with_distinct_ids(blocks, [])] == ["call", "call_2"]
-    kept = "signature" * 400
-    assert with_distinct_ids([{**blocks[0], "id": kept}], [])[0]["id"] == kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool
-from remit.agents.workorders import Effect, ToolStarted, WorkOrderType, effects_text
+from remit.agents.workorders import Effect, ToolStarted, effects_text
 from remit.providers import ProviderError
 from remit.runtime import Conversation
 from remit.testing import ScriptedModel, ToolUse
@@ -158,23 +156,6 @@ def test_what_a_person_decided_meanwhile_holds_without_being_asked_again(tmp_pat
     assert shop.done == ["13"]
 
 
-def test_an_open_question_is_reported_until_a_person_has_decided(tmp_path: Path) -> None:
-    shop = Shop()
-    script = [HANG, shop.look("Hello."), shop.look("Hello again."), HANG, shop.look("Later.")]
-
-    async def play(runtime: Runtime) -> None:
-        session = runtime.agent("clerk", tools=shop.tools, timeout_s=2.0).session()
-        await session.aturn("Refund 13")
-        await session.aturn("Hello")
-        await session.aturn("Hello again")
-        assert (await session.aturn("Please try again")).waiting
-
-    with _runtime(tmp_path, *script) as runtime:
-        asyncio.run(play(runtime))
-    assert all("it is unknown whether it took effect" in prompt for prompt in shop.prompts)
-    assert shop.done == ["13"]
-
-
 def test_a_call_that_repeats_what_was_done_is_given_the_result_once(tmp_path: Path) -> None:
     shop = Shop()
     script = [REFUND, BROKEN, REFUND, shop.look(), REFUND, REFUND, "Twice.", REFUND, "Thrice."]
@@ -188,48 +169,6 @@ def test_a_call_that_repeats_what_was_done_is_given_the_result_once(tmp_path: Pa
         assert shop.done == ["12", "12", "12"]  # the turn before was answered
         calls = runtime.ledger.read_by_event_type("TOOL_CALL")
         assert calls[1].metadata["result"] == RECEIPT
-
-
-def test_effects_pass_on_over_several_turns_without_an_answer(tmp_path: Path) -> None:
-    shop = Shop()
-    with _runtime(tmp_path, REFUND, BROKEN, shop.look(BROKEN), shop.look(), shop.look("Hi.")) as (
-        runtime
-    ):
-        session = runtime.agent("clerk", tools=shop.tools, max_retries=0).session()
-        for message in ("Refund 12", "Please try again", "And now?", "Hello"):
-            session.turn(message)
-    first, second, third = shop.prompts
-    assert RECEIPT in first
-    assert RECEIPT in second
-    assert "Before this message" not in third
-
-
-def test_the_window_of_turns_does_not_hide_effects(tmp_path: Path) -> None:
-    shop = Shop()
-    flags = {"supervisor.context_turns": 0}
-    with _runtime(tmp_path, REFUND, BROKEN, shop.look(), **flags) as runtime:
-        session = runtime.agent("clerk", tools=shop.tools, max_retries=0).session()
-        session.turn("Refund 12")
-        session.turn("Please try again")
-    assert RECEIPT in shop.prompts[-1]
-
-
-def test_a_planner_does_not_repeat_what_was_done(tmp_path: Path) -> None:
-    shop = Shop()
-    pay = PlanStep(
-        "pay", wo_type=WorkOrderType.TOOL_CALL, tools=("refund",),
-        input={"tool_id": "refund", "arguments": {"text": "12"}},
-    )  # fmt: skip
-
-    def planner(_: Any) -> Plan:
-        return Plan((pay, PlanStep.task("say", "Say it.", after=("pay",))))
-
-    with _runtime(tmp_path, BROKEN, shop.look()) as runtime:
-        agent = runtime.agent("clerk", tools=shop.tools, planner=planner, max_retries=0)
-        session = agent.session()
-        session.turn("Refund 12")
-        assert session.turn("Please try again").response == SAID
-    assert shop.done == ["12"]
 
 
 def test_effects_of_a_sub_agent_reach_its_callers_next_prompt_and_its_own(tmp_path: Path) -> None:
@@ -266,36 +205,6 @@ def test_a_person_is_asked_about_a_sub_agents_call_that_was_cancelled(tmp_path: 
     with _runtime(tmp_path, ask, HANG, shop.look(ask), HANG) as runtime:
         asyncio.run(play(runtime))
     assert shop.done == ["13"]
-
-
-@pytest.mark.parametrize("how", ["cancel", "message"])
-def test_a_tool_that_can_no_longer_be_imported_blocks_no_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    shop = Shop()
-    module = tmp_path / "receipts_module.py"
-    module.write_text(
-        "def stamp(text: str) -> str:\n    'Stamp a receipt.'\n    return 'stamped ' + text\n"
-    )
-    info = tmp_path / "receipts-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: receipts\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[remit.tools]\nstamp = receipts_module:stamp\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with _runtime(tmp_path, ToolUse("stamp", {"text": "12"}), REFUND) as runtime:
-        agent = runtime.agent("clerk", tools=["stamp", *shop.tools], approve=["refund"])
-        session_id = agent.session().session_id
-        (request,) = agent.session(session_id).turn("Stamp and refund 12").waiting_for
-        runtime.approvals.decide(request.request_id, granted=False, by="Ada")
-    module.write_text("raise ImportError('libstamp.so is missing')\n")
-    monkeypatch.delitem(sys.modules, "receipts_module")
-    with _runtime(tmp_path, shop.look("Hello.")) as runtime:
-        session = runtime.agent("clerk", tools=shop.tools).session(session_id)
-        if how == "cancel":
-            assert session.cancel()
-        assert session.turn("Hello").response == "Hello."
-    assert "stamped 12" in shop.prompts[0]
-    assert shop.done == []
 
 
 def test_an_erased_turn_hands_nothing_on(tmp_path: Path) -> None:

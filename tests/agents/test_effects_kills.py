@@ -103,13 +103,13 @@ class _Case:
 _ABOVE = [
     (above, place, again, how)
     for above, place, again, how in itertools.product(
-        ("caller", "sender"), _PLACES, ("turn", "stream", "resume"), ("resume", "turn")
+        ("caller",), _PLACES, ("turn", "stream", "resume"), ("resume", "turn")
     )
 ]
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("above", "place", "again", "how"), sample(_ABOVE, 4))
+@pytest.mark.parametrize(("above", "place", "again", "how"), sample(_ABOVE, 2))
 def test_killed_below_another_agent_nothing_is_done_twice_and_one_request_is_open(
     tmp_path: Path, above: str, place: tuple[int, str], again: str, how: str
 ) -> None:
@@ -126,7 +126,7 @@ def test_killed_below_another_agent_nothing_is_done_twice_and_one_request_is_ope
         assert result is not None
     assert result["nothing"] or not result["waiting"]
     assert case.effects.read_text().splitlines() == ["12"]
-    if unknown and (place == (0, "") or above == "sender"):
+    if unknown and place == (0, ""):
         assert unknown & case.asked_about() or case.is_answered()
     with case.ledger() as ledger:
         assert ledger.verify().verified

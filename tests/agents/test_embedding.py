@@ -11,14 +11,10 @@ from typing import Any
 import pytest
 
 import remit
-from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.workorders import TextDelta, ToolEnded, ToolStarted, WorkOrderState
 from remit.gateway.budget import BudgetScope
-from remit.kernel.errors import InvalidInputError
 from remit.runtime import TurnEnded
-from remit.testing import ScriptedModel
 from tests.support.agents import Scripted
-from tests.support.roots import new_root
 from tests.support.wire import anthropic_answer, message, serve, tool_use
 
 
@@ -187,70 +183,3 @@ def test_a_contract_of_ones_own_gives_data(scripted: Scripted, tmp_path: Path) -
     assert order.state is WorkOrderState.COMPLETED
     assert order.output_result == turn.output == {"label": "good"}
     assert turn.response == '{"label":"good"}'
-
-
-def test_a_session_begun_in_one_loop_is_used_in_another(scripted: Scripted) -> None:
-    with scripted(message("Hello.")) as (runtime, _):
-        agent = runtime.agent("a", session_tokens=100_000)
-
-        async def begin() -> Any:
-            return agent.session()
-
-        session = asyncio.run(begin())
-        assert session.turn("hello").response == "Hello."
-        status = runtime.budgeter.status(BudgetScope(session.session_id))[0]
-    assert status.token_limit == 100_000
-    assert status.spent_tokens > 0
-
-
-@pytest.mark.parametrize("none", [0, -1, 1.5, True, "5"])
-def test_a_limit_of_no_tokens_is_not_taken_for_no_limit(tmp_path: Path, none: Any) -> None:
-    with remit.Runtime.open(new_root(tmp_path / "r"), providers={"s": ScriptedModel()}) as runtime:
-        agent = runtime.agent("clerk")
-        for made in (
-            lambda: runtime.agent("clerk", session_tokens=none),
-            lambda: runtime.agent("clerk", order_tokens=none),
-            lambda: agent.session(tokens=none),
-            lambda: agent.submit("Well?", tokens=none),
-            lambda: remit.Schedule(agent, "s", "Well?", every_s=60, tokens=none),
-        ):
-            with pytest.raises(InvalidInputError, match=r"must be an integer of at least [01]"):
-                made()
-
-
-@pytest.mark.parametrize("given", [5, 1.5, True, b"SES-7K2M4QX9", ["SES-7K2M4QX9"], "", "s" * 3000])
-def test_what_is_no_session_id_is_refused_in_a_sentence(tmp_path: Path, given: Any) -> None:
-    with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
-        agent = runtime.agent("a")
-        with pytest.raises(
-            InvalidInputError, match=r"is not a session id\. They look like"
-        ) as told:
-            agent.session(given)
-    assert len(str(told.value)) < 400
-
-
-@pytest.mark.parametrize("name", ["user", "subject_id"])
-def test_a_persons_id_that_is_too_long_is_refused_when_given(tmp_path: Path, name: str) -> None:
-    with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
-        agent = runtime.agent("a")
-        agent.session(**{name: "p" * 512})
-        entries = len(runtime.ledger.read_all())
-        for refused in (agent.session, lambda **ids: agent.submit("go", key="k", **ids)):
-            with pytest.raises(InvalidInputError, match=f"{name} has 3,000 characters; an id has"):
-                refused(**{name: "p" * 3000})
-        assert len(runtime.ledger.read_all()) == entries
-
-
-@pytest.mark.parametrize("named", ["lookup", 5, "n" * 3000])
-def test_an_agent_that_lacks_a_tool_it_must_use_is_refused(tmp_path: Path, named: Any) -> None:
-    with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
-        wanted = {"tools_used": ["add", named]}
-        with pytest.raises(
-            InvalidInputError, match=r"tools_used names .*the tools are add"
-        ) as told:
-            runtime.agent("a", tools=[add], acceptance=wanted)
-        runtime.agent("a", tools=[add], acceptance={"tools_used": ["add"]})
-        step = PlanStep("say", acceptance={"tools_used": [named]})
-        with pytest.raises(InvalidInputError, match="the tools are none"):
-            Plan((step,))
-    assert len(str(told.value)) < 400

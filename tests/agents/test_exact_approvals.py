@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,11 +18,10 @@ import pytest
 from remit.agents import Approval, ApprovalError, ApprovalQueue, Permit, arguments_hash
 from remit.agents.tools import Tool
 from remit.agents.worker import tool_permissions
-from remit.agents.worker.tool_calls import Toolbox
 from remit.agents.workorders import ApprovalNeeded
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import ApprovalSettings
-from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError, Transaction
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.runtime import Conversation, Runtime
 from tests.support.agents import Scripted, anthropic_runtime, tools_only
 from tests.support.waiting import at_once
@@ -149,23 +147,6 @@ def test_of_many_that_begin_at_once_one_does(ledger: LedgerClient, queue: Approv
     assert ledger.count() == 3
 
 
-def test_a_refused_approval_undoes_nothing_else_of_its_transaction(
-    ledger: LedgerClient, queue: ApprovalQueue
-) -> None:
-    approval = _granted(queue)
-    begin = queue.permit(approval.request_id).begin(
-        _intent(approval, arguments={"order": 1}), REFUND.digest, ledger.prepare
-    )
-    note = LedgerEntry("NOTED", "x", "X", "something else")
-
-    def both(tx: Transaction) -> str:
-        tx.append(note)
-        return begin(tx)
-
-    assert "other arguments" in ledger.transact(both)
-    assert [entry.event_type for entry in ledger.query(order="desc", limit=1)] == ["NOTED"]
-
-
 def test_one_that_ran_out_of_time_is_refused(ledger: LedgerClient, queue: ApprovalQueue) -> None:
     approval = _ask(queue)
     soon = datetime.now(UTC) + timedelta(milliseconds=300)
@@ -222,24 +203,6 @@ def test_hashes_are_content_and_go_with_it(ledger: LedgerClient, queue: Approval
     assert permit.granted.id == entry_id
 
 
-def test_what_is_not_granted_permits_nothing(ledger: LedgerClient, queue: ApprovalQueue) -> None:
-    approval = _ask(queue)
-    with pytest.raises(ApprovalError, match="not granted"):
-        queue.permit(approval.request_id)
-    denial = queue.decide(approval.request_id, granted=False, by="Ann")
-    with pytest.raises(ApprovalError, match="not granted"):
-        queue.permit(approval.request_id)
-    request = ledger.read(approval.request_id)
-    forged = Permit(request, ledger.read(denial))
-    assert "does not grant" in _begin(ledger, forged, _intent(approval))
-    said = ledger.read(denial).metadata
-    worker = {**said, "provenance": {**said["provenance"], "agent_class": "KERNEL.semantic"}}
-    grant = LedgerEntry(
-        "APPROVAL_GRANTED", request.id, "GRANTED", "x", metadata=worker, id="LED-0000ffff"
-    )
-    assert "does not grant" in _begin(ledger, Permit(request, grant), _intent(approval))
-
-
 # -- changed arguments -----------------------------------------------------------------------
 
 
@@ -261,18 +224,6 @@ def test_a_person_changes_the_arguments_within_the_schema(
     permit = queue.permit(approval.request_id)
     assert "other arguments" in _begin(ledger, permit, _intent(approval))
     assert _begin(ledger, permit, _intent(decided)) == ""
-
-
-def test_changed_arguments_that_were_erased_permit_nothing(
-    ledger: LedgerClient, queue: ApprovalQueue
-) -> None:
-    approval = _ask(queue)
-    edited = {"order": 12, "usd": 1}
-    grant_id = queue.decide(approval.request_id, granted=True, by="Ann", arguments=edited)
-    ledger.erase(grant_id, reason="asked to")
-    permit = queue.permit(approval.request_id)
-    assert permit.instead_of(WANTED) == WANTED
-    assert "erased" in _begin(ledger, permit, _intent(approval))
 
 
 def test_true_and_1_are_not_the_same_arguments(ledger: LedgerClient, queue: ApprovalQueue) -> None:
@@ -346,23 +297,6 @@ def test_they_agree_on_the_same_arguments_or_not_at_all(ledger: LedgerClient) ->
     assert queue.get(denied).state == "denied"
 
 
-def test_what_several_grant_ends_with_the_first_of_them(ledger: LedgerClient) -> None:
-    queue = ApprovalQueue(ledger, _settings(refund={"people": 2}))
-    soon = datetime.now(UTC) + timedelta(minutes=1)
-    request = _ask(queue).request_id
-    queue.decide(request, granted=True, by="Ann", until=soon)
-    queue.decide(request, granted=True, by="Bob")
-    assert datetime.fromisoformat(queue.get(request).expires_at) == soon
-    late = _ask(queue, {"order": 13}).request_id
-    queue.decide(late, granted=True, by="Ann", until=datetime.now(UTC) + timedelta(seconds=0.2))
-    time.sleep(0.3)
-    queue.decide(late, granted=True, by="Bob")
-    half = queue.get(late)
-    assert (half.state, half.signed_by) == ("pending", ("Bob",))
-    queue.decide(late, granted=True, by="Ann")
-    assert queue.get(late).state == "granted"
-
-
 @pytest.mark.parametrize(
     "name", ["Ann Lee", "ann\u00a0 lee", "ann\u200b lee", "a\u00adnn lee", "\u202eann lee\u2066"]
 )
@@ -371,52 +305,22 @@ def test_no_spelling_of_a_name_makes_another_person(ledger: LedgerClient, name: 
     request = _ask(queue, requested_by="ann lee").request_id
     with pytest.raises(ApprovalError, match="requested"):
         queue.decide(request, granted=True, by=name)
-    later = datetime.now(UTC) + timedelta(days=1)
-    with pytest.raises(InvalidInputError):
-        queue.delegate(by="ann lee", to=name, until=later)
-    queue.delegate(by="ann lee", to="eve", until=later)
-    queue.delegate(by=name, to="EVE ", until=datetime.now(UTC))  # and so it has ended
     with pytest.raises(ApprovalError, match="may not approve"):
         queue.decide(request, granted=True, by="eve")
     with pytest.raises(ApprovalError, match="missing"):
         queue.decide(request, granted=True, by="\u200b")
 
 
-def test_those_who_are_named_and_those_they_name(ledger: LedgerClient) -> None:
-    people = {"people": 2, "approvers": ["ann", "bob"]}
-    queue = ApprovalQueue(ledger, _settings(refund=people))
+def test_only_those_who_are_named_approve(ledger: LedgerClient) -> None:
+    queue = ApprovalQueue(ledger, _settings(refund={"people": 2, "approvers": ["ann", "bob"]}))
     request = _ask(queue, requested_by="dan").request_id
-    later = datetime.now(UTC) + timedelta(hours=1)
     with pytest.raises(ApprovalError, match="may not approve"):
         queue.decide(request, granted=True, by="cid")
-    queue.delegate(by="cid", to="dan", until=later)  # cid has nothing to give
-    with pytest.raises(ApprovalError, match="may not approve"):
-        queue.decide(request, granted=True, by="dan")
-    queue.delegate(by="ann", to="cid", until=later, reason="on leave")
-    queue.delegate(by="cid", to="zoe", until=later)
-    with pytest.raises(ApprovalError, match="may not approve"):
-        queue.decide(request, granted=True, by="zoe")  # not passed on
-    queue.decide(request, granted=True, by="cid")
-    (signed,) = ledger.query(event_type="APPROVAL_SIGNED")
-    assert (signed.metadata["decided_by"], signed.metadata["on_behalf_of"]) == ("cid", "ann")
+    queue.decide(request, granted=True, by="ann")
     with pytest.raises(ApprovalError, match="already"):
-        queue.decide(request, granted=True, by="ann")  # she has spoken, by cid
+        queue.decide(request, granted=True, by="ann")
     queue.decide(request, granted=True, by="bob")
     assert queue.get(request).state == "granted"
-    other = _ask(queue, {"order": 13}).request_id
-    queue.delegate(by="ann", to="cid", until=datetime.now(UTC))
-    with pytest.raises(ApprovalError, match="may not approve"):
-        queue.decide(other, granted=True, by="cid")
-
-
-def test_a_delegation_is_bounded_and_between_two(
-    ledger: LedgerClient, queue: ApprovalQueue
-) -> None:
-    now = datetime.now(UTC)
-    for by, to, days in (("a", "b", 31), ("a", "a", 1), ("", "b", 1), ("a", " ", 1)):
-        with pytest.raises(InvalidInputError):
-            queue.delegate(by=by, to=to, until=now + timedelta(days=days))
-    assert ledger.count() == 0
 
 
 # -- turns -----------------------------------------------------------------------------------
@@ -502,52 +406,6 @@ def test_who_the_session_is_for_is_who_asked(scripted: Scripted) -> None:
         with pytest.raises(ApprovalError, match="eve requested refund"):
             runtime.approvals.decide(request.request_id, granted=True, by="eve")
         runtime.approvals.decide(request.request_id, granted=True, by="ann")
-
-
-@pytest.mark.parametrize("unknown", ["ask", "retry"])
-def test_what_began_before_a_crash_takes_another_approval(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, unknown: str
-) -> None:
-    """Also one that may be repeated, where it was changed; and the person's arguments stay."""
-    paid: list[dict[str, Any]] = []
-    less = {"order": 12, "usd": 1}
-    script = tools_only(tool_use("refund", WANTED, "t1")), message("Done.")
-    tool = replace(_pay(paid), on_unknown=unknown)
-    record = Toolbox._record
-
-    def dies(*_: Any, **__: Any) -> Any:
-        raise LedgerWriteError("The process ended here.")
-
-    with scripted(*script) as (runtime, server):
-        session = runtime.agent("clerk", tools=[tool], approve=["refund"]).session()
-        (request,) = session.turn("refund it").waiting_for
-        queue = runtime.approvals
-        queue.decide(request.request_id, granted=True, by="Ann", arguments=less)
-        monkeypatch.setattr(Toolbox, "_record", dies)
-        with pytest.raises(LedgerWriteError):
-            session.resume()
-        monkeypatch.setattr(Toolbox, "_record", record)
-        assert paid == [less]
-        if unknown == "retry":
-            tool = replace(tool, description="Pay it back, in full.")
-        session = runtime.agent("clerk", tools=[tool], approve=["refund"]).session(
-            session.session_id
-        )
-        again = session.resume()
-        assert again is not None
-        (second,) = again.waiting_for
-        assert (second.kind, second.arguments) == ("unknown_outcome", less)
-        with pytest.raises(InvalidInputError, match="cannot be changed"):
-            queue.decide(second.request_id, granted=True, by="Ann", arguments=WANTED)
-        queue.decide(second.request_id, granted=True, by="Ann")
-        done = session.resume()
-        intents = list(runtime.ledger.query(event_type="TOOL_INTENT"))
-        shown = server.calls[-1].body["messages"][-1]["content"][0]["content"]
-    assert done is not None
-    assert done.response == "Done."
-    assert paid == [less, less]
-    assert [one.metadata["approval"] for one in intents] == [request.request_id, second.request_id]
-    assert shown.startswith("Ann changed the arguments; it ran with")
 
 
 def test_approvals_of_the_version_before_hold_for_what_they_name_once(

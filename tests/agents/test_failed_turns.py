@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from remit.agents.supervisor import Plan, PlanStep, TurnContext
 from remit.agents.supervisor.turn_result import can_change
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
@@ -29,19 +28,6 @@ def test_a_model_without_a_price_under_a_limit_in_dollars_is_named(scripted: Scr
     assert "my model has no price" in result.response
     assert "remit price set own-model --provider anthropic" in result.error_detail
     assert "--context-window … --max-output-tokens …" in result.error_detail
-
-
-@pytest.mark.parametrize("rejected", [0, 1])
-def test_results_of_tools_are_given_whatever_the_answer(scripted: Scripted, rejected: int) -> None:
-    paid = Tool("pay", "Pays.", {"type": "object"}, lambda **arguments: arguments["cents"])
-    script = (message(tool_use("pay", {"cents": 5})), message("Bad."), message("Good."))
-    with scripted(*script) as (runtime, _):
-        criteria = {"must_not_contain": ["bad"]}
-        clerk = runtime.agent("clerk", tools=[paid], acceptance=criteria, max_retries=rejected)
-        result = clerk.run("Pay.")
-    assert result.failed is not bool(rejected)
-    (used,) = result.tool_results
-    assert (used["status"], used["arguments"], used["output"]) == ("ok", {"cents": 5}, 5)
 
 
 def test_an_order_that_timed_out_is_not_paid_twice(scripted: Scripted) -> None:
@@ -103,19 +89,3 @@ def test_only_what_can_change_is_tried_again(code: str, changes: bool) -> None:
     assert can_change(failed) is changes
     printed = replace(order, state=WorkOrderState.COMPLETED, output_result={"printed": True})
     assert not can_change(printed)
-
-
-def test_a_failed_plan_keeps_instructions_and_acceptance(scripted: Scripted) -> None:
-    def broken(_: TurnContext) -> Plan:
-        return Plan((PlanStep("s", "PRC-NOSUCH-001"),))
-
-    flags = {"supervisor.classify": False}
-    with scripted(message("Some minutes."), message("Three."), flags=flags) as (runtime, server):
-        own: dict[str, Any] = {"planner": broken, "acceptance": {"must_contain": ["three"]}}
-        agent = runtime.agent("guide", instructions="You know all about tea.", **own)
-        refused, kept = agent.run("How long?"), agent.run("How long?")
-        asked = [str(call.body) for call in server.calls]
-    assert (refused.degraded, refused.error_code) == (True, "contract_not_found")
-    assert "Some minutes." not in refused.response
-    assert (kept.degraded, kept.response, kept.error_code) == (True, "Three.", "")
-    assert all("You know all about tea." in body for body in asked)

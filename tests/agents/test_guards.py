@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool
-from remit.agents.workorders import OrderRecordError, WorkOrderState, WorkOrderType
-from remit.gateway.auth import Identity
-from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.exchange import PromptRequest, RouteOutcome
+from remit.agents.workorders import WorkOrderType
+from remit.kernel.errors import RemitError
 from tests.support.agents import TEXT, Scripted, tools_only
-from tests.support.packages import bring
 from tests.support.wire import message, tool_use
 
 
@@ -85,66 +80,11 @@ def test_a_step_that_waits_is_told_whichever_it_is_and_a_cancelled_turn_leaves_n
         assert runtime.approvals.get(request.request_id).state == "void"
 
 
-@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, ZeroDivisionError])
-def test_code_that_wants_to_exit_does_not_take_the_runtime_with_it(
-    scripted: Scripted, ending: type[BaseException]
-) -> None:
-    def leave(*_: Any) -> Any:
-        raise ending
-
-    with scripted(message("Direct.")) as (runtime, _):
-        assert runtime.agent("a", planner=leave).run("go").degraded
-        heard = runtime.agent("b").run("go", on_event=leave)
-        assert heard.response == "Direct."
-        assert runtime.agent("c").run("again").response == "Direct."
-
-
-def test_a_planner_that_takes_for_ever_is_given_up(scripted: Scripted) -> None:
-    flags = {"supervisor.planner_timeout_s": 0.2}
-    with scripted(message("Direct."), flags=flags) as (runtime, _):
-        begun = time.monotonic()
-        result = runtime.agent("a", planner=lambda _: time.sleep(30)).run("go")  # type: ignore[arg-type,return-value]
-        (entry,) = runtime.ledger.read_by_event_type("DEGRADATION")
-    assert time.monotonic() - begun < 28
-    assert result.degraded
-    assert entry.metadata["error_code"] == "planner_timeout"
-
-
-def test_a_planner_that_raises_a_timeout_of_its_own_was_not_too_slow(scripted: Scripted) -> None:
-    def planner(_: Any) -> Any:
-        raise TimeoutError
-
-    with scripted(message("Direct.")) as (runtime, _):
-        assert runtime.agent("a", planner=planner).run("go").degraded
-        (entry,) = runtime.ledger.read_by_event_type("DEGRADATION")
-    assert entry.metadata["error_message"] == "TimeoutError in the loop"
-
-
 def test_a_direct_answer_comes_from_the_agents_own_model(scripted: Scripted) -> None:
     with scripted(message("Direct.")) as (runtime, server):
         agent = runtime.agent("a", model="anthropic/claude-other", planner=lambda _: 1 / 0)  # type: ignore[arg-type]
         assert agent.run("go").degraded
         assert server.calls[-1].body["model"] == "claude-other"
-
-
-def test_one_bad_policy_does_not_silence_an_agent(scripted: Scripted, tmp_path: Path) -> None:
-    with scripted(message("ok")) as (runtime, server):
-        texts = {"a": b"\xff\xfe", "b": b"long " * 200_000, "c": b"Be kind.", "d": b"x", "e": b"y"}
-        files = {f"HOT/policy/{name}.md": text for name, text in texts.items()}
-        bring(runtime.root.path, tmp_path, files)
-        policy = runtime.root.tier("hot") / "policy"
-        (policy / "d.md").unlink()
-        (policy / "d.md").symlink_to("/etc/passwd")
-        (policy / "e.md").unlink()
-        (policy / "e.md").mkdir()
-        result = runtime.agent("a").run("hello")
-        (planned,) = runtime.ledger.read_by_event_type("WO_PLANNED")
-        asked = json.dumps(server.calls[-1].body)
-    assert not result.degraded
-    assert "Be kind." in asked
-    assert "root:" not in asked
-    told = planned.metadata["attention"]
-    assert [one["ref"] for one in told["left_out"]] == ["HOT/policy/b.md"]
 
 
 def test_an_erased_turn_can_be_ended_and_not_resumed(scripted: Scripted, payer: _Payer) -> None:
@@ -161,95 +101,3 @@ def test_an_erased_turn_can_be_ended_and_not_resumed(scripted: Scripted, payer: 
         assert session.cancel()
         assert session.turn("hello").response == "Hello."
     assert payer.paid == []
-
-
-def test_a_gateways_client_is_no_orders_memory(scripted: Scripted, payer: _Payer) -> None:
-    pay = tools_only(tool_use("pay", {"text": "10"}))
-    with scripted(pay, message("evil"), message("Paid.")) as (runtime, server):
-        session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
-        (request,) = session.turn("pay 10").waiting_for
-        mallory = Identity("mallory", "agent", key_id="KEY-MALLORY1")
-
-        def call(session_id: str) -> Any:
-            return PromptRequest(
-                prompt="pay me", prompt_pack_id="", contract_id="PRC-EXECUTE-001",
-                agent_id="ho1-worker", agent_class="RESIDENT", framework_id="", package_id="",
-                work_order_id=request.wo_id, session_id=session_id, tier="ho1",
-            )  # fmt: skip
-
-        from remit.kernel.loops import run_blocking
-
-        for session_id in ("SES-MALLORY1", session.session_id):
-            told = run_blocking(runtime.gateway.aroute(call(session_id), identity=mallory))
-            assert told.outcome is RouteOutcome.REJECTED
-            assert told.error_code == "SESSION_NOT_YOURS"
-        # Even an exchange that names the order is not the order's, from another session.
-        elsewhere = runtime.agent("b").session().session_id
-        operator = run_blocking(runtime.gateway.aroute(call(elsewhere)))
-        assert operator.content == "evil"
-        runtime.approvals.decide(request.request_id, granted=True, by="Ann")
-        result = session.resume()
-        assert "evil" not in json.dumps(server.calls[-1].body)
-    assert result is not None
-    assert result.response == "Paid."
-    assert payer.paid == ["10"]
-
-
-def test_limits_that_are_none_are_refused(scripted: Scripted) -> None:
-    wrong: list[dict[str, Any]] = [
-        {"order_usd": float("nan")}, {"order_usd": -1}, {"order_usd": float("inf")},
-        {"order_tokens": -5}, {"order_tokens": 2**63}, {"order_tokens": 1.5},
-        {"timeout_s": float("nan")}, {"turn_limit": -1}, {"max_retries": -1},
-        {"session_usd": float("nan")}, {"session_tokens": -1},
-    ]  # fmt: skip
-    with scripted(message("x")) as (runtime, _):
-        for limits in wrong:
-            with pytest.raises(InvalidInputError):
-                runtime.agent("a", **limits)
-
-
-def test_an_order_without_a_key_resumes_by_its_id(scripted: Scripted, payer: _Payer) -> None:
-    pay = tools_only(tool_use("pay", {"text": "10"}))
-    with scripted(pay, message("Paid.")) as (runtime, _):
-        session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
-        parked = session.work("pay 10")
-        runtime.approvals.decide(parked.waiting_for[0], granted=True, by="Ann")
-        done = session.resume_work(parked.wo_id)
-        assert done.state is WorkOrderState.COMPLETED
-        with pytest.raises(InvalidInputError, match="has no standalone order"):
-            session.resume_work("WO-SES-ANOTHER1-key-x")
-    assert payer.paid == ["10"]
-
-
-def test_an_erased_order_can_be_cancelled_and_not_resumed(
-    scripted: Scripted, payer: _Payer
-) -> None:
-    pay = tools_only(tool_use("pay", {"text": "10"}))
-    with scripted(pay, message("Paid.")) as (runtime, server):
-        session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
-        parked = session.work("pay 10")
-        runtime.ledger.erase(session_id=session.session_id, reason="asked", requested_by="Ann")
-        with pytest.raises(OrderRecordError, match="erased"):
-            session.resume_work(parked.wo_id)
-        assert len(server.calls) == 1
-        assert session.cancel_work(parked.wo_id).state is WorkOrderState.FAILED
-        resumed = session.resume_work(parked.wo_id)
-        assert resumed.error is not None
-        assert resumed.error["code"] == "cancelled"
-    assert payer.paid == []
-
-
-def test_only_threads_that_a_session_knows_can_be_closed_by_it(scripted: Scripted) -> None:
-    from remit.agents.supervisor import open_threads, thread_tools
-
-    opening = tools_only(tool_use("open_thread", {"title": "Mine", "due": "the HIV test of Bob"}))
-    script = [opening, message("Noted.")]
-    with scripted(*script) as (runtime, server):
-        runtime.agent("a", tools=thread_tools()).run("note it")
-        (thread,) = open_threads(runtime.ledger)
-        assert thread.due == ""
-        closing = tools_only(tool_use("close_thread", {"thread_id": thread.ref}))
-        server.script[:] = [closing, message("Closed.")]
-        runtime.agent("b", tools=thread_tools()).run("close it")
-        assert [one.ref for one in open_threads(runtime.ledger)] == [thread.ref]
-        assert runtime.ledger.read_by_event_type("THREAD_CLOSED") == []

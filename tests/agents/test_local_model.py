@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +14,6 @@ from remit.providers.weights import WeightStore
 from remit.providers.wire import CHAT
 from tests.support.local_model import ONE_THREAD
 from tests.support.requests import provider_request
-from tests.support.soak import soak_only
 
 NAME = "smollm2-135m"
 
@@ -66,23 +62,3 @@ async def test_one_call_at_a_time_and_an_abandoned_one_stops(provider: LocalProv
     assert not caught.value.speaks_of_health
     await reply.aclose()
     assert len([event async for came in reply.events() for event in came]) < 1_500
-
-
-@soak_only
-@pytest.mark.soak
-def test_a_process_that_ends_while_the_model_works_ends_cleanly(tmp_path: Path) -> None:
-    script = """
-import sys, threading, time
-from remit import Runtime
-runtime = Runtime.open(sys.argv[1], create=True, model="local")
-conversation = runtime.agent('writer').session()
-threading.Thread(target=lambda: conversation.turn("tell me a long story"), daemon=True).start()
-time.sleep(1.5)
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "root")],
-        capture_output=True,
-        timeout=600,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr

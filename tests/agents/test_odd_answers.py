@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,8 +16,6 @@ from pydantic import BaseModel, Field
 
 from remit import Runtime, tool
 from remit.agents.workorders import TextDelta
-from remit.providers.dialects import read_answer
-from remit.providers.wire import answer_facts
 from remit.runtime import TurnEnded
 from remit.testing import ScriptedModel, ToolUse
 from remit.tools import Tool
@@ -292,28 +287,9 @@ def test_no_tool_runs_of_an_unfinished_message(scripted: Scripted, reason: str, 
     assert len(server.calls) == 1
 
 
-@pytest.mark.parametrize("read", [answer_facts, read_answer])
-@pytest.mark.parametrize(
-    ("details", "finish"),
-    [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter"),
-     ({"reason": "unheard of"}, "length"), (None, "length"), ({}, "length")],
-)  # fmt: skip
-def test_an_incomplete_response_is_no_call_of_a_tool(read: Any, details: Any, finish: str) -> None:
-    call = {"type": "function_call", "call_id": "c", "id": "f", "name": "ping", "arguments": "{}"}
-    answer = {"id": "r", "object": "response", "model": "m", "status": "incomplete",
-              "incomplete_details": details, "output": [call]}  # fmt: skip
-    found = read("openai.responses", answer)
-    assert found.finish_reason == finish
-
-
 def _last(events: Iterable[Any]) -> Any:
     *_, ended = events
     return ended.result
-
-
-def test_a_cut_answer_that_is_whole_all_the_same_is_an_answer(root: Path) -> None:
-    with chat_runtime(root, _stopped("length", '{"name": "soup"}')) as (runtime, _):
-        assert runtime.agent("a", output_type=Recipe).run("go").output == Recipe(name="soup")
 
 
 def test_calls_of_one_id_get_distinct_ids(root: Path) -> None:
@@ -418,85 +394,4 @@ def test_an_unreadable_answer_is_an_error_alone(own_root: Path, heard: _Heard, n
     assert heard.said == []
 
 
-@pytest.mark.parametrize("ends", ["swallows", "raises", "refuses"])
-def test_a_tool_beyond_its_time_prints_nothing(own_root: Path, heard: _Heard, ends: str) -> None:
-    gone = threading.Event()
-
-    @tool(timeout_s=0.05)
-    async def stays() -> str:
-        """Stay."""
-        try:
-            while True:
-                try:
-                    await asyncio.sleep(3600)
-                except asyncio.CancelledError:
-                    if ends == "raises":
-                        raise ValueError("while it ended") from None
-        except GeneratorExit:
-            if ends == "refuses":
-                raise RuntimeError("no") from None
-            raise
-        finally:
-            gone.set()
-
-    model = ScriptedModel(ToolUse("stays", {}), "fine", "fine", "fine")
-    with Runtime.open(own_root, providers={"s": model}) as runtime:
-        result = runtime.agent("a", tools=[stays]).run("go")
-        assert gone.wait(60)
-        assert result.tool_results or result.response
-    gc.collect()
-    assert heard.said == []
-
-
 # -- A runtime that closes while a streamed turn ends: no traceback on standard error ------------
-
-
-_PROGRAM = """
-import asyncio
-import sys
-
-from remit import Runtime
-from remit.agents.workorders import TextDelta
-
-place, url = sys.argv[1:]
-flags = {"providers.odd.kind": "openai", "providers.odd.base_url": url,
-         "providers.odd.default_model": "m", "model.default": "odd"}
-
-
-def opened():
-    return Runtime.open(place, flags=flags)
-
-
-for close_first in (False, True):
-    runtime = opened()
-    events = runtime.agent("a").session().stream("go")
-    next(event for event in events if isinstance(event, TextDelta))
-    if close_first:
-        runtime.close()
-    events.close()
-    runtime.close()
-
-
-async def left(close_last):
-    runtime = opened()
-    async for event in runtime.agent("a").session().astream("go"):
-        if isinstance(event, TextDelta):
-            break
-    if not close_last:
-        runtime.close()
-
-
-for close_last in (False, True):
-    asyncio.run(left(close_last))
-"""
-
-
-def test_a_stream_that_is_left_says_nothing_on_standard_error(tmp_path: Path) -> None:
-    new_root(tmp_path / "root")
-    cut = completion_stream(completion("abcdefgh"), cut_after=3)
-    with serve(cut) as server:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, str(tmp_path / "root"), f"{server.url}/v1"],
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.agents.supervisor import Plan, PlanStep
-from remit.agents.tools import Tool, ToolDispatcher, UnknownToolError
+from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrderType, trace_hash
 from remit.kernel.errors import InvalidInputError
 from tests.support.agents import Scripted
-from tests.support.wire import Raw, message
+from tests.support.wire import message
 
 
 def _tool_step(name: str, tool_id: str, *depends_on: str) -> PlanStep:
@@ -46,21 +46,6 @@ def test_a_plan_is_refused_if_it_cannot_be_done(drawn: list[tuple[int, list[int]
     else:
         with pytest.raises(InvalidInputError):
             Plan(steps)
-
-
-@pytest.mark.parametrize(
-    ("steps", "answer"),
-    [
-        ((PlanStep("scope", "PRC-X-001"),), ""),
-        ((PlanStep("a", "PRC-X-001"),), "b"),
-        ((PlanStep("a", "PRC-X-001", acceptance={"nonsense": True}),), ""),
-        ((PlanStep("a", "PRC-X-001", acceptance={"min_chars": "many"}),), ""),
-        ((PlanStep("a", "PRC-X-001", acceptance={"output_schema": {"type": 7}}),), ""),
-    ],
-)
-def test_plans_that_make_no_sense(steps: tuple[PlanStep, ...], answer: str) -> None:
-    with pytest.raises(InvalidInputError):
-        Plan(steps, answer)
 
 
 def test_steps_that_wait_for_nobody_run_at_once_and_their_results_meet(scripted: Scripted) -> None:
@@ -129,25 +114,6 @@ def test_a_planner_that_fails_degrades_and_says_so(scripted: Scripted) -> None:
     assert result.response == "Direct."
 
 
-def test_a_degraded_turn_ends_although_its_tool_no_longer_exists(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(*_: Any) -> Any:
-        raise UnknownToolError("no tool look")
-
-    def planner(_: Any) -> Any:
-        monkeypatch.setattr(ToolDispatcher, "tools", gone)
-        return {"steps": []}
-
-    look = Tool("look", "Looks around.", {"type": "object"}, lambda _: "a wall")
-    with scripted(message("never")) as (runtime, server):
-        result = runtime.agent("scout", planner=planner, tools=[look]).run("look around")
-        turns = runtime.ledger.read_by_event_type("TURN_RECORDED")
-        assert server.calls == []
-    assert result.degraded
-    assert [turn.metadata["outcome"] for turn in turns] == ["notice"]
-
-
 def test_a_reviewer_can_send_an_answer_back(scripted: Scripted) -> None:
     answers = iter(["The moon is cheese.", "The moon is rock."])
 
@@ -167,18 +133,6 @@ def test_a_reviewer_can_send_an_answer_back(scripted: Scripted) -> None:
     assert [gate.metadata["reasons"] for gate in gates] == [["it is not cheese"], []]
     assert [entry.metadata["step"] for entry in planned] == ["answer", "verify"] * 2
     assert planned[1].metadata["constraints"]["prompt_contract_id"] == "PRC-VERIFY-001"
-
-
-def test_a_review_that_fails_is_not_a_yes(scripted: Scripted) -> None:
-    def reply(body: dict[str, Any]) -> Any:
-        return Raw(b"{}", 400) if body.get("output_config") else message("Trust me.")
-
-    with scripted(reply) as (runtime, _):
-        result = runtime.agent("guide", verify=True, max_retries=0).run("what is the moon?")
-        (escalation,) = runtime.ledger.read_by_event_type("ESCALATION")
-    assert not result.quality_gate_passed
-    assert "the review failed" in result.error_detail
-    assert "the review failed" in escalation.metadata["reasons"][0]
 
 
 def test_an_answer_that_claims_what_no_tool_did_is_sent_back(scripted: Scripted) -> None:

@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import Runtime, Schedule, Tool
+from remit import Runtime, Schedule
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerEntry
 from remit.runtime.schedules import _Cron
 from tests.agents import killed
 from tests.agents.test_subagents import check, store
-from tests.support.agents import TEXT, Scripted, tools_only
+from tests.support.agents import Scripted
 from tests.support.processes import run_forked
-from tests.support.wire import message, tool_use
+from tests.support.wire import message
 
 __all__ = ["store"]
 
@@ -74,39 +71,6 @@ def test_each_tick_is_one_turn_everywhere(scripted: Scripted, tmp_path: Path, st
         check(runtime)
 
 
-def test_processes_at_once_do_it_once(scripted: Scripted, tmp_path: Path, store: str) -> None:
-    root = tmp_path / "root"
-    with scripted(message("Counted.")) as (runtime, server):
-        others = 4
-        together = threading.Barrier(others)
-
-        def look(of: Runtime) -> list[bool]:
-            schedule = Schedule(of.agent("clerk"), "hourly", "Count.", every_s=HOUR)
-            together.wait()
-            return [_due(schedule, NOON + n * HOUR) is not None for n in range(3)]
-
-        with ExitStack() as stack, ThreadPoolExecutor(others) as pool:
-            runtimes = [stack.enter_context(Runtime.open(root)) for _ in range(others)]
-            done = list(pool.map(look, runtimes))
-        assert len(server.calls) == sum(map(sum, done)) <= 2
-        ticks = [one["tick"] for one in _ticks(runtime)]
-        assert len(ticks) == len(set(ticks))
-        check(runtime)
-
-
-def test_ticks_that_were_missed_can_be_skipped(scripted: Scripted) -> None:
-    with scripted(message("Counted.")) as (runtime, _):
-        schedule = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR, missed="skip")
-        assert _due(schedule, NOON) is None
-        assert _due(schedule, NOON + 4 * HOUR + 120) is None
-        assert _due(schedule, NOON + 4 * HOUR + 180) is None
-        assert _due(schedule, NOON + 5 * HOUR + 20).response == "Counted."
-        assert _ticks(runtime)[1:] == [
-            {"tick": "2026-11-02T16:00:00+00:00", "missed": 4, "skipped": True},
-            {"tick": "2026-11-02T17:00:00+00:00", "missed": 0},
-        ]
-
-
 def test_a_tick_stays_within_its_budget(scripted: Scripted) -> None:
     with scripted(message("Counted.")) as (runtime, server):
         schedule = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR, tokens=30)
@@ -114,26 +78,6 @@ def test_a_tick_stays_within_its_budget(scripted: Scripted) -> None:
         for hours in (1, 2):
             assert _due(schedule, NOON + hours * HOUR).error_code == "budget_exhausted"
         assert server.calls == []
-        check(runtime)
-
-
-def test_a_tick_that_waits_for_a_person_does_not_hold_up_the_next(scripted: Scripted) -> None:
-    ran: list[str] = []
-    script = [
-        tools_only(tool_use("pay", {"text": "Ann"})), message("Nothing to pay."), message("Paid."),
-    ]  # fmt: skip
-    with scripted(*script) as (runtime, server):
-        pay = Tool("pay", "Pay.", TEXT, lambda text: ran.append(text) or "paid")
-        agent = runtime.agent("clerk", tools=[pay], approve=["pay"])
-        schedule = Schedule(agent, "hourly", "Pay.", every_s=HOUR)
-        _due(schedule, NOON)
-        (asked,) = _due(schedule, NOON + HOUR).waiting_for
-        assert _due(schedule, NOON + HOUR + 30) is None
-        assert _due(schedule, NOON + 2 * HOUR).response == "Nothing to pay."
-        runtime.approvals.decide(asked.request_id, granted=True, by="Joe")
-        assert _due(schedule, NOON + 2 * HOUR + 30).response == "Paid."
-        assert _due(schedule, NOON + 2 * HOUR + 60) is None
-        assert (ran, len(server.calls)) == (["Ann"], 3)
         check(runtime)
 
 
@@ -153,15 +97,6 @@ def test_a_tick_survives_a_killed_process(scripted: Scripted, tmp_path: Path, at
         assert [one.metadata["outcome"] for one in exchanges].count("success") == 1
         assert len(_ticks(runtime)) == 2
         check(runtime)
-
-
-def test_turns_come_by_the_clock(scripted: Scripted) -> None:
-    with scripted(message("Counted.")) as (runtime, _):
-        schedule = Schedule(runtime.agent("clerk"), "often", "Count.", every_s=1)
-        turns = schedule.turns()
-        assert [next(turns).response for _ in range(2)] == ["Counted."] * 2
-        ticks = [one["tick"] for one in _ticks(runtime)]
-        assert len(ticks) == len(set(ticks)) == 3
 
 
 @pytest.mark.parametrize(

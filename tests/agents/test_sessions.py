@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from remit.agents.tools import Tool
-from remit.gateway.leases import LeaseBusyError, LeaseLostError, LeaseManager, Owner
-from remit.kernel.errors import NotFoundError
+from remit.gateway.leases import LeaseBusyError, LeaseLostError, LeaseManager
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient
-from tests.support.agents import Scripted, tools_only
+from tests.support.agents import Scripted
 from tests.support.processes import Program, run_program
-from tests.support.wire import message, tool_use
+from tests.support.wire import message
 
 _DEAD = "from remit.gateway.leases import Owner; print(Owner.current().encode())"
 
@@ -79,41 +75,6 @@ def test_the_end_of_a_session_sums_up_what_its_exchanges_cost(scripted: Scripted
     assert told == exact
 
 
-def test_a_tool_may_not_start_a_turn_in_its_own_session(scripted: Scripted) -> None:
-    sessions: list[Any] = []
-    inner: list[str] = []
-
-    def recurse() -> str:
-        try:
-            return str(sessions[0].turn("and again").response)
-        except Exception as error:
-            inner.append(str(error))
-            raise
-
-    script = (tools_only(tool_use("recurse", {})), message("No way."))
-    tool = Tool("recurse", "Call yourself.", {"type": "object"}, recurse)
-    with scripted(
-        *script, tools=[tool],
-        flags={"supervisor.classify": False},
-    ) as (runtime, _):  # fmt: skip
-        sessions.append(runtime.session())
-        result = sessions[0].turn("go")
-        (call,) = runtime.ledger.read_by_event_type("TOOL_CALL")
-    assert result.response == "No way."
-    assert "may not start a turn" in inner[0]
-    assert call.metadata["status"] == "error"
-
-
-def test_no_agent_goes_on_with_anothers_session(scripted: Scripted) -> None:
-    with scripted(message("x")) as (runtime, _):
-        session = runtime.agent("payer").session()
-        with pytest.raises(NotFoundError, match="the agent payer"):
-            runtime.session(session.session_id)
-        with pytest.raises(NotFoundError, match="the agent payer"):
-            runtime.agent("another").session(session.session_id)
-        assert runtime.agent("payer").session(session.session_id).turn("x").response == "x"
-
-
 # -- leases --------------------------------------------------------------------------------------
 
 _SETTINGS = LeaseSettings(lasts_s=0.6, session_wait_s=1.0)
@@ -160,22 +121,6 @@ def test_what_a_dead_process_held_is_free_at_once(ledger: LedgerClient) -> None:
     asyncio.run(_enter(office, wait_s=0))
 
 
-async def test_of_a_holder_that_cannot_be_seen_the_time_decides(ledger: LedgerClient) -> None:
-    office = LeaseManager(ledger, _SETTINGS)
-    other = replace(Owner.current(), namespace="pid:[1]", pid=1).encode()
-    until = ledger.now_ms + 2_000
-    ledger.transact(
-        lambda tx: tx.execute(
-            "INSERT INTO leases (name, owner, until_ms) VALUES (?, ?, ?)", ("x", other, until)
-        )
-    )
-    with pytest.raises(LeaseBusyError):
-        async with office.hold("x", wait_s=0):
-            pass
-    async with office.hold("x", wait_s=30):
-        pass
-
-
 async def test_a_lease_that_was_taken_over_is_noticed(ledger: LedgerClient) -> None:
     office = LeaseManager(ledger, _SETTINGS)
     async with office.hold("x", wait_s=0) as lease:
@@ -184,18 +129,6 @@ async def test_a_lease_that_was_taken_over_is_noticed(ledger: LedgerClient) -> N
         with pytest.raises(LeaseLostError):
             lease.check()
     assert ledger.select("SELECT owner FROM leases") == [("another",)]  # and left alone
-
-
-async def test_a_cancelled_wait_leaves_nothing(ledger: LedgerClient) -> None:
-    office = LeaseManager(ledger, _SETTINGS)
-    async with office.hold("x", wait_s=0):
-        waiting = asyncio.create_task(_enter(office))
-        await asyncio.sleep(0.1)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-    ledger.flush()
-    assert not office.is_held("x")
 
 
 async def _enter(office: LeaseManager, wait_s: float = 30) -> None:

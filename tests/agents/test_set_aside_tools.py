@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -14,13 +13,13 @@ from typing import Any
 import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
-from remit.agents.tools import Tool, ToolDispatcher, ToolError, ToolUnavailableError
+from remit.agents.tools import Tool, ToolError
 from remit.agents.workorders import WorkOrderType
 from remit.kernel.root import Root
-from remit.kernel.settings import default_settings, load_settings
+from remit.kernel.settings import load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
 from remit.packages import IncomingArchive, pack, update_hashes
-from remit.runtime import Conversation, Runtime, package_manager
+from remit.runtime import Runtime, package_manager
 from remit.runtime.state import check_state
 from tests.agents import killed
 from tests.packages.shipped import SHIPPED
@@ -127,32 +126,6 @@ def test_a_failing_tool_is_not_offered_in_its_session(scripted: Scripted, tmp_pa
         assert len(_signals(runtime, session.session_id)) == 1
 
 
-def test_how_many_turns_it_takes_is_policy(scripted: Scripted, tmp_path: Path) -> None:
-    root, shop = tmp_path / "root", _Shop()
-    _with_policy(root, tmp_path, lambda text: text.replace('_after": 3', '_after": 1'))
-    with (
-        scripted(shop.answer, flags=FLAGS) as (runtime, _),
-        runtime.agent("seller", tools=shop.tools()).session() as session,
-    ):
-        session.turn("Is there any oolong?")
-        session.turn("And now?")
-        assert shop.offered == [["stock", "list"], ["list"]]
-
-
-def test_a_policy_that_cannot_be_read_fails_no_turn(
-    scripted: Scripted, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shop = _Shop()
-    with (
-        scripted(shop.answer, flags=FLAGS) as (runtime, _),
-        runtime.agent("seller", tools=shop.tools()).session() as session,
-    ):
-        (tmp_path / "root/HOT/documents/signals.json").write_text("{}")
-        assert not [turn for _ in range(4) if (turn := session.turn("Oolong?")).failed]
-        assert _signals(runtime, session.session_id) == []
-    assert "nothing is set aside" in caplog.text
-
-
 def test_refused_arguments_do_not_set_a_tool_aside(scripted: Scripted) -> None:
     shop = _Shop()
     shop.error = ToolError("There is no such tea.")
@@ -164,56 +137,6 @@ def test_refused_arguments_do_not_set_a_tool_aside(scripted: Scripted) -> None:
             session.turn("Is there any oolong?")
         assert _signals(runtime, session.session_id) == []
         assert len(shop.ran) == 4
-
-
-def test_one_message_however_bad_does_not_set_a_tool_aside(scripted: Scripted) -> None:
-    shop, asked = _Shop(), 0
-
-    def insist(_: dict[str, Any]) -> dict[str, Any]:
-        nonlocal asked
-        asked += 1
-        return message("", tool_use("stock", {})) if asked < 10 else message("The tool failed.")
-
-    with (
-        scripted(insist, flags=FLAGS) as (runtime, _),
-        runtime.agent("seller", tools=shop.tools()).session() as session,
-    ):
-        session.turn("Ask it ten times.")
-        assert len(shop.ran) == 9
-        assert _signals(runtime, session.session_id) == []
-
-
-def test_cancelled_calls_do_not_set_a_tool_aside(scripted: Scripted) -> None:
-    begun = asyncio.Event()
-
-    async def stock(**_: Any) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    def call(_: dict[str, Any]) -> dict[str, Any]:
-        return message("", tool_use("stock", {}))
-
-    async def cancelled(session: Conversation[Any]) -> None:
-        begun.clear()
-        turn = asyncio.create_task(session.aturn("Is there any oolong?"))
-        await begun.wait()
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
-
-    async def have_turns(session: Conversation[Any]) -> None:
-        for _turn in range(4):
-            await cancelled(session)
-
-    tool = Tool("stock", "", ANY, stock, on_unknown="retry")
-    with (
-        scripted(call, flags=FLAGS) as (runtime, _),
-        runtime.agent("seller", tools=[tool]).session() as session,
-    ):
-        asyncio.run(have_turns(session))
-        calls = list(runtime.ledger.query(event_type="TOOL_CALL"))
-        assert [one.metadata["status"] for one in calls] == ["unknown"] * 4
-        assert _signals(runtime, session.session_id) == []
 
 
 def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
@@ -244,58 +167,6 @@ def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
                 session.turn("Is there any oolong?")
             assert len(_signals(runtime, session.session_id)) == 1
             assert shop.ran == ["stock"] * 7
-
-
-def test_a_tool_without_which_no_answer_would_pass_stays(scripted: Scripted) -> None:
-    shop = _Shop()
-    with scripted(shop.answer, flags=FLAGS) as (runtime, _):
-        agent = runtime.agent("seller", tools=shop.tools(), acceptance={"tools_used": ["stock"]})
-        with agent.session() as session:
-            for _turn in range(3):
-                session.turn("Is there any oolong?")
-            shop.error = None
-            assert "rejected" not in session.turn("And now?").error_code
-            assert shop.offered[3] == ["stock", "list"]
-
-
-class _HttpError(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.response = type("Response", (), {"status_code": status})()
-
-
-@pytest.mark.parametrize(
-    ("error", "fault"),
-    [
-        (ToolUnavailableError("The shop is closed."), True),
-        (ToolError("There is no such tea."), False),
-        (ValueError("no number"), False),
-        (KeyError("tea"), False),
-        (FileNotFoundError("tea.txt"), False),
-        (ZeroDivisionError(), False),
-        (ConnectionError("refused"), True),
-        (TimeoutError(), True),
-        (PermissionError("tea.txt"), False),
-        (_HttpError(404), False),
-        (_HttpError(429), True),
-        (_HttpError(503), True),
-        (AttributeError("a mistake in its code"), True),
-    ],
-)
-def test_which_failures_are_a_tools_own(error: Exception, fault: bool) -> None:
-    def fail() -> None:
-        raise error
-
-    def never(**_: Any) -> None:
-        raise AssertionError
-
-    tools = [
-        Tool("fails", "", ANY, fail),
-        Tool("strict", "", {"type": "object", "required": ["tea"]}, never),
-    ]
-    dispatcher = ToolDispatcher(tools, default_settings().tools)
-    assert dispatcher.execute("fails", {}).fault is fault
-    assert dispatcher.execute("strict", {}).fault is False
 
 
 # -- kill -9 between the last failure and the signal that sets its tool aside --------------------

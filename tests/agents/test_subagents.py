@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -207,35 +206,6 @@ def test_one_that_calls_whoever_called_it_is_refused(scripted: Scripted, above: 
         check(runtime)
 
 
-def test_agents_above_each_other_are_bounded(scripted: Scripted) -> None:
-    names = ["boss", *(f"agent{n}" for n in range(7))]
-    script = by_agent(
-        **{
-            name: [ask(name=following), message(f"I could not go on, says {name}.")]
-            for name, following in itertools.pairwise(names)
-        },
-        agent6=[message("the last")],
-    )
-    with scripted(script) as (runtime, server):
-        below: list[Any] = []
-        for name in reversed(names):
-            agent = runtime.agent(name, instructions=f"You are the {name}.", tools=below)
-            below = [agent.as_tool(description="Go on.")]
-        result = agent.run("Go down.")
-        assert result.response == "I could not go on, says boss."
-        assert "the last" not in json.dumps([call.body for call in server.calls])
-        refused = [
-            str(entry.metadata["tool_error"])
-            for entry in runtime.ledger.query(event_type="TOOL_CALL")
-            if entry.metadata["status"] == "error"
-        ]
-        assert len(refused) == 1
-        assert "5 agents are at work above each other already" in refused[0]
-        exchanges = list(runtime.ledger.query(event_type="EXCHANGE"))
-        assert result.cost_summary["llm_calls"] == len(exchanges)
-        check(runtime)
-
-
 def _asking(runtime: Runtime, ran: list[str]) -> Agent:
     """A boss whose helper has a tool that a person must release."""
 
@@ -320,66 +290,4 @@ def test_one_ends_with_its_cancelled_caller(scripted: Scripted, tmp_path: Path, 
         assert session.cost()["total_tokens"] == spent
         (state,) = runtime.budgeter.list(f"session:{session.session_id}")[:1]
         assert (state.spent_tokens, state.reserved_tokens) == (spent, 0)
-        check(runtime)
-
-
-def test_a_timed_out_callers_cost_holds_the_running_call(scripted: Scripted, store: str) -> None:
-    released = threading.Event()
-
-    def late(_: dict[str, Any]) -> dict[str, Any]:
-        released.wait(60)
-        return message("42")
-
-    script = by_agent(boss=[ask(), message("Never.")], helper=[late])
-    with scripted(script) as (runtime, _):
-        boss, _ = pair(runtime, timeout_s=3)
-        session = boss.session()
-        result = session.turn("What is it?")
-        released.set()
-        assert result.error_code == "timeout"
-        exchanges = list(runtime.ledger.query(event_type="EXCHANGE"))
-        spent = sum(e.metadata["input_tokens"] + e.metadata["output_tokens"] for e in exchanges)
-        assert result.cost_summary["total_tokens"] == session.cost()["total_tokens"] == spent
-        check(runtime)
-
-
-def test_one_that_is_gone_does_not_keep_others_waiting(scripted: Scripted, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    both = tools_only(
-        tool_use("gone", {"task": "Pay Ann."}, "t1"), tool_use("helper", {"task": "Pay."}, "t2")
-    )
-    pays: list[Any] = [tools_only(tool_use("pay", {"text": "Ann"}))]
-    script = by_agent(boss=[both], helper=pays, gone=pays)
-    with scripted(script) as (runtime, _):
-
-        def boss(of: Runtime, *names: str) -> Agent:
-            schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-            pay = Tool("pay", "Pay.", schema, lambda text: text)
-            below = [
-                of.agent(
-                    name, instructions=f"You are the {name}.", tools=[pay], approve=["pay"]
-                ).as_tool()
-                for name in names
-            ]
-            return of.agent("boss", instructions=_BOSS, tools=below)
-
-        session = boss(runtime, "gone", "helper").session()
-        asked = session.turn("Pay Ann.").waiting_for
-        assert len(asked) == 2
-        with Runtime.open(root) as other:
-            assert boss(other, "helper").session(session.session_id).cancel()
-            states = sorted(other.approvals.get(one.request_id).state for one in asked)
-        assert states == ["void", "void"]
-
-
-def test_one_waits_within_a_keyed_order_and_is_gone_on_with(scripted: Scripted) -> None:
-    ran: list[str] = []
-    with scripted(_paying()) as (runtime, server):
-        session = _asking(runtime, ran).session()
-        (request_id,) = session.work("Pay Ann.", key="ann").waiting_for
-        assert session.work("Pay Ann.", key="ann").waiting_for == (request_id,)
-        runtime.approvals.decide(request_id, granted=True, by="Joe")
-        done = session.work("Pay Ann.", key="ann")
-        assert done.output_result["text"] == "Ann is paid."
-        assert (ran, len(server.calls), done.cost.llm_calls) == (["Ann"], 4, 4)
         check(runtime)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +10,9 @@ import pytest
 from pydantic import BaseModel
 
 from remit import RemitError, Runtime, tool
-from remit.kernel.errors import ConfigError, InvalidInputError
-from remit.ledger import LedgerClosedError, LedgerError
-from remit.providers import ProviderError, ProviderResponse
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerClosedError
+from remit.providers import ProviderError
 from remit.testing import RecordChecks, RecordedModel, ScriptedModel, ToolUse, new_root
 
 pytest_plugins = ["remit.testing"]
@@ -74,19 +72,6 @@ def test_a_script_has_texts_tools_and_data(remit_runtime: Open) -> None:
             wrong()
 
 
-def test_work_outside_the_conversation_is_typed_too(remit_runtime: Open) -> None:
-    runtime = remit_runtime("No tea.", Tea(name="oolong", minutes=3), "No", "No")
-    with runtime.agent("triage").session() as session:
-        for _ in range(2):  # the second time from the record
-            order = session.work("Which?", key="a", output_type=Tea)
-            assert order.output_result == Tea(name="oolong", minutes=3)
-        with pytest.raises(InvalidInputError, match="another input"):
-            session.work("Which?", key="a", output_type=Packet)
-        failed = session.work("Which?", key="b", output_type=Tea)
-    assert failed.error is not None
-    assert failed.error["code"] == "output_schema_invalid"
-
-
 def test_a_script_that_has_ended_and_an_error_in_it_fail_the_turn(remit_runtime: Open) -> None:
     runtime = remit_runtime(ProviderError("AUTH_ERROR", "no such key"))
     agent = runtime.agent("guide", max_retries=0)
@@ -114,51 +99,6 @@ def test_a_recorded_conversation_is_played_again(remit_runtime: Open, tmp_path: 
         assert talk(second)[0] == said == ["It is ordered.", "Bye."]
         other = second.agent("buyer", max_retries=0).run("Something else.")
         assert "the record has no answer to this" in other.error_detail
-
-
-def test_a_recorded_ledger_is_never_made(tmp_path: Path) -> None:
-    missing = tmp_path / "ledger.db"
-    with pytest.raises(LedgerError):
-        RecordedModel(missing)
-    assert not missing.exists()
-
-
-class Own:
-    """The least a provider must have."""
-
-    def send(self, request: object) -> ProviderResponse:
-        return ProviderResponse("Mine.", "mine-1", 1, 1)
-
-
-def test_names_with_fallbacks_are_listed_and_their_targets_are_not(tmp_path: Path) -> None:
-    root = new_root(tmp_path / "root")
-    with (root / "remit.toml").open("a") as file:
-        file.write('\n[gateway.fallbacks]\nfast = ["somewhere/small"]\n')
-    with Runtime.open(root) as runtime:
-        found = dict(runtime.models())
-    assert found["fast"] == "remit"
-    assert "somewhere/small" not in found
-
-
-def test_providers_of_the_program_are_named_like_others(remit_runtime: Open) -> None:
-    runtime = remit_runtime(providers={"mine": Own(), "scripted": ScriptedModel("Scripted.")})
-    runtime.require_model()
-    assert runtime.agent("a").run("Who?").response == "Mine."
-    assert runtime.agent("a", model="scripted").run("Who?").response == "Scripted."
-    assert runtime.agent("a", model="mine/large-2").run("Who?").response == "Mine."
-    assert ("mine", "mine") in runtime.models()
-    (first, *_) = runtime.ledger.read_by_event_type("EXCHANGE")
-    assert first.metadata["provider_id"] == "mine"
-
-
-def test_an_id_that_cannot_name_a_provider_is_refused(remit_runtime: Open) -> None:
-    with pytest.raises(ConfigError, match="is not a valid provider name"):
-        remit_runtime(providers={"a/b": Own()})
-
-
-def test_pytest_is_not_needed() -> None:
-    program = "import sys, remit.testing; assert 'pytest' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_what_a_newcomer_gets_wrong_is_said_with_the_way_out(remit_root: Path) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from remit import File, Runtime, tool
-from remit.kernel.errors import InvalidInputError, RemitError, excerpt
-from remit.providers import ProviderResponse
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.runtime import Conversation, Schedule
 from remit.testing import ScriptedModel, ToolUse
 from remit.tools import Tool
@@ -49,12 +46,6 @@ def test_half_an_emoji_of_a_user_is_repaired_and_the_session_goes_on(runtime: Ru
     assert runtime.ledger.verify().verified
 
 
-def test_half_an_emoji_in_submitted_work_is_repaired(runtime: Runtime) -> None:
-    order = runtime.agent("a", model="s").submit(HALF)
-    (entry,) = runtime.ledger.query(event_type="ORDER_SUBMITTED", submission_id=order.order_id)
-    assert entry.metadata["task"] == WHOLE
-
-
 _begun: dict[int, Conversation[Any]] = {}
 
 
@@ -71,9 +62,6 @@ _REFUSED: list[Refused] = [
       for name in ("user", "subject_id") for bad in (HALF, "a\0b", 3)),
     *(lambda runtime, name=name: runtime.agent("a", model="s").submit("do", **{name: HALF})
       for name in ("user", "subject_id", "key", "queue", "by", "for_key")),
-    lambda runtime: runtime.approvals.delegate(
-        by="ann", to=HALF, until=datetime.now(UTC) + timedelta(hours=1)
-    ),
     lambda runtime: _session(runtime).work("do", key=HALF),
     lambda runtime: _session(runtime).feedback(1.0, by=HALF),
     lambda runtime: Schedule(runtime.agent("a", model="s"), HALF, "do", every_s=60),
@@ -105,18 +93,6 @@ def test_what_cannot_be_used_is_refused_in_one_sentence(runtime: Runtime) -> Non
         assert refused.value.message.endswith("."), number
         assert str(refused.value).isprintable(), number
     assert runtime.ledger.count() == before
-
-
-def test_names_in_an_iterator_are_read_once(runtime: Runtime) -> None:
-    def pay() -> str:
-        """Pay."""
-        return "paid"
-
-    with pytest.raises(RemitError, match="is to be approved"):
-        runtime.agent("a", tools=[pay], approve=iter(["charge"]))
-    agent = runtime.agent("a", model="s", tools=iter([pay]), approve=iter(["pay"]))
-    assert agent.tools == ("pay",)
-    assert agent._shape.answer.approve == ("pay",)
 
 
 _BROKEN: list[Step] = [
@@ -163,13 +139,6 @@ def test_a_provider_that_fails_is_not_put_to_the_model_as_its_answer(tmp_path: P
 
 LONG = "n" * 200_000
 _MOST = 5_000  # characters of any error, reason, or text of Remit's in a prompt
-
-
-class Total(BaseModel):
-    """A typed answer."""
-
-    model_config = {"extra": "forbid"}
-    amount: int
 
 
 @tool
@@ -245,41 +214,6 @@ def test_a_long_text_of_a_model_is_quoted_in_part(root: Path, name: str) -> None
     detail, prompts, recorded = _play(root, ODD[name], tools=_tools())
     assert prompts
     assert max(map(len, [detail, *prompts, *recorded])) < _MOST
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [f'{{"{LONG}": 1}}', f'{{"amount": "{LONG}"}}', f'{{"{LONG}": 1, "{LONG}": 2}}', LONG],
-)
-def test_a_typed_answer_that_does_not_fit_is_quoted_in_part(root: Path, answer: str) -> None:
-    detail, prompts, recorded = _play(root, answer, output_type=Total)
-    assert prompts
-    assert max(map(len, [detail, *prompts, *recorded])) < _MOST
-    detail, _, recorded = _play(root, *[answer] * 4, output_type=Total)
-    assert detail
-    assert max(map(len, [detail, *recorded])) < _MOST
-
-
-@pytest.mark.parametrize("reason", ["length", "content_filter", "network_error"])
-def test_the_words_of_an_answer_that_stopped_are_quoted_in_part(root: Path, reason: str) -> None:
-    class Stops:
-        def send(self, request: Any) -> ProviderResponse:
-            use = {"type": "tool_use", "id": "c", "name": "visit", "input": {}}
-            blocks = ({"type": "text", "text": LONG}, use)
-            return ProviderResponse(LONG, "m", 1, 1, reason, content_blocks=blocks)
-
-    with Runtime.open(root, providers={"s": Stops()}, flags={"gateway.max_retries": 0}) as runtime:
-        session = runtime.agent("a", tools=[visit], max_retries=0).session()
-        result = session.turn("go")
-        reasons = [entry.reason for entry in runtime.ledger.query(session_id=session.session_id)]
-    assert result.failed
-    assert LONG[:400] in (result.error_detail or "")
-    assert max(map(len, [result.error_detail or "", *reasons])) < _MOST
-
-
-def test_an_excerpt_says_that_there_is_more() -> None:
-    assert excerpt("a" * 200) == "a" * 200
-    assert excerpt("a" * 201) == "a" * 200 + "…"
 
 
 # -- Images and documents in a message: sent to the provider, recorded whole ----------------------

@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import Runtime
 from remit.agents.workorders import AnswerRejected, Degraded
-from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.ledger import EVENTS, LedgerClient
 from tests.support.agents import CLASSIFIED, Scripted, by_kind
 from tests.support.waiting import until
@@ -99,14 +96,6 @@ def test_a_session_goes_on_after_a_restart(scripted: Scripted) -> None:
     assert end.metadata["total_cost"]["total_tokens"] == used
 
 
-def test_an_unknown_session(scripted: Scripted) -> None:
-    with scripted(message("x")) as (runtime, _):
-        with pytest.raises(RemitError, match="no session"):
-            runtime.session("SES-UNKNOWN1")
-        with pytest.raises(InvalidInputError):
-            runtime.session("nonsense")
-
-
 def test_a_rejected_answer_is_tried_once_more_with_the_reason(scripted: Scripted) -> None:
     heard: list[Any] = []
     script = by_kind(message("  "), message("A real answer."))
@@ -163,52 +152,6 @@ def test_without_its_contract_an_agent_answers_nothing(scripted: Scripted, break
     assert any(isinstance(event, Degraded) for event in heard)
 
 
-def test_a_root_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RemitError, match="no root"):
-        Runtime.open(tmp_path / "nowhere")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RemitError, match="cannot be created"):
-        Runtime.open(tmp_path / "file" / "root", create=True)
-
-
-def test_an_unknown_model_gets_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="No provider has"):
-        Runtime.open(tmp_path / "root", create=True, model="unheard-of")
-    with Runtime.open(tmp_path / "root", model="anthropic") as runtime:
-        with pytest.raises(RemitError) as caught:
-            runtime.require_model()
-        assert "ANTHROPIC_API_KEY" in caught.value.next_step
-    with Runtime.open(tmp_path / "root") as runtime, pytest.raises(RemitError) as caught:
-        runtime.require_model()
-    assert "remit model pull smollm2-135m" in caught.value.next_step
-
-
-def test_the_ledger_is_plain_sqlite_to_others(scripted: Scripted, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    with scripted(by_kind(message("The answer."))) as (runtime, _):
-        runtime.session().turn("The question?")
-    import sqlite3
-
-    other = sqlite3.connect(root / "ledger.db")
-    rows = other.execute(
-        "SELECT path, value FROM entry_contents WHERE event_type = 'EXCHANGE' ORDER BY seq"
-    ).fetchall()
-    assert ("$.metadata.response", "The answer.") in rows
-    said = other.execute(
-        "SELECT json_extract(value, '$.content') FROM entry_messages "
-        "WHERE event_type = 'EXCHANGE' ORDER BY seq, position"
-    ).fetchall()
-    assert ("The question?",) in said
-    (pairs,) = other.execute(
-        "SELECT count(*) FROM entries d JOIN entries x ON x.event_type = 'EXCHANGE' "
-        "AND json_extract(x.record, '$.metadata.dispatch_entry_id') = d.id "
-        "WHERE d.event_type = 'DISPATCH'"
-    ).fetchone()
-    assert pairs == 2
-    other.close()
-
-
 def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(scripted: Scripted) -> None:
     asked = []
 
@@ -246,21 +189,3 @@ def fill(ledger: LedgerClient) -> None:
 
 def make_room(ledger: LedgerClient) -> None:
     ledger.transact(lambda tx: tx.execute("PRAGMA max_page_count=1000000"))
-
-
-def test_the_window_of_turns_moves_in_steps(scripted: Scripted) -> None:
-    shown: list[int] = []
-
-    def look(body: dict[str, Any]) -> dict[str, Any]:
-        shown.append(sum(turn["role"] == "user" for turn in body["messages"]) - 1)
-        return message("ok")
-
-    flags = {"supervisor.context_turns": 4, "supervisor.classify": False}
-    with scripted(look, flags=flags) as (runtime, _):
-        conversation = runtime.session()
-        for number in range(11):
-            conversation.turn(f"message {number}")
-        entry = runtime.ledger.read_by_event_type("EXCHANGE")[-1]
-    assert shown == [0, 1, 2, 3, 4, 3, 4, 3, 4, 3, 4]
-    said = [m["content"] for m in entry.metadata["prompt"] if m["role"] == "user"]
-    assert said == [f"message {number}" for number in range(6, 11)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import os
 import signal
@@ -115,19 +114,6 @@ def test_every_kind_of_type_gives_its_value(root: Path, monkeypatch: pytest.Monk
             schema = call.body["output_config"]["format"]["schema"]
             assert schema["type"] == "object"
             assert schema["additionalProperties"] is False
-
-
-def test_the_type_belongs_to_the_agent_and_a_turn_may_have_another(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = [message(json.dumps(OOLONG)), message('{"result":true}'), message("Three minutes.")]
-    with anthropic_runtime(root, monkeypatch, *script) as (runtime, _):
-        agent = runtime.agent("guide", output_type=Tea)
-        with agent.session() as session:
-            assert session.turn("Which?").output.minutes == 3
-            assert session.turn("Sure?", output_type=bool).output is True
-            result = session.turn("How long?", output_type=str)
-    assert result.output == result.response == "Three minutes."
 
 
 def test_tools_are_offered_beside_the_schema(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,19 +288,6 @@ def test_a_provider_without_structured_output_is_shown_the_schema(
     (call,) = server.calls
     assert "output_config" not in call.body
     assert "minutes" in json.dumps(call.body["messages"][-1])
-
-
-def test_the_schema_is_on_record(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(root, monkeypatch, message(json.dumps(OOLONG))) as (runtime, _):
-        result = runtime.agent("guide", output_type=Tea).run("Which?")
-        (plan,) = runtime.ledger.query(session_id=result.session_id, event_type="WO_PLANNED")
-        (start,) = runtime.ledger.query(session_id=result.session_id, event_type="SESSION_START")
-        (done,) = runtime.ledger.query(session_id=result.session_id, event_type="WO_COMPLETED")
-    text = plan.metadata["constraints"]["output_schema"]
-    assert start.metadata["output_schema_sha256"] == hashlib.sha256(text.encode()).hexdigest()
-    schema = json.loads(text)
-    assert schema["required"] == ["name", "minutes"]
-    assert done.metadata["output_result"]["output"] == OOLONG
 
 
 # -- With a model that may not speak for the system, all that is said comes from code ------------

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit.agents.sessions import SessionManager
-from remit.agents.supervisor import Plan, TurnContext
 from remit.agents.tools import Tool
 from remit.gateway.budget import BudgetLimits, BudgetScope, audit_budgets
-from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.ledger import LedgerClient
+from remit.kernel.errors import InvalidInputError
 from remit.runtime.installation import root_tools
 from tests.agents.test_subagents import ask, by_agent, pair
 from tests.support.agents import TEXT, Scripted, tools_only
@@ -143,17 +139,6 @@ def test_a_limit_of_the_agent_stops_its_calls(scripted: Scripted) -> None:
     assert spent.spent_tokens == 18
 
 
-def test_the_direct_call_of_a_degraded_turn_names_agent_and_framework(scripted: Scripted) -> None:
-    def broken(_: TurnContext) -> Plan:
-        raise RuntimeError("no plan")
-
-    with scripted(message("Hi.")) as (runtime, _):
-        assert runtime.agent("seller", planner=broken).run("hello").degraded
-        (exchange,) = runtime.ledger.read_by_event_type("EXCHANGE")
-    assert exchange.metadata["agent_id"] == "seller"
-    assert exchange.metadata["framework_id"] == "FMWK-RUNTIME-001"
-
-
 _KEYS = {"api_key": "sk-of-the-config-1", "password": "pass-of-the-server"}
 
 
@@ -185,15 +170,3 @@ def test_configured_secrets_in_what_a_tool_says_reach_no_entry(
     for secret in secrets:
         assert secret not in everything
         assert secret not in sent
-
-
-def test_a_turn_of_a_session_that_never_began_is_refused(ledger: LedgerClient) -> None:
-    for session in (SessionManager(ledger), SessionManager(ledger, "SES-NEVERWAS")):
-        with pytest.raises(NotFoundError):
-            asyncio.run(session.aadd_turn("hello", "hi"))
-    assert ledger.count() == 0
-    began = SessionManager(ledger)
-    began.start()
-    asyncio.run(began.aadd_turn("hello", "hi"))
-    asyncio.run(SessionManager(ledger, began.session_id).aadd_turn("again", "hi"))
-    assert len(ledger.read_by_event_type("TURN_RECORDED")) == 2

@@ -182,19 +182,6 @@ def test_failure_codes(
     assert ledger.orphans() == []
 
 
-def test_a_timeout_of_the_listener_is_not_that_of_the_order(
-    ledger: LedgerClient, root: Root
-) -> None:
-    def listener(_: Any) -> None:
-        raise TimeoutError
-
-    with serve(message(tool_use("shout", {"text": "hello"}))) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        done = bench.run(tools_allowed=("shout",), on_event=listener)
-    assert done.error == {"code": "internal_error", "message": "TimeoutError in the worker"}
-    assert len(ledger.read_by_event_type("WO_FAILED")) == 1
-
-
 def test_a_model_that_loops_is_stopped(ledger: LedgerClient, root: Root) -> None:
     with serve(message(tool_use("shout", {"text": "again"}))) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
@@ -272,35 +259,7 @@ def test_an_orders_cost_is_that_of_its_exchanges(ledger: LedgerClient, root: Roo
     assert done.cost.total_tokens > 0
 
 
-def test_a_made_up_tool_name_is_content(ledger: LedgerClient, root: Root) -> None:
-    name = "user_ssn_123-45-6789" + "x" * 70_000
-    with serve(message(tool_use(name, {})), message("Sorry.")) as server:
-        done = WorkerBench(ledger, root, anthropic_provider(server.url)).run(
-            tools_allowed=("shout",)
-        )
-    assert done.state is WorkOrderState.COMPLETED
-    (call,) = ledger.read_by_event_type("TOOL_CALL")
-    assert call.metadata["tool_id"] == "unknown"
-    assert b"123-45" not in ledger.read_record(call.id)
-    assert "123-45" in call.metadata["tool_error"]
-
-
 # -- Models, tools and people that do what they should not: recorded, bounded, told plainly ------
-
-
-ANY = {"type": "object"}
-
-
-def test_a_model_that_wants_too_many_tools_is_told(ledger: LedgerClient, root: Root) -> None:
-    many = [tool_use("shout", {"text": str(n)}, f"t{n}") for n in range(150)]
-    with serve(tools_only(*many), message("Enough.")) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        done = bench.run(tools_allowed=("shout",))
-        told = server.calls[-1].body["messages"][-1]["content"]
-    assert done.state is WorkOrderState.COMPLETED
-    assert len(bench.shouted) == 100
-    assert sum("tool_limit" in one["content"] for one in told) == 50
-    assert done.cost.tool_calls == 100
 
 
 def test_text_that_looks_like_a_template_stays_text(ledger: LedgerClient, root: Root) -> None:
@@ -380,25 +339,6 @@ def test_a_contract_changed_later_is_noticed(ledger: LedgerClient, root: Root, w
     assert "was changed after" in done.error["message"]
 
 
-def test_a_newer_contract_changes_no_begun_order(ledger: LedgerClient, root: Root) -> None:
-    with serve(*_script()) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        bench.use_tools(
-            Tool("shout", "Say it.", ANY, lambda text: {"said": text}, on_unknown="retry")
-        )
-        _interrupted(bench, 2)
-        file = root.tier("ho1") / "contracts" / "PRC-SYNTHESIZE-001.json"
-        newer = json.loads(file.read_text())
-        newer["version"] = "9.0.0"
-        newer["boundary"]["max_tokens"] = 7
-        file.with_name("PRC-SYNTHESIZE-001@9.0.0.json").write_text(json.dumps(newer))
-        done = bench.executor.execute(_again())
-        assert server.calls[-1].body["max_tokens"] == 1024
-    assert done.output_result["text"] == "done"
-    began = [e.metadata["contract_version"] for e in ledger.read_by_event_type("WO_EXECUTING")]
-    assert len(set(began)) == 1
-
-
 def test_an_order_with_an_erased_record_cannot_go_on(ledger: LedgerClient, root: Root) -> None:
     with serve(*_script()) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
@@ -454,20 +394,6 @@ def test_a_turn_that_was_interrupted_is_closed_by_the_next_message(scripted: Scr
     assert order is not None
     assert order.error is not None
     assert order.error["code"] == "cancelled"
-
-
-def test_an_agent_that_cannot_be(scripted: Scripted) -> None:
-    with scripted(message("x")) as (runtime, _):
-        for wrong in (
-            {"tools": ["no_such_tool"]},
-            {"approve": ["pay"]},
-            {"contract": "PRC-NOSUCH-001"},
-            {"mcp": ["nowhere"]},
-            {"acceptance": {"nonsense": 1}},
-        ):
-            with pytest.raises(RemitError) as told:
-                runtime.agent("a", **wrong)  # type: ignore[arg-type]
-            assert told.value.message
 
 
 def test_a_model_without_native_tools_resumes(ledger: LedgerClient, root: Root) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.agents.workorders import (
-    Journal,
     OrderRecordError,
     WorkOrder,
     WorkOrderConstraints,
@@ -19,9 +18,7 @@ from remit.agents.workorders import (
     plan_of,
     recorded_order,
     replay,
-    work_order_id,
 )
-from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 
 LEGAL = {
@@ -134,26 +131,6 @@ def test_an_order_whose_plan_was_erased_is_none(ledger: LedgerClient) -> None:
         recorded_order(ledger, ORDER.wo_id)
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [{"wo_type": "song"}, {"constraints": {"unknown": 1}}, {"provenance": {}}, {"constraints": 7}],
-)
-def test_a_plan_that_is_none_is_refused(broken: dict[str, Any]) -> None:
-    entry = _planned()
-    entry.metadata = {**entry.metadata, **broken}
-    with pytest.raises(OrderRecordError):
-        replay([entry])
-    with pytest.raises(OrderRecordError):
-        replay([_entry("WO_DISPATCHED", "ho2")])
-    with pytest.raises(OrderRecordError, match="twice"):
-        replay([_planned(), _planned()])
-
-
-def test_ids() -> None:
-    assert work_order_id("SES-AAAAAAAA", 7) == "WO-SES-AAAAAAAA-007"
-    assert work_order_id("SES-AAAAAAAA", 1234) == "WO-SES-AAAAAAAA-1234"
-
-
 def test_costs_add_up_and_an_unknown_price_stays_unknown() -> None:
     known = WorkOrderCost(1, 2, 3, 1, 1, 5.0, 0.1)
     assert WorkOrderCost.sum([known, known, known]) == WorkOrderCost(3, 6, 9, 3, 3, 15.0, 0.3)
@@ -162,16 +139,3 @@ def test_costs_add_up_and_an_unknown_price_stays_unknown() -> None:
     a_paid_tool = WorkOrderCost(tool_calls=1, cost_usd=0.25)
     assert WorkOrderCost.sum([known, a_paid_tool]).cost_usd == 0.35
     assert WorkOrderCost.sum([a_paid_tool, WorkOrderCost()]).cost_usd == 0.25
-
-
-@pytest.mark.parametrize("subject", ["", "ana"])
-async def test_held_entries_survive_the_refusal_of_a_later_one(
-    ledger: LedgerClient, subject: str
-) -> None:
-    journal = Journal(ledger, "ho2", "SES-AAAAAAAA", "a", "b", subject_id=subject)
-    journal.note("NOTED")
-    with pytest.raises(InvalidInputError):
-        await journal.write("REFUSED", score=float("nan"))
-    assert [one.event_type for one in ledger.query()] == []
-    await journal.write("WRITTEN")
-    assert [one.event_type for one in ledger.query()] == ["NOTED", "WRITTEN"]

@@ -25,7 +25,6 @@ from remit.ledger import LedgerClient
 from tests.cli.conftest import Run
 from tests.support.agents import by_kind
 from tests.support.commands import require_said
-from tests.support.packages import archive_of, manifest_of
 from tests.support.processes import Program, run_program
 from tests.support.roots import new_root
 from tests.support.waiting import until
@@ -170,33 +169,6 @@ def test_one_process_begins_one_approves_one_ends(clerk: Callable[..., Clerk]) -
     assert it.json("session", "show", session)["unfinished_turn"] is None
 
 
-def test_a_denial_is_told_to_the_model_with_its_reason(clerk: Callable[..., Clerk]) -> None:
-    def answer(body: dict[str, Any]) -> Any:
-        said = json.dumps(body["messages"][-1])
-        told = "I may not." if "no receipt" in said else "Something else."
-        return anthropic_answer(told)(body)  # type: ignore[operator]
-
-    it = clerk(ASKS, answer)
-    session, request = it.begin_and_die()
-    denied = it.json("approve", request, "--deny", "--by", "Bea", "--reason", "no receipt")
-    assert (denied["state"], denied["decided_by"]) == ("denied", "Bea")
-    assert denied["decision_reason"] == "no receipt"
-    assert it.run("go on", session).stdout == "I may not.\n"
-    assert it.refunds() == []
-
-
-def test_a_session_that_waits_is_cancelled(clerk: Callable[..., Clerk]) -> None:
-    it = clerk()
-    session, request = it.begin_and_die()
-    assert it.json("session", "cancel", session) == {"session_id": session, "cancelled": True}
-    (turn,) = it.turns(session)
-    assert turn["outcome"] == "cancelled"
-    assert turn["provenance"]["agent_id"] == "clerk"
-    require_said(it.cli("approve", request), "has ended")
-    assert it.cli("session", "cancel", session).stdout == "This session has no unfinished turn.\n"
-    assert it.refunds() == []
-
-
 def test_only_the_program_of_an_agent_goes_on_with_its_turn(clerk: Callable[..., Clerk]) -> None:
     it = clerk()
     session, request = it.begin_and_die()
@@ -241,103 +213,6 @@ def test_the_shells_own_session_goes_on_at_once(
     assert (events["TOOL_CALL"], events["TURN_RECORDED"]) == (1, 1)
 
 
-def test_the_session_of_a_packaged_agent_is_resumed_by_commands(
-    clerk: Callable[..., Clerk], tmp_path: Path
-) -> None:
-    it = clerk(
-        anthropic_answer(tool_use("list_sessions", {}), tool_use("list_sessions", {})),
-        anthropic_answer("There is one."),
-    )
-    tools = ["list_sessions"]
-    agent = {
-        "agent_id": "mine", "title": "Mine", "contract_id": "PRC-EXECUTE-001", "tools": tools,
-        "approve": tools,
-    }  # fmt: skip
-    files = {"HO2/agents/mine.json": json.dumps(agent).encode()}
-    manifest = manifest_of(files, "PKG-MINE-001", permissions={"tools": tools})
-    package = tmp_path / "mine.tar"
-    package.write_bytes(archive_of(tmp_path / "package", files, manifest))
-    installed = it.cli("package", "install", package, "--dev", "--approve")
-    assert installed.returncode == 0, installed.stderr
-    talked = it.cli("chat", "--agent", "mine", stdin="which sessions are there?\n")
-    assert "waits for approval" in talked.stderr, talked.stderr
-    first, second = it.json("approve")["approvals"]
-    decided = it.cli("approve", first["request_id"])
-    again = f"`remit chat --agent mine --session {first['session_id']}`"
-    assert again in decided.stderr
-    decided = it.cli("approve", second["request_id"], "--run", "--json")
-    assert decided.returncode == 0, decided.stderr
-    assert json.loads(decided.stdout)["turn"]["response"] == "There is one."
-
-
-def test_chat_asks_the_model_of_the_command_before_the_agents_own(
-    clerk: Callable[..., Clerk], tmp_path: Path
-) -> None:
-    it = clerk(*(anthropic_answer("Hello.") for _ in range(3)))
-    agent = {
-        "agent_id": "mine", "title": "Mine", "contract_id": "PRC-EXECUTE-001",
-        "model": "anthropic/claude-sonnet-4-5",
-    }  # fmt: skip
-    files = {"HO2/agents/mine.json": json.dumps(agent).encode()}
-    granted = {
-        "models": ["anthropic/claude-*-4-5"],
-        "budgets": {"token_budget": 9000, "usd_budget": "2"},
-    }
-    manifest = manifest_of(files, "PKG-MINE-001", permissions=granted)
-    package = tmp_path / "mine.tar"
-    package.write_bytes(archive_of(tmp_path / "package", files, manifest))
-    installed = it.cli("package", "install", package, "--dev", "--approve")
-    assert installed.returncode == 0, installed.stderr
-    with (it.root / "remit.toml").open("a") as settings:  # cannot be called; nor need it be
-        settings.write('\n[model]\ndefault = "openai/gpt-4o"\n')
-    require_said(it.cli("chat", OPENAI_API_KEY="", OPENAI_BASE_URL=""), "openai has neither")
-    for given, model in (
-        ((), "claude-sonnet-4-5"),
-        (("--model", "anthropic/claude-haiku-4-5"), "claude-haiku-4-5"),
-    ):
-        del it.server.calls[:]
-        talked = it.cli("chat", "--agent", "mine", *given, stdin="hello\n")
-        assert f" on anthropic/{model};" in talked.stderr, talked.stderr
-        assert {call.body["model"] for call in it.server.calls} == {model}
-    require_said(
-        it.cli("chat", "--agent", "mine", "--model", "anthropic/claude-opus-4-1"), "may use"
-    )
-
-
-def test_the_shells_own_session_says_what_it_waits_for(clerk: Callable[..., Clerk]) -> None:
-    it = clerk()
-    it.name = "admin-001"
-    session, request = it.begin_and_die()
-    asked = it.cli("ask", "hello", "--session", session, "--json")
-    assert asked.returncode == 1
-    assert json.loads(asked.stdout) == {"session_id": session, "waiting_for": [request]}
-    require_said(it.cli("ask", "hello", "--session", session), f"waits for {request}")
-    require_said(
-        it.cli("session", "resume", session),
-        f"refund(order=12) waits for approval. Run `remit approve {request}`",
-        code=0,
-    )
-    assert it.turns(session) == []
-    decided = it.cli("approve", request)
-    assert f"`remit session resume {session}`" in decided.stderr
-
-
-def test_what_cannot_be_approved(clerk: Callable[..., Clerk]) -> None:
-    it = clerk()
-    it.begin_and_die()
-    for argument, code, word in (
-        ("LED-00000000", 1, "is not an approval request"),
-        ("LED-0000ffff", 1, "is not an approval request"),
-        ("nonsense", 1, "is not an approval request"),
-        ("--deny", 2, "Name a request"),
-        ("--run", 2, "Name a request"),
-    ):
-        result = it.cli("approve", argument)
-        assert result.returncode == code
-        assert word in result.stderr
-        assert "Traceback" not in result.stderr
-
-
 def test_piped_input_is_told_what_waits_and_goes_on(clerk: Callable[..., Clerk]) -> None:
     it = clerk(ASKS, PAID, anthropic_answer("Hello."))
     result = it.run(
@@ -357,51 +232,6 @@ def test_piped_input_is_told_what_waits_and_goes_on(clerk: Callable[..., Clerk])
     assert result.stderr.count("This session has no unfinished turn.") == 2
     assert "Traceback" not in result.stderr
     assert it.refunds() == ["12"]
-
-
-def test_cancelling_and_denying_in_the_shell(clerk: Callable[..., Clerk]) -> None:
-    it = clerk(ASKS, ASKS, anthropic_answer("As you wish."))
-    result = it.run("talk", stdin="refund it\n/cancel\nrefund it\n/deny  \n")
-    assert "The turn is cancelled." in result.stderr
-    assert "refund is denied." in result.stderr
-    assert "As you wish." in result.stdout
-    with LedgerClient(it.root / "ledger.db") as ledger:
-        states = [one.state for one in ApprovalQueue(ledger).list()]
-        outcomes = [
-            entry.metadata.get("outcome") for entry in ledger.read_by_event_type("TURN_RECORDED")
-        ]
-    assert states == ["denied", "void"]
-    assert outcomes == ["cancelled", None]
-    assert it.refunds() == []
-
-
-def test_an_interrupted_turn_is_gone_on_with_at_the_start(remit: Run, tmp_path: Path) -> None:
-    """The shell is killed while the model thinks; the next one ends the turn."""
-    root = str(tmp_path / "root")
-    heard: list[int] = []
-
-    def slow(body: dict[str, Any]) -> Any:
-        heard.append(1)
-        if len(heard) == 1:
-            time.sleep(3)
-        return anthropic_answer("Good day.")(body)  # type: ignore[operator]
-
-    with serve(by_kind(slow)) as server:
-        env = {**os.environ, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "sk-secret"}
-        with Program("-m", "remit", "chat", "--root", root, environment=env) as process:
-            process.stdin.write("hello\n")
-            process.stdin.flush()
-            until(lambda: bool(heard))
-            process.kill()
-        listed = remit("session", "list", "--json", "--root", root)
-        (session,) = json.loads(listed.stdout)["sessions"]
-        name = session["session_id"]
-        assert "unfinished" in remit("session", "show", name, "--root", root).stdout
-        result = remit("session", "resume", name, "--root", root, stdin="/session\n", **env)
-    assert result.returncode == 0, result.stderr
-    assert "[resuming the unfinished turn: hello]" in result.stderr
-    assert "Good day." in result.stdout
-    assert f"{name}, 1 turn\n" in result.stdout
 
 
 TERMINAL = """

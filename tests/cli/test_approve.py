@@ -22,7 +22,6 @@ from tests.support.wire import Raw, message
 
 SCHEMA = {"type": "object", "properties": {"order": {"type": "integer"}}, "required": ["order"]}
 REFUND = Tool("refund", "Pay an order back.", SCHEMA, print)
-PAYOUT = Tool("payout", "Pay out.", SCHEMA, print)
 POLICY = """
 [approvals.tools.payout]
 people = 2
@@ -82,17 +81,6 @@ def test_a_request_is_named_by_what_no_other_has(root: Path, cli: Cli) -> None:
     for nothing in ("zzz", "LED-", ""):
         require_said(cli(nothing), "is not an approval request")
     require_said(cli("last"), "No tool call is waiting for approval.")
-
-
-def test_two_people_and_one_in_the_place_of_another(root: Path, cli: Cli) -> None:
-    (request,) = _ask(root, 7, tool=PAYOUT)
-    require_said(cli(request, "--by", "cid"), "may not approve")
-    assert "requires --until" in cli("--delegate", "cid").stderr
-    parsed(cli("--delegate", "cid", "--by", "ann", "--until", "1d", "--json"))
-    half = cli(request, "--by", "cid")
-    assert "approved by cid; 2 approvals are needed" in half.stdout
-    require_said(cli(request, "--by", "ann"), "already")
-    assert parsed(cli(request, "--by", "bob", "--json"))["state"] == "granted"
 
 
 FLAGS = {
@@ -181,9 +169,3 @@ def test_a_change_is_shown_and_accepted(remit: Run, work: Path) -> None:
     assert remit("mcp", "diff", "s").returncode == 0
     (note, _) = json.loads(remit("mcp", "pins", "--json").stdout)["pins"]
     assert (note["state"], note["pin"]["by"]) == ("pinned", "Ada")
-
-
-def test_mistakes_are_said_plainly(remit: Run, work: Path) -> None:
-    new_root(work / ".remit")
-    require_said(remit("mcp", "diff", "nowhere"), "[mcp.nowhere]")
-    require_said(remit("mcp", "--root", "x", "pins"), "after `pins`", code=2)

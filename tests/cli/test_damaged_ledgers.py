@@ -16,7 +16,7 @@ import pytest
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerClient, LedgerEntry, ledger_key, open_root_ledger
-from tests.cli.conftest import Run, at_terminal
+from tests.cli.conftest import at_terminal
 from tests.ledger.mutations import bounded
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
@@ -113,28 +113,6 @@ def test_verify_ends_and_names_the_entry(root: Path, fault: str) -> None:
     assert any(str(seq[fault]) in problem for problem in report["problems"])
 
 
-def test_budget_check_ends_beside_a_time_that_is_none(root: Path) -> None:
-    _edit(root, _FAULTS["lower-cased time"])
-    _, audit = _report(root, "budget")
-    assert audit["problems"] == []
-
-
-_NO_LEDGERS = {
-    "empty": b"",
-    "text": b"no database at all",
-    "head": b"SQLite format 3" + bytes(5000),
-}
-
-
-@pytest.mark.parametrize("data", _NO_LEDGERS.values(), ids=_NO_LEDGERS)
-def test_a_file_that_is_no_ledger_has_a_report(root: Path, data: bytes) -> None:
-    (root / "ledger.db").write_bytes(data)
-    code, report = _report(root, "verify")
-    assert code == 1
-    assert report["verified"] is False
-    assert len(report["problems"]) == 1
-
-
 def test_a_corrupt_page_has_a_report(root: Path) -> None:
     place = root / "ledger.db"
     data = bytearray(place.read_bytes())
@@ -145,15 +123,6 @@ def test_a_corrupt_page_has_a_report(root: Path) -> None:
     code, report = _report(root, "verify")
     assert code == 1
     assert report["problems"]
-
-
-def test_a_damaged_name_is_printed(root: Path, remit_process: Run) -> None:
-    _edit(root, "INSERT INTO ledger_info VALUES ('x' || CAST(x'ff' AS TEXT), 'y')")
-    for as_json in ((), ("--json",)):
-        done = remit_process("ledger", "verify", "--root", root, *as_json)
-        assert done.returncode == 1
-        assert "ledger_info has a row" in done.stdout
-        assert "Remit itself failed" not in done.stderr
 
 
 SESSIONS = 60
@@ -189,45 +158,3 @@ def test_progress_is_at_the_terminal_and_json_alone_on_the_output(
     assert isinstance(json.loads(printed), dict)
     assert f"{label} [{'':30}]   0%" in shown
     assert f"{label} [{'#' * 30}] 100%" in shown
-
-
-def test_a_second_check_goes_on_from_the_first_unless_all_is_asked_for(
-    great: Path, remit: Run
-) -> None:
-    for again in (False, True):
-        told = json.loads(remit("doctor", "--json", "--root", great).stdout)
-        (message,) = [one["message"] for one in told["checks"] if one["check"] == "ledger"]
-        assert ("last full check" in message) is again
-    assert "last full check" not in remit("doctor", "--full", "--root", great).stdout
-    found = remit("ledger", "verify", "--incremental", "--root", great)
-    assert "Verified earlier and not read again: " in found.stderr
-    told = json.loads(remit("ledger", "verify", "--incremental", "--json", "--root", great).stdout)
-    assert told["verified"]
-    assert told["last_full"]
-    told = json.loads(remit("ledger", "verify", "--json", "--root", great).stdout)
-    assert (told["verified"], told["unread"], told["last_full"]) == (True, 0, "")
-    for options in ((), (), ("--full",), ("--repair",)):
-        found = remit("budget", "check", *options, "--root", great)
-        assert (found.returncode, found.stdout.partition(":")[0]) == (0, "match")
-
-
-def _items(listed: str) -> int:
-    """Return the number of sessions or entries in the lines of a list, without the head."""
-    return sum(line.startswith(("SES-", "LED-")) for line in listed.splitlines())
-
-
-def test_lists_have_a_limit_that_is_said(great: Path, remit: Run) -> None:
-    for command in (
-        ("session", "list"),
-        ("ledger", "query", "--event-type", "SESSION_START"),
-    ):
-        for options, number in (((), 50), (("--limit", "7"), 7)):
-            found = remit(*command, *options, "--root", great)
-            assert _items(found.stdout) == number
-            assert f"Only the first {number}" in found.stderr
-        found = remit(*command, "--limit", str(SESSIONS), "--root", great)
-        assert (_items(found.stdout), found.stderr) == (SESSIONS, "")
-        for options, number in (((), SESSIONS), (("--limit", "7"), 7)):
-            told = json.loads(remit(*command, "--json", *options, "--root", great).stdout)
-            (listed,) = told.values()
-            assert len(listed) == number

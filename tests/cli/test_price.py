@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
-from remit.runtime import Runtime
-from remit.testing import ScriptedModel
 from tests.cli.conftest import Run, parsed
 from tests.support.commands import require_said
 from tests.support.roots import new_root
@@ -73,22 +70,6 @@ def test_a_price_is_found_by_every_form_of_a_name(remit: Run, root: Path) -> Non
         assert parsed(remit("price", "show", name, "--json"))["price"]["input"] == "0.15"
 
 
-def test_a_model_of_a_provider_in_code_takes_a_price_with_both_sizes(
-    remit: Run, root: Path
-) -> None:
-    rates = ("scripted", "--provider", "scripted", "--input", "1", "--output", "2")
-    sizes = ("--context-window", "100000", "--max-output-tokens", "1000")
-    require_said(remit("price", "set", *rates, *sizes[:2]), "Unknown provider scripted", code=2)
-    assert not (root / "prices.toml").exists()
-    done = remit("price", "set", *rates, *sizes)
-    assert done.returncode == 0, done.stderr
-    assert remit("price", "show", "scripted", "--provider", "scripted").returncode == 0
-    with Runtime.open(root, providers={"scripted": ScriptedModel("Three minutes.")}) as runtime:
-        result = runtime.agent("guide", model="scripted/scripted", order_usd=1.0).run("How long?")
-        assert (result.response, result.error_code) == ("Three minutes.", "")
-        assert result.cost_summary["cost_usd"] is not None
-
-
 def test_a_change_by_hand_is_found_and_can_be_put_on_record(remit: Run, root: Path) -> None:
     remit("price", "set", "gpt-4o", "--input", "2", "--output", "8")
     file = root / "prices.toml"
@@ -104,25 +85,6 @@ def test_a_change_by_hand_is_found_and_can_be_put_on_record(remit: Run, root: Pa
     assert "are missing" in error
     assert remit("price", "unset", "--all").returncode == 0
     assert _gates(remit) == []
-
-
-def test_a_file_that_was_never_put_on_record_is_found(remit: Run, root: Path) -> None:
-    text = 'version = 2026-12-01\n[models."gpt-4o"]\nprovider = "openai"\n'
-    (root / "prices.toml").write_text(text + 'date = 2026-12-01\ninput = "0"\noutput = "0"\n')
-    (error,) = _gates(remit)
-    assert "prices.toml are not recorded" in error
-
-
-def test_a_file_that_a_setting_names_is_kept_the_same_way(remit: Run, root: Path) -> None:
-    with (root / "remit.toml").open("a") as file:
-        file.write('[budget]\nprices = "deals.toml"\n')
-    assert remit("price", "set", "gpt-4o", "--input", "2", "--output", "8").returncode == 0
-    assert (root / "deals.toml").exists()
-    assert (
-        remit("ask", "hello", "--model", "nothing/such").returncode == 1
-    )  # puts settings on record
-    assert [error for error in _gates(remit) if "price" in error] == []
-    assert load_settings(root / "remit.toml").settings.budget.prices == "deals.toml"
 
 
 def test_what_cannot_be_a_price_changes_nothing(remit: Run, root: Path) -> None:
@@ -179,27 +141,3 @@ def test_litellms_list_is_imported(remit: Run, root: Path, work: Path) -> None:
     shown = parsed(remit("price", "show", "gpt-99", "--json"))["price"]
     assert (shown["input"], shown["output"], shown["origin"]) == ("1.25", "10", "own")
     assert _gates(remit) == []
-
-
-def test_a_known_model_takes_its_sizes_of_the_list(remit: Run, root: Path, work: Path) -> None:
-    head = "version = 2026-11-30\n[models.gpt-97]\nprovider = 'openai'\ndate = 2026-11-30\n"
-    (root / "prices.toml").write_text(f"{head}input = '2'\noutput = '8'\n")
-    listed = work / "list.json"
-    listed.write_text(json.dumps({"gpt-97": {
-        "max_input_tokens": 1000, "max_output_tokens": 100, "litellm_provider": "openai",
-        "input_cost_per_token": 1.25e-06, "output_cost_per_token": 1e-05}}))  # fmt: skip
-    done = parsed(remit("price", "import", listed, "--json"))
-    assert [change["model"] for change in done["changes"]] == ["gpt-97"]
-    shown = parsed(remit("price", "show", "gpt-97", "--json"))["price"]
-    assert (shown["input"], shown["context_window"], shown["max_output_tokens"]) == (
-        "1.25", 1100, 100,
-    )  # fmt: skip
-
-
-def test_a_price_that_a_package_brought_is_not_changed(remit: Run, root: Path) -> None:
-    with (root / "remit.toml").open("a") as file:
-        file.write('[budget]\nprices = "HOT/prices/prices.toml"\n')
-    require_said(
-        remit("price", "set", "gpt-4o", "--input", "2", "--output", "8"),
-        "PKG-TOKEN-BUDGETER-001 installed",
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
-from remit.cli.main import _COMMANDS, _remit
+from remit.cli.main import _remit
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.cli.conftest import Run
 from tests.support.commands import run_remit
@@ -170,55 +169,9 @@ def test_a_page_and_a_record_hold_no_escape_outside_json(root: Path, tmp_path: P
     assert json.loads(shown.stdout)["reason"] == EVIL
 
 
-def test_the_texts_are_shown_on_one_line_and_whole_with_raw(root: Path, tmp_path: Path) -> None:
-    tail = ("ledger", "tail", "-n", "50", "--root", root)
-    with LedgerClient(root / "ledger.db") as ledger:
-        entries = ledger.count()
-    shown = run_remit(*tail, cwd=tmp_path).stdout
-    assert len(shown.splitlines()) == min(50, entries)
-    assert r"a\x1b]52;c;" in shown
-    assert "\x1b]52" in run_remit(*tail, "--raw", cwd=tmp_path).stdout
-
-
 def test_half_of_a_pair_is_written_out(root: Path, tmp_path: Path) -> None:
     done = run_remit("ledger", "show", "x\ud83dy", "--root", root, cwd=tmp_path)
     assert r"x\ud83dy" in done.stderr
-
-
-def test_a_log_record_is_printable(
-    root: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr(logging.root, "handlers", [])
-    caplog.set_level(logging.ERROR)  # The command sets the root's level; this restores it.
-
-    def fail(*_: object, **__: object) -> None:
-        try:
-            raise ValueError(EVIL)
-        except ValueError:
-            logging.getLogger("other").exception("failed: %s", EVIL)
-        raise ValueError(EVIL)
-
-    monkeypatch.setattr(LedgerClient, "count", fail)
-    done = run_remit("ledger", "stats", "--debug", "--root", root, cwd=tmp_path)
-    assert "ValueError" in done.stderr
-    _require_printable(done, ("ledger", "stats"))
-
-
-def test_commands_print_through_one_place() -> None:
-    """Only the shared functions write; a command that writes by itself is named here."""
-    folder = Path(__file__).parents[2] / "src/remit/cli"
-    writes = re.compile(r"\bprint\(|click\.s?echo\(|sys\.std(out|err)\.write|print_exc\(")
-    by_themselves = {
-        file.name for file in folder.glob("*.py") if writes.search(file.read_text("utf-8"))
-    }
-    # progress clears its own line, chat paints a journey that is printable, operations write exact
-    # bytes.
-    assert by_themselves <= {"shared.py", "main.py", "progress.py", "chat.py", "operations.py",
-                             "client_snippets.py"}  # fmt: skip
-    assert len(_COMMANDS) > 30
 
 
 HALF = "x \ud83d y"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -143,17 +141,6 @@ def test_the_files_for_operators_and_the_examples_are_written(remit: Run, tmp_pa
     assert remit("init", tmp_path / "root", "--example", "../src").returncode == 2
 
 
-def test_a_checkpoint_from_elsewhere_and_things_that_are_none(filled: Run, tmp_path: Path) -> None:
-    filled("ledger", "checkpoint", "--out", tmp_path / "held")
-    good = filled("ledger", "verify", "--checkpoint", tmp_path / "held")
-    assert good.returncode == 0, good.stderr
-    assert "the given checkpoint" in good.stderr
-    assert filled("ledger", "verify", "--checkpoint", tmp_path / "none").returncode == 1
-    (tmp_path / "junk").write_text("junk")
-    junk = filled("ledger", "verify", "--checkpoint", tmp_path / "junk", "--json")
-    assert (junk.returncode, _json(junk)["checkpoint"]) == (1, "failed")
-
-
 def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
     would = _json(filled("ledger", "erase", "LED-00000001", "--json"))
     assert (would["erased"], would["erasure_id"]) == (False, None)
@@ -174,15 +161,6 @@ def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
     entry = _json(filled("ledger", "show", "LED-00000001", "--json"))
     assert entry["metadata"]["response"] == {"$erased": "LED-00000007"}  # type: ignore[index]
     assert filled("ledger", "erase").returncode == 2
-
-
-def test_retention_is_taken_from_the_configuration(filled: Run, tmp_path: Path) -> None:
-    assert filled("ledger", "retain").stdout == "nothing to erase\n"
-    with (tmp_path / "root" / "remit.toml").open("a") as file:
-        file.write("\n[ledger.retention_days]\nEXCHANGE = 0.0000001\n")
-    assert "would erase" in filled("ledger", "retain").stdout
-    assert _json(filled("ledger", "retain", "--yes", "--json"))["erased"] is True
-    assert filled("ledger", "verify").returncode == 0
 
 
 def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
@@ -214,16 +192,6 @@ def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
         assert refused.returncode == 1, broken[:80]
         assert "Traceback" not in refused.stderr
     assert json.loads(filled("ledger", "stats", "--json", **third).stdout)["entries"] == 0
-
-
-def test_two_roots_do_not_share_one_ledger(filled: Run, tmp_path: Path) -> None:
-    filled("init", "--bare", tmp_path / "new")
-    with (tmp_path / "new" / "remit.toml").open("a") as file:
-        file.write(f'\n[ledger]\npath = "{tmp_path / "root" / "ledger.db"}"\n')
-    require_said(
-        filled("ledger", "checkpoint", "--root", tmp_path / "new"),
-        "Two roots cannot share one ledger",
-    )
 
 
 def test_a_root_on_postgresql_by_its_environment(remit: Run, postgres: PostgresServer,
@@ -266,44 +234,3 @@ def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_pa
     ):  # fmt: skip
         assert filled("ledger", "export", *wrong, "--out", place).returncode != 0
     assert filled("ledger", "verify", "--file", tmp_path / "no").returncode == 1
-
-
-def test_an_option_without_effect_and_an_id_that_names_nothing_are_refused(filled: Run) -> None:
-    for flag, *more in (
-        ("--jobs", "2", "--file", "x"),
-        ("--incremental", "--file", "x"), ("--archive", ".", "--file", "x"), ("--key", "k"),
-        ("--before", "2026-01-01T00:00:00Z"),
-    ):  # fmt: skip
-        done = filled("ledger", "verify", flag, *more)
-        assert done.returncode != 0
-        assert f"{flag} has no effect with" in done.stderr
-    for command, said in (
-        (("receipt", ""), "no entry of ''"), (("receipt", "SES-\udcff"), "is not text"),
-        (("receipt", "LED-\udcff"), "is not text"), (("ledger", "show", "\udcff"), "is not text"),
-        (("receipt", "LED-zz"), "no entry 'LED-zz'"),
-    ):  # fmt: skip
-        done = filled(*command)
-        assert done.returncode in (1, 2)
-        assert said in done.stderr
-        assert "damaged" not in done.stderr
-
-
-def test_output_that_cannot_be_written_is_an_error_with_a_sentence(
-    filled: Run, tmp_path: Path
-) -> None:
-    for command in (
-        ["--help"], ["ledger", "key"], ["ledger", "tail"], ["ledger", "tail", "--json"],
-        ["ledger", "verify"], ["ledger", "export", "--out", "-"],
-        ["ledger", "export", "--cursor", "cursor", "--out", "-"], ["receipt", "SES-AAAAAAAA"],
-    ):  # fmt: skip
-        with Path("/dev/full").open("wb") as full:
-            done = subprocess.run(
-                [sys.executable, "-m", "remit", *command], stdout=full, stderr=subprocess.PIPE,
-                text=True, check=False, cwd=tmp_path,
-                env={**os.environ, "REMIT_ROOT": str(tmp_path / "root")},
-            )  # fmt: skip
-        assert done.returncode == 1, command
-        assert "No space left on device" in done.stderr
-        assert "internal error" not in done.stderr
-        assert "Exception ignored" not in done.stderr
-        assert not (tmp_path / "cursor").exists()

@@ -13,12 +13,9 @@ import pytest
 
 from remit import Runtime
 from remit.gateway.budget import BudgetScope
-from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.testing import ScriptedModel
 from remit.views import report_script_hash
 from tests.cli.conftest import Run
-from tests.ledger.witness.running import witness_server
-from tests.support.browser import Browser, find_browser
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.standalone import standalone
@@ -104,38 +101,6 @@ def test_a_report_is_checked_without_its_script(remit: Run, root: Path, work: Pa
     assert check().returncode == 1
 
 
-@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
-def test_a_browser_verifies_the_report_of_a_root(remit: Run, root: Path, work: Path) -> None:
-    assert remit("report", "--root", root, "--html", work / "r.html").returncode == 0
-    with Browser(work / "profile") as browser:
-        browser.open((work / "r.html").as_uri())
-        browser.until("document.getElementById('banner').dataset.state !== 'wait' && "
-                      "document.getElementById('banner').dataset.state")  # fmt: skip
-        banner = browser.run("document.getElementById('banner').innerText")
-        assert banner.startswith("Verified in your browser."), banner
-        stated = browser.run("document.getElementById('stated').innerText")
-        assert "The ledger verified when the file was made" in stated
-        assert "8 of 8 gates passed." in stated
-        words = browser.run("document.querySelector('.range').innerText")
-        assert words.startswith("Complete."), words
-        assert browser.complaints == browser.requests == []
-
-
-def test_its_checkpoint_is_cosigned_by_a_witness(remit: Run, root: Path, work: Path) -> None:
-    key = remit("ledger", "key", "--root", root).stdout.strip()
-    made = remit("witness", "init", "--dir", work / "w", "--name", "witness.example/w1")
-    witness = made.stdout.strip()
-    with witness_server(work / "w", "--log", key, "--port", "0") as (_, url):
-        found = remit("report", "--root", root, "--no-gates", "--witness", url, witness,
-                      "--html", work / "r.html", "--json")  # fmt: skip
-    assert found.returncode == 0, found.stderr
-    log = json.loads(found.stdout)["log"]
-    assert log["witnesses"] == ["witness.example/w1"]
-    signed = SignedCheckpoint.parse(log["checkpoint"])
-    assert len(signed.cosignatures([VerifierKey.parse(witness)])) == 1
-    assert "witness.example/w1" in (work / "r.html").read_text("utf-8")
-
-
 def test_a_damaged_ledger_is_reported_as_such(remit: Run, root: Path, work: Path) -> None:
     import sqlite3
 
@@ -147,19 +112,3 @@ def test_a_damaged_ledger_is_reported_as_such(remit: Run, root: Path, work: Path
     assert verification["verified"] is False
     assert verification["problems"][0].startswith("seq 3: column")
     assert '"verified":false' in (work / "r.html").read_text("utf-8")
-
-
-def test_wrong_use_changes_nothing(remit: Run, root: Path, work: Path) -> None:
-    page = work / "r.html"
-    page.write_text("as it was", "utf-8")
-    before = json.loads(remit("ledger", "stats", "--root", root, "--json").stdout)["entries"]
-    for arguments in (
-        (), ("--html", page, "--since", "soon"), ("--html", "-", "--json"),
-        ("--html", page, "--most", "-1"), ("--html", page, "--since", "1h", "--until", "2h"),
-    ):  # fmt: skip
-        found = remit("report", "--root", root, *arguments)
-        assert found.returncode == 2, arguments
-        assert found.stdout == ""
-    assert page.read_text("utf-8") == "as it was"
-    after = json.loads(remit("ledger", "stats", "--root", root, "--json").stdout)["entries"]
-    assert after == before

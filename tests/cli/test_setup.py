@@ -71,36 +71,6 @@ def test_from_nothing_to_a_call_with_a_key_and_its_cost(
     assert "operator key" not in again.stderr  # the first one is live
 
 
-def test_a_server_of_ones_own_is_free_on_record(
-    remit: Run, work: Path, upstream: Upstream, nothing: dict[str, str]
-) -> None:
-    told = parsed(remit("setup", "--base-url", f"{upstream.url}/v1", "--json", **nothing))
-    assert (told["provider"], told["model"]) == ("openai", "gpt-test-1")
-    assert told["call"]["cost_usd"] == 0
-    root = work / ".remit"
-    text = (root / "remit.toml").read_text()
-    assert f'base_url = "{upstream.url}/v1"' in text
-    assert text.startswith("# Settings of this root")  # what was there stays
-    with LedgerClient(root / "ledger.db") as ledger:
-        (entry,) = ledger.read_by_submission("prices")
-    assert entry.metadata["price_changes"][0]["after"]["input"] == "0"
-    assert remit("gate", "check", "--all", "--enforce", **nothing).returncode == 0
-
-
-def test_what_is_found_on_the_way_is_said(
-    remit: Run, upstream: Upstream, nothing: dict[str, str]
-) -> None:
-    ollama = {**nothing, "OLLAMA_HOST": upstream.url}
-    done = remit("setup", "--no-call", "--yes", **ollama)
-    assert done.returncode == 0, done.stderr
-    assert "Found ollama: " in done.stderr
-    assert "Creating a root at " in done.stderr
-    assert "in its environment" not in done.stderr  # setup stored the URL
-    openai = {**nothing, "OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": f"{upstream.url}/v1"}
-    done = remit("setup", "--no-call", "--yes", "--provider", "openai", **openai)
-    assert "requires OPENAI_API_KEY and OPENAI_BASE_URL in its environment" in done.stderr
-
-
 def test_a_key_of_the_provider_is_kept_only_when_asked_for(
     remit: Run, work: Path, nothing: dict[str, str]
 ) -> None:
@@ -151,17 +121,6 @@ def test_without_a_terminal_nothing_is_asked(work: Path, nothing: dict[str, str]
         assert b"Set OPENAI_API_KEY" in process.stderr.read()
 
 
-def test_a_call_that_fails_is_told_and_the_key_stays(
-    remit: Run, upstream: Upstream, nothing: dict[str, str]
-) -> None:
-    url = f"{upstream.url}/v1"
-    done = remit("setup", "--base-url", url, "--model", "m@status=400", **nothing)
-    assert done.returncode == 1
-    assert "The first call failed with status 400" in done.stderr
-    assert done.stdout.startswith("sk-remit-")
-    assert "first" in remit("key", "list").stdout
-
-
 def _doctor(remit: Run, **env: str) -> tuple[int, dict[str, Any]]:
     done = remit("doctor", "--json", **env)
     return done.returncode, {check["check"]: check for check in json.loads(done.stdout)["checks"]}
@@ -200,16 +159,6 @@ def test_a_slip_of_the_pen_gets_the_nearest_name(remit: Run) -> None:
     assert "Did you mean 'organisation'?" in remit("org", "list").stderr
     assert "query" in remit("ledger", "qury").stderr
     assert "--event-type" in remit("ledger", "query", "--event-tpe", "X").stderr
-
-
-def test_chat_and_ask_say_that_they_make_a_root(
-    remit: Run, work: Path, nothing: dict[str, str]
-) -> None:
-    for command in (["ask", "hi"], ["chat"]):
-        (work / ".remit").rename(work / "old") if (work / ".remit").exists() else None
-        done = remit(*command, **nothing)
-        assert f"Creating one at {work / '.remit'}" in done.stderr
-    assert "Creating one" not in remit("ask", "hi", **nothing).stderr
 
 
 def test_a_root_remembers_that_its_ledger_is_in_a_database(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 import select
 import sys
 import threading
@@ -16,13 +15,10 @@ from typing import Any
 import pytest
 
 from remit import Runtime, Tool
-from remit.agents import ApprovalQueue
 from remit.agents.workorders import TextDelta
 from remit.cli.shared import table
 from remit.cli.turn_display import TurnPrinter
-from remit.ledger import LedgerClient
 from tests.cli.conftest import Run, at_terminal
-from tests.cli.test_agents import PROMPT, Terminal
 from tests.support.agents import by_kind
 from tests.support.roots import new_root
 from tests.support.wire import anthropic_answer, serve, tool_use
@@ -94,18 +90,6 @@ def test_a_pipe_gets_what_a_terminal_gets_and_every_byte_with_raw(root: Path, re
     assert remit("ask", "read the file notes.txt", "--raw", *place).stdout.startswith(f"{EVIL}\n")
 
 
-def test_the_shell_obeys_nothing_either(root: Path) -> None:
-    command = [sys.executable, "-m", "remit", "chat", "--root", str(root)]
-    with Terminal(command, dict(os.environ)) as terminal:
-        terminal.wait_for(PROMPT)
-        terminal.type("hello\r")
-        terminal.wait_for(SHOWN)
-        terminal.wait_for(PROMPT)
-        assert terminal.end("/exit\r") == 0
-        for sign in ("\x1b]52", "\x1b]0;T", "\x9b", "\u202e"):  # the prompt uses others
-            assert sign not in terminal.whole
-
-
 def test_words_come_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = pty.openpty()
     with os.fdopen(far, "w", encoding="utf-8") as terminal:
@@ -140,9 +124,6 @@ def test_an_approval_cannot_be_disguised(root: Path, remit: Run, at: AtTerminal)
     assert "mallory" in remit("trace", turn.session_id, "--html", "-", *place).stdout
 
 
-PAY = Tool("pay", "Pay.", {"type": "object"}, print)
-
-
 class Model:
     """Answers when it may."""
 
@@ -161,97 +142,6 @@ class Model:
 @pytest.fixture
 def model() -> Model:
     return Model()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model) -> Iterator[Path]:
-    place = new_root(tmp_path / "root", "\n[supervisor]\nclassify = false\n")
-    with serve(by_kind(model)) as server:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
-        monkeypatch.delenv("NO_COLOR", raising=False)
-        yield place
-        model.may.set()
-
-
-def _shell(desk: Path, **environment: str) -> Terminal:
-    command = [sys.executable, "-m", "remit", "chat", "--root", str(desk)]
-    return Terminal(command, {**os.environ, **environment})
-
-
-def _ask(desk: Path, count: int) -> list[str]:
-    with LedgerClient(desk / "ledger.db") as ledger:
-        queue = ApprovalQueue(ledger)
-        return [
-            queue.request(PAY, {"bill": n}, session_id="SES-ELSEWHERE", agent_id="a").request_id
-            for n in range(count)
-        ]
-
-
-def test_what_runs_is_shown_and_what_is_typed_ahead_waits_for_the_prompt(
-    desk: Path, model: Model
-) -> None:
-    with _shell(desk) as shell:
-        shell.wait_for(PROMPT)
-        shell.type("first question\r")
-        shell.wait_for("[waiting for the model, ")
-        shell.wait_for(" s]")
-        before = len(shell.whole)
-        shell.type("second question\n")
-        shell.wait_for("[waiting for the model, ")  # the line is drawn again, and holds no echo
-        shell.wait_for(" s]")
-        assert "second" not in shell.whole[before:]
-        model.may.set()
-        shell.wait_for("The answer to that.")
-        shell.wait_for("second question")
-        shell.wait_for("The answer to that.")
-        shell.wait_for(PROMPT)
-        assert shell.end("/exit\r") == 0
-    answered = shell.whole.split("The answer to that.")
-    assert "second" not in answered[0][before:]
-    # Before the answer the line is cleared: nothing of it stays beside it.
-    assert answered[0].rstrip().endswith("\x1b[K") or "\x1b[K" in answered[0][-12:]
-    assert len(model.questions) == 2
-    assert "second question" in model.questions[1]
-
-
-def test_a_pipe_gets_neither_the_line_nor_colours(desk: Path, model: Model, remit: Run) -> None:
-    model.may.set()
-    result = remit("chat", "--root", str(desk), stdin="a question\n")
-    assert result.stdout == "The answer to that.\n"
-    assert "waiting" not in result.stderr
-    assert "\x1b" not in result.stderr
-
-
-def test_tab_completes_commands_and_requests_which_beginnings_decide(
-    desk: Path, model: Model
-) -> None:
-    first, second, third = _ask(desk, 3)
-    number = second.removeprefix("LED-").lstrip("0")
-    with _shell(desk, NO_COLOR="1") as shell:
-        shell.wait_for(PROMPT)
-        for typed, completed in (("/den\t", "y"), (" las\t", "t")):
-            shell.type(typed)
-            shell.wait_for(completed)
-        shell.type(" it is too dear\r")
-        shell.wait_for("pay is denied.")
-        shell.wait_for(PROMPT)
-        shell.type(f"/approve {number}\r")
-        shell.wait_for("pay is granted.")
-        shell.wait_for(PROMPT)
-        shell.type("/approve nonsense\r")  # no words but a request's let a tool run
-        shell.wait_for("is not an approval request")
-        shell.wait_for(PROMPT)
-        shell.type("/deny\r")
-        shell.wait_for("0 tool calls of this session wait")
-        shell.wait_for(PROMPT)
-        assert shell.end("/exit\r") == 0
-    assert not re.search(r"\x1b\[(?:\d+;)*(?:3|4|9|10)[0-7]", shell.whole)  # NO_COLOR
-    with LedgerClient(desk / "ledger.db") as ledger:
-        queue = ApprovalQueue(ledger)
-        states = {one: queue.get(one) for one in (first, second, third)}
-    assert [states[one].state for one in (first, second, third)] == ["pending", "granted", "denied"]
-    assert states[third].decision_reason == "it is too dear"
 
 
 def test_tables_fit_a_terminal_and_are_whole_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

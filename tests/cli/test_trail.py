@@ -135,16 +135,3 @@ def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:
     assert "\nerased: 1\n" in remit("trail", "verify").stdout
     with LedgerClient(next(root.rglob("ledger.db")), create=False) as ledger:
         assert ledger.verify().verified
-
-
-def test_an_export_that_fails_leaves_the_file_that_is_there(
-    remit: Run, root: Path, tmp_path: Path
-) -> None:
-    assert remit("trail", "export", "--out", "thoughts.jsonl").returncode == 0
-    file = tmp_path / "work" / "thoughts.jsonl"
-    good = file.read_bytes()
-    (ledger,) = root.rglob("ledger.db")
-    outside(str(ledger), "UPDATE thoughts SET thought_id = 'other' WHERE position = 1")
-    require_said(remit("trail", "export", "--out", "thoughts.jsonl"), "cannot be read")
-    assert file.read_bytes() == good
-    assert list(file.parent.glob(".*.new")) == []

@@ -11,14 +11,12 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import LedgerClient
-from remit.kernel.settings import load_settings
 from tests.examples.playing import EXAMPLES, PATIENCE_S, Asked, Use, playing
 from tests.support.commands import run_remit
 
@@ -130,14 +128,6 @@ def _commands(place: Path) -> None:
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         ran += 1
     assert ran, "the page shows no command"
-
-
-def test_its_settings_are_settings(tmp_path: Path) -> None:
-    (toml,) = blocks("toml")
-    file = tmp_path / "remit.toml"
-    file.write_text(toml)
-    server = load_settings(file, environment={}).settings.mcp["time"]
-    assert server.tools == tomllib.loads(toml)["mcp"]["time"]["tools"]
 
 
 def test_the_first_agent_takes_ten_lines_at_most() -> None:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.examples.playing import (
     EXAMPLES,
@@ -26,8 +21,6 @@ from tests.examples.playing import (
     run,
     sound,
 )
-from tests.support.local_model import ONE_THREAD, local_weights
-from tests.support.soak import soak_only
 from tests.support.waiting import until
 
 EXAMPLE = "batch_csv/batch_csv.py"
@@ -70,26 +63,6 @@ def _finished(place: Path) -> set[str]:
 def _left(printed: str) -> set[str]:
     told = printed.rstrip().rpartition("left: ")[2]
     return set() if told == "none" else set(told.split(", "))
-
-
-def test_every_row_is_classified_eight_at_once(tmp_path: Path) -> None:
-    with playing("openai", triage, delay_s=0.3) as model:
-        printed = run(tmp_path, model, EXAMPLE, "--usd", "1")
-    assert f"{len(TICKETS)} of {len(TICKETS)} rows" in printed
-    assert not _left(printed)
-    written = _written(tmp_path)
-    assert list(written) == list(TICKETS.values())
-    assert written["2"] == ("bug", "True")
-    assert written["3"] == ("question", "False")
-    assert _asked(model) == Counter(TICKETS.values())
-    out = [1] * len(entries(tmp_path, "DISPATCH")) + [-1] * len(entries(tmp_path, "EXCHANGE"))
-    ids = [one.id for kind in ("DISPATCH", "EXCHANGE") for one in entries(tmp_path, kind)]
-    at_once = peak = 0
-    for _, change in sorted(zip(ids, out, strict=True)):
-        at_once += change
-        peak = max(peak, at_once)
-    assert 1 < peak <= AT_ONCE
-    sound(tmp_path)
 
 
 def test_killed_in_the_middle_it_does_not_ask_for_finished_rows_again(tmp_path: Path) -> None:
@@ -137,27 +110,4 @@ def test_what_the_budget_leaves_is_said_and_done_once_there_is_more(tmp_path: Pa
     assert not _left(last)
     assert _asked(model) == Counter(TICKETS.values())
     assert len(_written(tmp_path)) == len(TICKETS)
-    sound(tmp_path)
-
-
-@soak_only  # tests/agents/test_local_model.py runs the same model in each `make test`.
-@pytest.mark.soak
-@pytest.mark.local_model
-@pytest.mark.timeout(3600)  # Half a minute of computing, on a machine that others may use.
-def test_the_schema_holds_a_small_model_too(tmp_path: Path) -> None:
-    """With no key and no network."""
-    local_weights()
-    (tmp_path / "rows.csv").write_text("id,text\na,I was charged twice.\n")
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "batch_csv/batch_csv.py"), "rows.csv", "--model", "local",
-         "--usd", "0.01", "--root", "root"],
-        cwd=tmp_path, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "left: none" in done.stdout
-    with (tmp_path / "classified.csv").open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert row["id"] == "a"
-    assert row["topic"] in ("billing", "bug", "question", "other")
-    assert row["urgent"] in ("True", "False")
     sound(tmp_path)

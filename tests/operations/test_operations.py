@@ -10,15 +10,10 @@ import pytest
 from remit.gateway.auth import PERMISSIONS
 from remit.kernel.errors import InvalidInputError
 from remit.operations import (
-    Caller,
     Operation,
-    RootPort,
     checked,
     feed_of,
-    field,
-    request_model,
     result_form,
-    verb,
 )
 from remit.runtime.operations import all_operations
 
@@ -71,12 +66,6 @@ def test_a_refusal_names_the_option_and_the_value(
     assert told in refused.value.message
 
 
-def test_operations_of_one_form_share_a_model() -> None:
-    team, user = (_named(f"{kind} create") for kind in ("team", "user"))
-    assert request_model(team, "route") is request_model(user, "route")
-    assert request_model(team, "route").__name__ == "OwnerRequest"
-
-
 def test_a_feed_of_known_items_continues_after_a_cursor() -> None:
     described: list[list[int]] = []
 
@@ -91,18 +80,3 @@ def test_a_feed_of_known_items_continues_after_a_cursor() -> None:
     assert described[1:] == [[4, 5], [4]]  # nothing else was described
     with pytest.raises(InvalidInputError, match="cursor"):
         list(feed.read("9", 1))
-
-
-def test_an_end_that_is_refused_is_refused_at_the_command_too() -> None:
-    kind = _named("route fit")
-    assert checked(kind, {"usd_per_call": 0.1}).usd_per_call == 0.1  # type: ignore[attr-defined]
-    with pytest.raises(InvalidInputError, match=r"--usd-per-call '0\.0'"):
-        checked(kind, {"usd_per_call": 0.0})
-
-
-def test_a_field_cannot_hide_an_attribute_of_operations() -> None:
-    def example(root: RootPort, caller: Caller, *, tools: str = field("Hides ``tools``.")) -> None:
-        """Do nothing."""
-
-    with pytest.raises(TypeError, match=r"Fields of example hide attributes: \['tools'\]"):
-        verb("example")(example)

@@ -308,7 +308,6 @@ CASES: dict[str, Callable[[Sender], Any]] = {
 """By route, a request with a mark in each text that is content."""
 
 KEPT = {
-    "/api/delegations": "names of operators and a reason without a session",
     "/api/gates": "no text of a person",
     "/api/keys": "names of keys, which are recorded for good",
     "/api/keys/{name_or_id}/rotate": "no text of a person",

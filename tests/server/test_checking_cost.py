@@ -32,7 +32,6 @@ from remit.server.app import App
 from remit.server.authentication import open_keys
 from remit.server.mcp.callers import LOCAL, Caller
 from remit.server.mcp.gateway.rules import Rules
-from remit.server.mcp.messages import MessageError, message_of
 from remit.server.mcp.server import ToolRunner, all_tools
 from tests.server.asgi import AsgiRequest
 from tests.support.roots import new_root
@@ -177,15 +176,6 @@ def _rule(value: Any) -> None:
     _rules.decide(LOCAL, "t", value)
 
 
-def _message(value: Any) -> None:
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call",
-            "params": {"name": "t", "arguments": value}}  # fmt: skip
-    with contextlib.suppress(MessageError):
-        message_of(json.dumps(call).encode())
-    with contextlib.suppress(MessageError):
-        message_of(json.dumps(value).encode())
-
-
 def _contract(value: Any) -> None:
     body = {"contract_id": "PRC-A-001", "version": "1.0.0", "prompt_pack_id": "PRM-A-001",
             "boundary": {"max_tokens": 9, "temperature": 0}, "input_schema": value,
@@ -207,7 +197,6 @@ _PLACES: dict[str, Callable[[Any], object]] = {
     "typed output": _output.problem,
     "acceptance": _acceptance,
     "rules of the MCP gateway": _rule,
-    "message of MCP": _message,
     "contract": _contract,
     "manifest": _manifest,
 }

@@ -15,7 +15,6 @@ from remit.cli.shared import (
     confirm,
     decides,
     echo_json,
-    emit,
     note,
     open_ledger,
     open_settings,
@@ -44,9 +43,6 @@ _NOTHING_WAITS = "No tool call is waiting for approval."
 @click.option("--arguments", help="Arguments to run the tool with instead, as a JSON object.")
 @click.option("--until", help="Expiry if unused: a duration such as 2h, or a time.")
 @click.option(
-    "--delegate", metavar="NAME", help="Without an ID: let NAME approve for you until --until."
-)
-@click.option(
     "--reason",
     default="",
     help="Reason (recorded permanently); the model sees the reason of a denial.",
@@ -66,7 +62,6 @@ def approve(
     edit: bool,
     arguments: str | None,
     until: str | None,
-    delegate: str | None,
     by: str | None,
     reason: str,
     yes: bool,
@@ -83,15 +78,6 @@ def approve(
 
     moment_until = expiry_of(until) if until else None
     settings = open_settings(root)[1].settings.approvals
-    if delegate is not None:
-        if request_id is not None or moment_until is None:
-            raise click.UsageError("--delegate NAME requires --until and takes no ID.")
-        with open_ledger(root, signing=True) as client:
-            entry_id = ApprovalQueue(client, settings).delegate(
-                by=by or whoami(), to=delegate, until=moment_until, reason=reason
-            )
-        emit(as_json, {"entry_id": entry_id}, [f"{delegate} can now approve for you ({entry_id})"])
-        return
     if request_id is None:
         if deny or run or by or reason or edit or arguments or until:
             raise click.UsageError(

@@ -156,39 +156,6 @@ def decide_approval(
 
 
 @verb(
-    route="POST /delegations", summary="Delegate approvals", tag="approvals", needs="approve",
-    form="Delegation", result="DelegationShape", status=201, fails=(409,), endpoint="delegate",
-)  # fmt: skip
-def delegate(
-    root: RootPort, caller: Caller, *,
-    to: str = field("User id or key id of the delegate.", is_name=True),
-    until: str = field(
-        "End of the delegation: a duration such as `2d`, or a time; at most 30 days from now. `0s` "
-        "ends a delegation.", most=64,
-    ),
-    reason: str = _reason(),
-) -> dict[str, Any]:  # fmt: skip
-    """Let another person approve in the caller's place for a time.
-
-    Returns:
-        ``entry_id`` of the recorded APPROVAL_DELEGATED. A later delegation to the same person
-        replaces it. It applies to tools with configured approvers.
-
-    Raises:
-        InvalidInputError: the delegate is the caller or no usable name, or ``until`` is not a time
-            or is more than 30 days away.
-        LedgerError: the ledger cannot be read or written.
-    """
-    from remit.gateway.auth import expiry_of
-
-    entry_id = root.approvals.delegate(
-        by=_person(root, caller), to=to, until=expiry_of(until), reason=reason,
-        subject_id=caller.subject_id,
-    )  # fmt: skip
-    return {"entry_id": entry_id}
-
-
-@verb(
     "mcp pins", "GET /pins", summary="List pinned tools", form="PinQuery", result="PinPage",
     command_member="pins", endpoint="listed",
     columns=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from remit.ledger import Content, LedgerEntry
+from remit.ledger import LedgerEntry
 from remit.runtime import Conversation
 from tests.agents.admin.conftest import Office
 from tests.support.wire import message, tool_use
@@ -116,31 +116,6 @@ def test_a_journey_is_told_with_the_ids_of_its_entries(office: Offices) -> None:
     assert it.output("trace_prompt_journey", session=session)["turns"][0] == turn
 
 
-def test_a_journey_that_is_too_long_is_cut_and_says_so(office: Offices) -> None:
-    it = office(message("w" * 30_000), message("short"))
-    session = _talk(it, "say it", "again").session_id
-    told = it.output("trace_prompt_journey", session_id=session, most=8192)
-    assert "entry_id, to see more" in told["note"]
-    first, second = told["turns"]
-    assert "more characters]" in first["response"]
-    assert len(first["entry_id"]) == len("LED-00000000")
-    assert (second["turn_number"], second["response"]) == (2, "short")
-    only = it.output("trace_prompt_journey", session_id=session, turn=2)
-    assert [turn["turn_number"] for turn in only["turns"]] == [2]
-
-
-def test_journeys_that_are_not_there(office: Offices) -> None:
-    it = office(message("hello"))
-    session = _talk(it).session_id
-    assert "Name a session" in it.error("trace_prompt_journey")
-    assert "no earlier turn" in it.error("trace_prompt_journey", session=session)
-    assert "no session SES-UNKNOWN1" in it.error("trace_prompt_journey", session_id="SES-UNKNOWN1")
-    assert it.run("trace_prompt_journey", entry_id="LED-0000ffff").status == "error"
-    assert it.run("trace_prompt_journey", work_order_id="WO-SES-X-001").status == "error"
-    both = {"entry_id": "LED-00000000", "work_order_id": "WO-SES-X-001"}
-    assert "not both" in it.error("trace_prompt_journey", **both)
-
-
 def test_budgets_are_told_as_they_stand(office: Offices) -> None:
     it = office(message("hello"), message("good day"))
     first = _talk(it, "hi")
@@ -211,21 +186,6 @@ def test_why_a_model_answered(office: Offices) -> None:
     ]
     assert tool.describe is not None
     assert tool.describe(told) == said
-
-
-def test_content_that_a_tools_result_cannot_carry_is_put_in_words(office: Offices) -> None:
-    it = office()
-    deep = b"[" * 300 + b"]" * 300
-    answer = (
-        b'{"text": "\\ud800!", "n": 123456789012345678901234567890, "x": 1e999, "d": %b}' % deep
-    )
-    told = {"session_id": "SES-ODD", "answer": Content.exact(answer)}
-    it.runtime.ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata=told))
-    (entry,) = it.output("query_ledger_full", session_id="SES-ODD")["entries"]
-    assert it.output("explain_route", session_id="SES-ODD")["call"]["outcome"] == ""
-    shown = entry["metadata"]["answer"]
-    assert (shown["text"], shown["x"]) == ("?!", "inf")
-    assert shown["n"] == 123456789012345678901234567890
 
 
 def test_a_query_is_cut_at_the_boundary(office: Offices) -> None:

@@ -96,42 +96,6 @@ def test_an_order_whose_beginning_was_lost_is_begun_once(
         bench.check()
 
 
-def test_a_database_that_does_not_answer_at_the_start_is_tried_again(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dbos import DBOS
-    from sqlalchemy.exc import OperationalError
-
-    from remit.agents.queue import dbos_engine
-
-    monkeypatch.setattr(dbos_engine, "_RETRY_S", 0.1)
-    launch, failed = DBOS.launch, []
-
-    def launches() -> None:
-        if len(failed) < 2:
-            failed.append(True)
-            raise OperationalError("SELECT 1", {}, ConnectionError("gone"))
-        launch()
-
-    monkeypatch.setattr(DBOS, "launch", launches)
-    with LedgerClient(url) as ledger:
-        bench = Bench(ledger)
-        engine = dbos_engine.DbosEngine(ledger, settings(), url)
-        worker = _Taker(bench.worker())
-        running = start_background(engine.hand_out(worker))
-        until(lambda: ledger.select("SELECT to_regclass('dbos.workflow_input')")[0][0] is not None)
-        order_id = OrderQueue(ledger, settings(), engine).submit(
-            Submission(agent_id="clerk", task="x"), by="t"
-        )
-        until(lambda: bool(worker.begun))
-        assert [row.order_id for row in worker.begun] == [order_id]
-        assert len(failed) == 2
-        worker.draining = True
-        worker.may_end._loop.call_soon_threadsafe(worker.may_end.set)  # type: ignore[attr-defined]
-        running.result(60)
-        assert bench.end(worker.begun[0])
-
-
 def test_an_error_of_the_database_while_dbos_runs_does_not_end_the_worker(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from remit.agents.queue import ORDERS, Row, Submission, backoff_ms, row_matches_ledger
+from remit.agents.queue import ORDERS, Row, Submission
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, check_tables
@@ -58,22 +58,6 @@ def test_an_order_is_submitted_done_and_gone_from_the_table(ledger: LedgerClient
     bench.check()
     with pytest.raises(NotFoundError):
         bench.queue.get("ORD-NOSUCHORDER")
-
-
-def test_an_order_submitted_during_a_read_is_found(
-    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench, select = Bench(ledger), ledger.select
-    order_id, put = bench.queue.prepare(Submission(agent_id="clerk", task="Find it."), by="t")
-
-    def select_first(sql: str, values: Any = ()) -> Any:
-        monkeypatch.undo()
-        found = select(sql, values)
-        ledger.transact(put)
-        return found
-
-    monkeypatch.setattr(ledger, "select", select_first)
-    assert bench.queue.get(order_id).state == "ready"
 
 
 def test_what_a_failed_transaction_submits_is_not_submitted(ledger: LedgerClient) -> None:
@@ -153,24 +137,6 @@ def test_a_poison_order_is_set_aside_and_blocks_nobody(ledger: LedgerClient) -> 
     bench.check()
 
 
-def test_another_attempt_waits_longer_each_time(ledger: LedgerClient) -> None:
-    waits = settings(orders={"retry_base_s": 100.0, "retry_max_s": 300.0})
-    bench = Bench(ledger, waits)
-    assert [backoff_ms(waits.orders, n) for n in (1, 2, 3, 99)] == [
-        100_000, 200_000, 300_000, 300_000,
-    ]  # fmt: skip
-    order_id = bench.submit(max_attempts=2)
-    (claim,) = bench.claim(bench.worker())
-    assert bench.fail(claim, new_session=True)
-    status = bench.queue.get(order_id)
-    assert status.state == "delayed"
-    assert status.session_id != claim.session_id
-    assert not bench.claim(bench.worker())
-    (changed,) = ledger.query(event_type="ORDER_CHANGED")
-    assert (changed.decision, changed.metadata["error_code"]) == ("RETRIED", "SERVER_ERROR")
-    bench.check()
-
-
 def test_an_order_can_be_paused_resumed_and_cancelled(ledger: LedgerClient) -> None:
     bench = Bench(ledger)
     first, second, third = (bench.submit(str(n)) for n in range(3))
@@ -192,23 +158,6 @@ def test_an_order_can_be_paused_resumed_and_cancelled(ledger: LedgerClient) -> N
     assert [row.order_id for row in bench.claim(worker, 9)] == [first]
     with pytest.raises(ConflictError):
         bench.queue.cancel(third, by="Joe")
-    bench.check()
-
-
-def test_an_order_that_was_to_stop_and_failed_can_be_tried_again(ledger: LedgerClient) -> None:
-    bench = Bench(ledger)
-    order_id = bench.submit()
-    (claim,) = bench.claim(bench.worker())
-    started = {"session_id": claim.session_id}
-    ledger.write(LedgerEntry("SESSION_START", "S", "D", "r", metadata=started))
-    bench.fail(claim)
-    bench.queue.pause(order_id, by="t")
-    assert bench.queue.cancel(order_id, by="t").stopping
-    bench.check()
-    (claim,) = bench.claim(bench.worker())
-    bench.fail(claim)
-    bench.check()
-    assert not bench.queue.retry(order_id, by="t").stopping
     bench.check()
 
 
@@ -247,20 +196,6 @@ def test_starts_of_a_key_are_spread_over_the_minute(ledger: LedgerClient) -> Non
     bench.check()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"task": " "}, {"agent_id": ""}, {"queue": "a/b"}, {"queue": ""}, {"kind": "x y"},
-        {"priority": 1001}, {"priority": True}, {"max_attempts": 0}, {"due": datetime(2030, 1, 1)},
-        {"due": datetime.max.replace(tzinfo=UTC)}, {"tokens": -1}, {"tokens": 1.5}, {"usd": -0.5},
-        {"usd": float("nan")}, {"usd": float("inf")},
-    ],
-)  # fmt: skip
-def test_what_is_no_order_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError):
-        Submission(**{"agent_id": "a", "task": "b", **wrong})
-
-
 def test_an_edited_row_is_found(ledger: LedgerClient, target: str) -> None:
     bench = Bench(ledger)
     for number in range(4):
@@ -291,27 +226,6 @@ def test_an_edited_row_is_found(ledger: LedgerClient, target: str) -> None:
     outside(target, "DELETE FROM orders")
     with pytest.raises(RemitError, match="has no row"):
         bench.queue.get(ready.order_id)
-
-
-@pytest.mark.parametrize("column", ["agent_id", "session_id"])
-def test_a_row_that_was_edited_stays_found_when_a_worker_has_taken_it(
-    ledger: LedgerClient, target: str, column: str
-) -> None:
-    bench = Bench(ledger)
-    bench.submit()
-    outside(target, f"UPDATE orders SET {column} = 'SES-OTHER000'")
-    (claim,) = bench.claim(bench.worker())
-    assert not row_matches_ledger(ledger, claim)
-    bench.end(claim)
-    ((seq, problem),) = check_tables(ledger, (ORDERS,))
-    assert (seq, "'SES-OTHER000'" in problem) == (1, True)
-    order_id = bench.submit()
-    (claim,) = bench.claim(bench.worker())
-    assert row_matches_ledger(ledger, claim)
-    bench.fail(claim, again=True, new_session=True)
-    (row,) = bench.claim(bench.worker())
-    assert (row.order_id, row_matches_ledger(ledger, row)) == (order_id, True)
-    assert len(list(check_tables(ledger, (ORDERS,)))) == 1
 
 
 # Whatever workers, people and ends of processes do to orders in whatever order: each is done

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from remit import LedgerClient, Runtime
 from remit.agents.queue import ORDERS, Row, Submission
-from remit.agents.supervisor import TurnCancelledError
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope
 from remit.kernel.errors import InvalidInputError, NotFoundError
@@ -34,7 +32,6 @@ from tests.support.stores import outside
 from tests.support.waiting import until
 from tests.support.wire import Raw, message, tool_use
 
-_DOWN = Raw(b'{"type":"error","error":{"type":"api_error","message":"down"}}', status=500)
 FLAGS = {"gateway.max_retries": 0, "worker.orders.retry_base_s": 0.0}
 
 
@@ -80,12 +77,6 @@ def check(runtime: Runtime) -> None:
     assert events.get("DISPATCH", 0) == events.get("EXCHANGE", 0) + orphans
     gates = check_gates(runtime.gate_context(), ["G2"], full=True, by="a test")
     assert gates.passed, gates
-
-
-class Found(BaseModel):
-    """An answer of a type."""
-
-    number: int
 
 
 def test_submitted_turns_return_results(scripted: Scripted, tmp_path: Path, store: str) -> None:
@@ -148,25 +139,6 @@ def _check_dbos(runtime: Runtime, clerk: Agent[Any], order_ids: list[str]) -> No
     assert len(select("SELECT 1 FROM dbos.workflow_status")) == len(found) + 1
 
 
-def test_a_typed_answer_and_one_that_failed_come_back_as_such(scripted: Scripted) -> None:
-    script = [message('{"number": 42}'), _DOWN, _DOWN, message("Up again."), _DOWN]
-    with scripted(*script, flags=FLAGS) as (runtime, _):
-        finder = runtime.agent("finder", output_type=Found, max_retries=0)
-        clerk = runtime.agent("clerk", max_retries=0)
-        with working(runtime, [finder, clerk], at_once=1):
-            assert finder.submit("Which?").result(60).output == Found(number=42)
-            assert clerk.submit("Go.", max_attempts=3).result(60).response == "Up again."
-            bad = clerk.submit("Go.", max_attempts=1)
-            failed = bad.result(60)
-            assert (failed.failed, failed.error_code) == (True, "SERVER_ERROR")
-            assert bad.status().state == "failed"
-            unknown = runtime.agent("stranger").submit("Go.", max_attempts=1)
-            assert unknown.wait(60).error_code == "NotFoundError"
-        retried = [one.decision for one in runtime.ledger.query(event_type="ORDER_CHANGED")]
-        assert retried == ["RETRIED", "RETRIED"]
-        check(runtime)
-
-
 def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_it(
     scripted: Scripted, tmp_path: Path
 ) -> None:
@@ -184,21 +156,6 @@ def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_
             assert other.wait(60).error_code == "CancelledError"
         assert not server.calls
         assert any("'boss'" in str(said) for said in runtime.ledger.verify().problems)
-
-
-def test_a_running_order_stops_when_somebody_says_so(scripted: Scripted) -> None:
-    slow = Raw(b"{}", delay_s=60.0)
-    with scripted(slow, flags=FLAGS) as (runtime, server):
-        clerk = runtime.agent("clerk", max_retries=0)
-        with working(runtime, [clerk]):
-            handle = clerk.submit("Go.")
-            until(lambda: bool(server.calls))
-            assert handle.cancel(by="Joe").stopping
-            with pytest.raises(TurnCancelledError):
-                handle.result(60)
-        (turn,) = runtime.ledger.query(event_type="TURN_RECORDED")
-        assert turn.metadata["outcome"] == "cancelled"
-        check(runtime)
 
 
 def test_a_turn_that_waits_for_a_person_goes_on_on_another_worker(
@@ -326,23 +283,6 @@ def test_the_commands(scripted: Scripted, tmp_path: Path) -> None:
         assert runtime.orders.submission(forked).metadata["forked_from"] == first
         assert len(server.calls) == 2
         check(runtime)
-
-
-def test_a_worker_ends_at_sigterm_when_its_turns_have(scripted: Scripted, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    reply = Raw(json.dumps(message("Done.")).encode(), delay_s=0.5)
-    with scripted(reply, flags=FLAGS) as (runtime, server):
-        clerk = runtime.agent("clerk")
-        first = clerk.submit("One.")
-        line = ("-m", "remit", "worker", "--root", str(root), "--concurrency", "1", "--app",
-                "tests.agents.queue.app:agents")  # fmt: skip
-        with Program(*line, environment=dict(os.environ)) as program:
-            until(lambda: bool(server.calls))
-            second = clerk.submit("Two.")
-            program.terminate()
-            assert program.wait(60) == 0
-        assert (first.status().state, second.status().state) == ("completed", "ready")
-        assert runtime.ledger.select("SELECT * FROM leases WHERE name LIKE 'worker:%'") == []
 
 
 def test_what_takes_longer_than_draining_may_is_left_to_another_worker(

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from remit import Context, tool
-from remit.agents.tools import ToolError
 from remit.kernel.errors import InvalidInputError
 from remit.runtime import Runtime
 from tests.agents.test_subagents import by_agent
@@ -45,14 +44,6 @@ def test_the_model_does_not_see_it() -> None:
     assert list(sell.input_schema["properties"]) == ["what"]
     assert whose.input_schema["properties"] == {}
     assert (sell.context, sell.deps, whose.deps) == ("context", Shop, None)
-
-
-def test_only_one_parameter_takes_it() -> None:
-    def twice(one: Context[Shop], other: Context[Shop]) -> None:
-        """Twice."""
-
-    with pytest.raises(ToolError, match="more than one Context"):
-        tool(twice)
 
 
 def _script() -> Any:
@@ -107,19 +98,3 @@ def test_a_turn_that_is_resumed_is_given_it_again(scripted: Scripted, tmp_path: 
             second = Shop("two")
             assert again.resume(deps=second).response == "Sold."
         assert (len(first.sold), len(second.sold)) == (0, 1)
-
-
-def test_a_sub_agents_tools_are_given_its_callers(scripted: Scripted) -> None:
-    script = by_agent(
-        boss=[tools_only(tool_use("seller", {"task": "Sell bread."})), message("Done.")],
-        seller=[tools_only(tool_use("sell", {"what": "bread"})), message("Sold.")],
-    )
-    shop = Shop("x")
-    with scripted(script) as (runtime, _):
-        seller = _seller(runtime)
-        boss = runtime.agent(
-            "boss", instructions="You are the boss.", tools=[seller.as_tool(description="Sells.")]
-        )
-        assert boss.run("Bread, please.", user="ann", deps=shop).response == "Done."
-        ((_, user, _, _),) = shop.sold
-        assert user == "ann"

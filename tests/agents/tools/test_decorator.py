@@ -7,8 +7,6 @@ import dataclasses
 import hashlib
 import importlib
 import inspect
-import math
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -166,55 +164,6 @@ def test_a_method_is_a_tool_of_its_object() -> None:
     assert first.count("xy") == 3
 
 
-def test_it_can_still_be_called() -> None:
-    @tool
-    def twice(n: int) -> int:
-        """Double it."""
-        return 2 * n
-
-    @tool
-    async def later(n: int) -> int:
-        """Return it later."""
-        return n
-
-    assert twice(4) == 8
-    assert asyncio.run(later(4)) == 4
-    assert _use(twice, n=4).output == 8
-    assert _use(later, n=4).output == 4
-    assert later.description == "Return it later."
-
-
-def test_types_known_only_where_it_stands() -> None:
-    class Size(Enum):
-        SMALL = 1
-
-    @tool
-    def fits(size: Size) -> str:
-        """Name a size."""
-        return size.name
-
-    assert _use(fits, size=1).output == "SMALL"
-
-
-def test_a_method_and_a_default_that_json_has_not() -> None:
-    marker = object()
-
-    class Counter:
-        total = 0
-
-        def count(self, by: int = 1, unused: Any = marker) -> int:
-            """Count on."""
-            assert unused is marker
-            self.total += by
-            return self.total
-
-    counter = Counter()
-    made = tool(counter.count)
-    assert "default" not in made.input_schema["properties"]["unused"]
-    assert [_use(made).output, _use(made, by=2).output] == [1, 3]
-    assert counter.total == 3
-
-
 def _no_type(a) -> None: ...  # type: ignore[no-untyped-def]
 def _many(*a: int) -> None: ...
 def _more(**a: int) -> None: ...
@@ -268,39 +217,6 @@ def test_a_generator_and_a_function_without_a_docstring_are_refused() -> None:
     assert tool(description="Return it.")(silent).description == "Return it."
 
 
-def test_bad_options_are_refused() -> None:
-    def plain(a: int) -> None: ...
-
-    with pytest.raises(ToolError, match="on_unknown"):
-        tool(on_unknown="maybe")(plain)  # type: ignore[call-overload]
-    with pytest.raises(ToolError, match="is not a valid tool id"):
-        tool(tool_id="with space")(plain)
-    with pytest.raises(ToolError, match="example 'do' does not fit: a"):
-        tool(examples=[("do", {"a": "x"})])(plain)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"timeout_s": 0}, {"timeout_s": -1}, {"timeout_s": math.nan}, {"timeout_s": math.inf},
-        {"timeout_s": True}, {"timeout_s": "5"}, {"max_output_bytes": 0},
-        {"max_output_bytes": 1.5},
-    ],
-)  # fmt: skip
-def test_limits_under_which_no_call_could_succeed_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ToolError, match="not a "):
-        tool(tool_id="look", description="Looks.", **options)(lambda: 1)
-
-
-def test_a_default_that_json_does_not_have_is_refused() -> None:
-    def look(share: float = math.nan) -> float:
-        """Look."""
-        return share
-
-    with pytest.raises(ToolError, match="look is not JSON"):
-        tool(look)
-
-
 # -- The hash of a tool's definition: what a model is shown, and nothing else --------------------
 
 
@@ -325,16 +241,6 @@ def test_it_is_sha_256_of_the_canonical_definition_and_of_nothing_else() -> None
     for change in (*shown, *hidden):
         same = replace(PAY, **change).digest == PAY.digest
         assert same is (change in hidden), change
-
-
-def test_a_schema_that_jcs_cannot_carry_has_one_too() -> None:
-    """Servers that are made of typed programs state the bounds of a 64-bit integer."""
-    great = replace(PAY, input_schema={"type": "object", "maximum": 2**63 - 1})
-    other = replace(PAY, input_schema={"maximum": 2**63 - 2, "type": "object"})
-    assert len(great.digest) == len(other.digest) == 64
-    assert great.digest != other.digest
-    same = replace(PAY, input_schema={"maximum": 2**63 - 1, "type": "object"})
-    assert great.digest == same.digest
 
 
 # -- Tools of installed distributions: imported when named, and not before -----------------------
@@ -409,45 +315,3 @@ def test_what_is_given_goes_before_what_is_installed(install: Install, tmp_path:
     dispatcher = ToolDispatcher([own], default_settings().tools)
     assert dispatcher.execute("weather", {}).output == "own"
     assert not (tmp_path / "forecast_module.imported").exists()
-
-
-@pytest.mark.parametrize(
-    ("source", "what", "word"),
-    [
-        (MODULE, "weather", "has the id 'weather'"),
-        (MODULE, "number", "is a int"),
-        (MODULE, "nothing", "AttributeError"),
-        ("raise SystemExit(1)", "x", "SystemExit"),
-        ("1/0", "x", "ZeroDivisionError"),
-        ("import no_such_module", "x", "ModuleNotFoundError"),
-        ("def bad(a): ...", "bad", "has no type"),
-    ],
-)
-def test_what_cannot_be_used_is_named(install: Install, source: str, what: str, word: str) -> None:
-    install("broken", source, thing=what)
-    dispatcher = _dispatcher()
-    with pytest.raises(ToolError) as caught:
-        dispatcher.tools(["thing"])
-    assert word in str(caught.value)
-    result = dispatcher.execute("thing", {})
-    assert result.status == "error"
-    assert word in result.error
-
-
-def test_two_that_offer_the_same_are_refused(install: Install) -> None:
-    install("first", plain="plain")
-    install("second", plain="plain")
-    with pytest.raises(ToolError, match="first, second"):
-        _dispatcher().tools(["plain"])
-
-
-def test_the_earlier_name_of_the_tools_needs_no_extra() -> None:
-    program = (
-        "import sys; sys.modules['mcp'] = None\n"
-        "from remit.tools import ToolError, current_call\n"
-        "try:\n    from remit.tools import McpServer\nexcept ToolError as error: print(error)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert "remit[mcp]" in run.stdout

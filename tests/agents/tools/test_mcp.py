@@ -21,10 +21,8 @@ from remit.agents.tools.result_conversion import Illustrated
 from remit.agents.workorders import ToolProgress
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.settings import McpServerSettings, default_settings
-from remit.runtime import Runtime
 from tests.support.agents import Scripted
-from tests.support.roots import new_root
-from tests.support.wire import completion, message, serve, tool_use
+from tests.support.wire import message, tool_use
 
 
 def _answer(*texts: str, data: dict[str, Any] | None = None) -> CallToolResult:
@@ -106,13 +104,6 @@ def test_schemas_of_older_drafts_are_used(
     assert first_problem(current, bad)
 
 
-def test_a_schema_without_old_keywords_keeps_its_form() -> None:
-    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
-              "properties": {"id": {"type": "string", "minLength": 1}}, "required": ["id"],
-              "dependencies": {"a": ["b"]}}  # fmt: skip
-    assert mcp_schema(schema) == schema
-
-
 UNUSABLE: list[tuple[str, dict[str, Any], str]] = [
     ("loops", {"$ref": "#"}, "a '$ref' leads back to itself"),
     ("circles", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
@@ -175,26 +166,6 @@ def test_an_image_is_a_block_of_the_type_that_its_data_is(block: dict[str, Any])
     assert "file:///p.png" in found.value or "[image, " in found.value
 
 
-@pytest.mark.parametrize(
-    "data", ["not base64!", "", "AAAA", base64.b64encode(b"<svg/>").decode(), PNG[:7], "\u202e"]
-)
-def test_what_is_no_image_is_named(data: str) -> None:
-    found = tool_output(_result({**IMAGE, "data": data}))
-    assert isinstance(found, str)
-    assert found.startswith("[image, image/png, ")
-    assert found.endswith("not shown]")
-
-
-def test_an_image_with_structured_content() -> None:
-    found = tool_output(_result(IMAGE, structuredContent={"a": 2**70}))
-    assert found.value["structuredContent"] == {"a": 2**70}
-    assert len(found.images) == 1
-
-
-def test_a_result_holds_a_bounded_number_of_images() -> None:
-    assert len(tool_output(_result(*[IMAGE] * 100)).images) == 20
-
-
 def _serve(file: Path, result: dict[str, Any]) -> dict[str, Any]:
     file.write_text(json.dumps({"tools/list": {"tools": [TOOL]}, "tools/call": result}))
     return {
@@ -224,26 +195,6 @@ def test_an_image_reaches_its_model(scripted: Scripted, tmp_path: Path, takes: b
     else:
         assert PNG not in json.dumps(block)
         assert "this model accepts none" in json.dumps(block)
-
-
-@pytest.mark.parametrize("takes", [True, False])
-def test_an_image_reaches_a_model_of_chat_completions(tmp_path: Path, takes: bool) -> None:
-    content = [{"type": "text", "text": "A cat."}, IMAGE]
-    flags = _serve(tmp_path / "f.json", {"content": content})
-    flags.pop("supervisor.classify")
-    look = {"id": "t1", "type": "function", "function": {"name": "s__look", "arguments": "{}"}}
-    with serve(completion("I look.", [look]), completion("A cat.")) as wire:
-        flags |= {
-            "providers.odd.kind": "openai", "providers.odd.base_url": f"{wire.url}/v1",
-            "providers.odd.default_model": "m", "providers.odd.images": takes,
-            "gateway.max_retries": 0,
-        }  # fmt: skip
-        with Runtime.open(new_root(tmp_path / "root"), flags=flags, model="odd/m") as runtime:
-            agent = runtime.agent("a", instructions="Look.", mcp=["s"])
-            assert agent.run("look").response == "A cat."
-        sent = json.dumps(wire.calls[-1].body)
-    assert (f"data:image/png;base64,{PNG}" in sent) is takes
-    assert ("this model accepts none" in sent) is not takes
 
 
 @contextmanager
@@ -297,7 +248,7 @@ def test_a_number_that_cannot_be_read_ends_its_call_alone(tmp_path: Path) -> Non
         assert _look(server)[:2] == ("ok", "a\ufffd")  # half an emoji is replaced
 
 
-# What MCP servers have beside tools: resources, prompts, progress, and questions to a person.
+# What MCP servers have beside tools: progress, and questions to a person.
 
 
 CONTEXT_SCRIPT = str(Path(__file__).parent / "context_server.py")
@@ -312,32 +263,6 @@ def server() -> Iterator[McpServer]:
 
 def _use(server: McpServer, tool: str, /, **given: Any) -> ToolResult:
     return ToolDispatcher(server.tools(), BOUNDS).execute(f"c__{tool}", given)
-
-
-def test_resources_are_listed_and_read(server: McpServer) -> None:
-    listed = _use(server, "list_resources").output
-    assert [found["uri"] for found in listed["resources"]] == ["notes://today"]
-    assert [found["uriTemplate"] for found in listed["templates"]] == ["notes://{day}/all"]
-    assert _use(server, "read_resource", uri="notes://today").output == "Buy tea."
-    assert _use(server, "read_resource", uri="notes://monday/all").output == "Nothing on monday."
-    missing = _use(server, "read_resource", uri="notes://none")
-    assert missing.status == "error"
-    assert _use(server, "read_resource", uri="notes://today").output == "Buy tea."  # it lives on
-
-
-def test_prompts_are_listed_and_filled_in(server: McpServer) -> None:
-    (found,) = _use(server, "list_prompts").output["prompts"]
-    assert (found["name"], found["arguments"][0]["name"]) == ("summary", "topic")
-    filled = _use(server, "get_prompt", name="summary", arguments={"topic": "tea"})
-    assert filled.output == "user: Sum up tea in one line."
-    assert _use(server, "get_prompt", name="nothing").status == "error"
-
-
-def test_the_allow_list_holds_for_them(server: McpServer) -> None:
-    some = SETTINGS.model_copy(update={"tools": ["count", "read_resource"]})
-    with McpServer("c", some) as narrow:
-        ids = [tool.tool_id for tool in narrow.tools()]
-    assert ids == ["c__count", "c__read_resource"]
 
 
 def test_a_question_to_the_person_is_declined_and_the_model_hears_of_it(server: McpServer) -> None:

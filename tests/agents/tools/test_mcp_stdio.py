@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -97,44 +96,7 @@ def test_a_server_from_the_registry() -> None:
         assert "Moon/Base" in result.error
 
 
-def test_a_server_from_the_registry_that_works_on_files(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    program = str(Path(sys.executable).parent / "mcp-server-git")
-    settings = McpServerSettings(
-        command=program, args=["--repository", str(tmp_path)], tools=["git_status", "git_add"],
-        idempotent=["git_st*"],
-    )  # fmt: skip
-    (tmp_path / "new.txt").write_text("new")
-    with McpServer("git", settings) as server:
-        tools = {tool.tool_id: tool.on_unknown for tool in server.tools()}
-        assert tools == {"git__git_status": "retry", "git__git_add": "ask"}
-        added = _use(server, "git_add", repo_path=str(tmp_path), files=["new.txt"])
-        assert added.status == "ok"
-        status = _use(server, "git_status", repo_path=str(tmp_path))
-        assert "new.txt" in str(status.output)
-
-
 # -- what it offers, and what it answers ---------------------------------------------------
-
-
-def test_all_pages_are_read_and_bad_schemas_left_out(
-    server: McpServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, "remit.tools"):
-        tools = {tool.tool_id: tool for tool in server.tools()}
-    assert {"by_hand__echo", "by_hand__delete_file", "by_hand__grow"} <= set(tools)
-    assert "by_hand__bad_schema" not in tools
-    assert "bad schema" in caplog.text
-    # The server says of each that it may be repeated; that is not its to say.
-    assert {tool.on_unknown for tool in tools.values()} == {"ask"}
-
-
-def test_the_list_is_always_the_one_of_now(tmp_path: Path) -> None:
-    grown = tmp_path / "grown"
-    with McpServer("s", _settings(env={"GROWN": SecretStr(str(grown))})) as server:
-        assert "s__added" not in [tool.tool_id for tool in server.tools()]
-        grown.touch()
-        assert "s__added" in [tool.tool_id for tool in server.tools()]
 
 
 def test_answers(server: McpServer) -> None:
@@ -166,15 +128,6 @@ def test_ids() -> None:
     long = mcp_tool_id("server", "x" * 200)
     assert len(long) == 64
     assert long != mcp_tool_id("server", "x" * 201)
-
-
-def test_two_tools_of_one_id_are_refused() -> None:
-    settings = _settings(tools=["delete.file", "delete file"])
-    with McpServer("s", settings) as server:
-        offered = [one for one in server._listed() if one.name == "delete.file"]
-        twin = offered[0].model_copy(update={"name": "delete file"})
-        with pytest.raises(ToolError, match="would have the same id 's__delete_file'"):
-            server._made([*offered, twin])
 
 
 def test_only_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +166,6 @@ def test_a_server_that_cannot_be_used_says_why_and_is_ended(
     assert child is None or child.returncode is not None  # not left behind
 
 
-def test_a_server_that_dies_at_its_start_is_quoted_without_secrets() -> None:
-    settings = _settings("dies", env={"TOKEN": SecretStr("tok-123456")})
-    with McpServer("s", settings) as server, pytest.raises(ToolError) as caught:
-        server.tools()
-    assert "no licence for [secret]" in str(caught.value)
-    assert "tok-123456" not in f"{caught.value!r} {server!r} {settings!r}"
-
-
 def test_calls_that_run_when_it_dies_end_at_once_and_the_next_starts_it(server: McpServer) -> None:
     dispatcher = ToolDispatcher(server.tools(), BOUNDS)
     first = dispatcher.execute("by_hand__pid", {}).output
@@ -237,16 +182,6 @@ def test_calls_that_run_when_it_dies_end_at_once_and_the_next_starts_it(server: 
     assert time.monotonic() - began < 60
     again = dispatcher.execute("by_hand__pid", {})
     assert (again.status, again.output == first) == ("ok", False)
-
-
-def test_a_server_killed_from_outside(server: McpServer) -> None:
-    dispatcher = ToolDispatcher(server.tools(), BOUNDS)
-    process_id = int(dispatcher.execute("by_hand__pid", {}).output)
-    os.kill(process_id, signal.SIGKILL)
-    assert _gone(process_id)
-    # Whether its end was seen before the call or only by it, no more than one call fails.
-    results = [dispatcher.execute("by_hand__pid", {}) for _ in range(2)]
-    assert results[1].status == "ok"
 
 
 def test_a_call_that_hangs_ends_and_the_server_goes_on() -> None:
@@ -269,42 +204,7 @@ def test_a_message_that_is_too_long() -> None:
         assert _use(server, "pid").status == "ok"
 
 
-def test_an_answer_over_the_limit_of_outputs() -> None:
-    with McpServer("s", _settings(max_message_bytes=100_000_000)) as server:
-        result = _use(server, "huge")
-    assert result.status == "ok"
-    assert f"{BOUNDS.max_output_bytes:,} bytes" in result.note
-
-
-def test_nothing_it_says_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "remit"), McpServer("s", _settings()) as server:
-        assert _use(server, "fails").status == "error"
-    assert "no JSON" not in caplog.text
-    assert "chatter" not in caplog.text
-
-
 # -- loops, cancellation, the end ----------------------------------------------------------
-
-
-def test_calls_from_several_loops_at_once(server: McpServer) -> None:
-    dispatcher = ToolDispatcher(server.tools(), BOUNDS)
-
-    async def many() -> list[Any]:
-        calls = [dispatcher.aexecute("by_hand__echo", {"value": n}) for n in range(20)]
-        return [one.output["value"] for one in await asyncio.gather(*calls)]
-
-    assert asyncio.run(many()) == run_blocking(many()) == [*range(20)]
-
-
-async def test_a_cancelled_caller_stays_cancelled(server: McpServer) -> None:
-    tools = await asyncio.to_thread(server.tools)
-    dispatcher = ToolDispatcher(tools, BOUNDS)
-    hanging = asyncio.ensure_future(dispatcher.aexecute("by_hand__hang", {}))
-    await asyncio.sleep(0.1)
-    hanging.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await hanging
-    assert (await dispatcher.aexecute("by_hand__echo", {"value": 1})).status == "ok"
 
 
 def test_close_ends_the_server_and_its_children() -> None:
@@ -359,28 +259,3 @@ def test_the_sdk_is_imported_only_when_it_is_used_and_its_absence_is_told() -> N
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "pip install 'remit[mcp]'" in done.stderr
-
-
-def test_a_server_that_never_stops_talking_is_ended_without_others(server: McpServer) -> None:
-    with McpServer("other", _settings()) as other:
-        pid = _use(other, "pid").output
-        flooded = _use(server, "flood")
-        assert flooded.status == "unknown"
-        assert "messages without an answer" in flooded.error
-        assert _use(other, "pid").output == pid  # the same process, never disturbed
-    assert _use(server, "echo", value=1).output == {"value": 1}  # started again
-
-
-def test_what_is_no_message_is_passed_over(server: McpServer) -> None:
-    pid = _use(server, "pid").output
-    assert _use(server, "garble").output == "done"
-    assert _use(server, "pid").output == pid
-
-
-def test_more_tools_than_anybody_needs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.agents.tools.mcp.server._MAX_TOOLS", 5)
-    with (
-        McpServer("many", _settings()) as many,
-        pytest.raises(ToolError, match="more than 5 tools"),
-    ):
-        many.tools()

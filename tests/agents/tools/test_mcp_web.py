@@ -85,12 +85,6 @@ def test_a_wrong_key_is_told_without_it(monkeypatch: pytest.MonkeyPatch) -> None
         assert "wrong-key-123" not in f"{caught.value!r}{server!r}"
 
 
-def test_nobody_there() -> None:
-    settings = _settings(_free_port())
-    with McpServer("web", settings) as server, pytest.raises(ToolError, match="did not start"):
-        server.tools()
-
-
 def test_a_server_that_dies_and_comes_back() -> None:
     port = _free_port()
     with McpServer("web", _settings(port)) as server:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -172,27 +171,6 @@ def test_all_that_a_server_states_is_pinned(ledger: LedgerClient, name: str, val
     assert pins.check("s", "serve a", [replace(tool, stated={"annotations": {}})]) == {}
 
 
-def test_a_package_that_names_the_shown_text_lets_no_change_in(ledger: LedgerClient) -> None:
-    pins, tool = Pins(ledger, lambda: [f"s__note@sha256:{_tool().digest}"]), _tool()
-    assert pins.check("s", "serve a", [replace(tool, stated=_STATED)]) == {}
-    assert "s__note" in pins.check("s", "serve a", [replace(tool, stated={"title": "Read"})])
-
-
-def test_the_rest_of_a_definition_joins_a_pin_of_an_earlier_version(ledger: LedgerClient) -> None:
-    data = {"server": "s", "origin": "serve a", "tool_id": "s__note", "by": "Ada",
-            "definition_hash": _tool().digest,
-            "definition": json.dumps({"description": "Note it.", "parameters": OPEN})}  # fmt: skip
-    ledger.write(LedgerEntry("TOOL_PINNED", "mcp:s", "ACCEPTED", "x", metadata=data))
-    pins, tool = Pins(ledger), replace(_tool(), stated=_STATED)
-    assert pins.check("s", "serve a", [tool]) == {}
-    assert pins.check("s", "serve a", [tool]) == {}
-    assert [decision for decision, _ in _entries(ledger)] == ["ACCEPTED", "PINNED"]
-    (note,) = pins.tools()
-    assert note.pin is not None
-    assert note.pin.by == "Ada"
-    assert "s__note" in pins.check("s", "serve a", [replace(tool, stated={"title": "Read"})])
-
-
 def test_what_a_worker_writes_is_no_pin(ledger: LedgerClient) -> None:
     pins = Pins(ledger)
     pins.check("s", "serve a", [_tool()])
@@ -201,26 +179,6 @@ def test_what_a_worker_writes_is_no_pin(ledger: LedgerClient) -> None:
             "definition_hash": changed.digest, "definition": "{}", "tier": "ho1"}  # fmt: skip
     ledger.write(LedgerEntry("TOOL_PINNED", "mcp:s", "ACCEPTED", "x", metadata=data))
     assert "s__note" in pins.check("s", "serve a", [changed])
-
-
-def test_many_who_check_at_once_pin_once(ledger: LedgerClient) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: Pins(ledger).check("s", "serve a", [_tool()]), range(16)))
-    assert _entries(ledger) == [("PINNED", "s__note")]
-
-
-def test_odd_definitions(ledger: LedgerClient) -> None:
-    pins = Pins(ledger)
-    odd = Tool("s__odd", "a\x00b\ud800\u202e", {"type": "object", "x": 2**60}, lambda: None)
-    assert pins.check("s", "serve a", [odd]) == {}
-    assert pins.check("s", "serve a", [odd]) == {}
-    (found,) = pins.tools()
-    assert found.pin is not None
-    assert found.pin.read()[:2] == (odd.description, odd.input_schema)
-    ledger.erase(found.pin.entry_id, requested_by="Ada", reason="law")
-    assert pins.check("s", "serve a", [odd]) == {}
-    assert "s__odd" in pins.check("s", "serve a", [_tool("s__odd")])
-    assert "-the definition was erased" in pins.tools()[0].diff()
 
 
 @pytest.mark.parametrize(
@@ -268,16 +226,6 @@ def test_a_server_of_the_sdk_says_that_its_tools_changed(ledger: LedgerClient) -
         assert _use(tools, "note").status == "ok"
         assert _use(tools, "swap").status == "ok"
         until(lambda: "has changed" in _use(tools, "note").error)
-
-
-def test_a_new_connection_is_checked(ledger: LedgerClient, file: Path) -> None:
-    pins = Pins(ledger)
-    with _server(file, pins) as server:
-        tools = server.tools()
-        server.close()
-        file.write_text(json.dumps({"note": "Another."}))
-        server.tools()
-        assert "has changed" in _use(tools, "note").error
 
 
 def test_an_agents_refused_call_is_recorded_without_intent(scripted: Scripted, file: Path) -> None:

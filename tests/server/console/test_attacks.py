@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import json
 import re
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +15,7 @@ from tests.server.conftest import Serve
 from tests.server.console.client import Stream, Visitor, signed_in
 from tests.server.running import Served, new_session, serving
 from tests.support.upstream import Upstream
-from tests.support.waiting import until
 
-TURNED = "clerk\u202e\x9b31m"
 PAIRS = '[approvals.tools."refund"]\npeople = 2\n'
 LONG = "x" * 1_000_000
 
@@ -44,38 +39,6 @@ def test_a_login_leads_only_to_what_a_header_can_hold(served: Served, place: str
     assert answered.headers["set-cookie"].startswith("remit_console_")
 
 
-def test_a_login_comes_back_to_an_address_with_any_character(served: Served) -> None:
-    asked = Visitor(served).get("/console/sessions/%E2%98%83%3Fa?before=x")
-    place = asked.headers["location"].partition("next=")[2]
-    assert place == "%2Fconsole%2Fsessions%2F%25E2%2598%2583%253Fa%3Fbefore%3Dx"
-
-
-def test_no_odd_origin_is_taken_and_a_login_holds_beside_any_cookie(served: Served) -> None:
-    visitor, key = signed_in(served), served.key(role="auditor").key
-    token = visitor.form_token()
-    for origin in ("http://[", "null", "https://"):
-        assert visitor.post("/console/verify", {"token": token}, origin=origin).status == 403
-        assert Visitor(served).post("/console/login", {"key": key}, origin=origin).status == 403
-    login = visitor.cookie
-    for others in ("a b=1; {}", '{{"a":1}}; {}', 'foo="bar; {}', "expires=Thu; {}",
-                   "{}; =; \xff=\xfe"):  # fmt: skip
-        visitor.cookie = others.format(login)
-        assert visitor.get("/console/sessions").status == 200, others
-
-
-def test_two_roots_on_one_host_keep_their_logins_apart(
-    served: Served, serve: Serve, upstream: Upstream, tmp_path: Path
-) -> None:
-    with serving(tmp_path / "other", upstream.url) as other:
-        one, two = signed_in(served), signed_in(other)
-        assert one.cookie.partition("=")[0] != two.cookie.partition("=")[0]
-        both = f"{one.cookie}; {two.cookie}"
-        one.cookie, two.cookie = two.cookie, one.cookie
-        assert one.get("/").status == two.get("/").status == 303
-        one.cookie = two.cookie = both
-        assert one.get("/").status == two.get("/").status == 200
-
-
 def test_methods_that_no_page_takes_are_refused(served: Served) -> None:
     visitor = signed_in(served)
     for method, path in (("PUT", "/console/login"), ("DELETE", "/console/login"),
@@ -83,49 +46,6 @@ def test_methods_that_no_page_takes_are_refused(served: Served) -> None:
                          ("PUT", "/")):  # fmt: skip
         assert visitor.ask(method, path).status == 405, (method, path)
     assert visitor.get("/console").headers["location"] == "/"
-
-
-def test_spend_reads_any_range_or_says_what_it_cannot_read(served: Served) -> None:
-    served.call("openai", "hi")
-    visitor = signed_in(served)
-    for query in ("since=0001-01-01", "since=0001-01-01&zone=America/New_York", "until=9999-12-31",
-                  "since=2016-01-01", "since=99999w", "since=9999-12-31"):  # fmt: skip
-        shown = visitor.get(f"/console/spend?{query}")
-        assert (shown.status, "1970" in shown.text) == (200, False), query
-    for query in ("zone=Nonsense", "zone=../../etc/passwd", "since=%00", "since=9999999w&zone=%ff"):
-        assert visitor.get(f"/console/spend?{query}").status == 400, query
-
-
-def test_what_is_live_is_visible_and_short(desk: Served) -> None:
-    visitor = signed_in(desk)
-    with closing(Stream(desk, visitor.cookie)) as stream:
-        seen = threading.Event()
-        writer = threading.Thread(target=_write_until, args=(desk, seen))
-        writer.start()  # the stream may begin behind an entry: others follow
-        try:
-            until(lambda: _shows_an_escalation(stream))
-        finally:
-            seen.set()
-            writer.join()
-
-
-def _write_until(served: Served, seen: threading.Event) -> None:
-    while not seen.wait(0.2):
-        served.ledger.write(
-            LedgerEntry("ESCALATION", TURNED, "ESCALATION", "x", metadata={
-                "session_id": new_session(), "agent_id": TURNED, "error_code": "E" * 30_000})
-        )  # fmt: skip
-
-
-def _shows_an_escalation(stream: Stream) -> bool:
-    found = False
-    for row in stream.rows():
-        text = json.dumps(row, ensure_ascii=False)
-        assert "\u202e" not in text
-        assert "\x9b" not in text
-        assert len(text) < 2_000
-        found = found or "clerk\\\\u202e\\\\x9b31m" in text
-    return found
 
 
 def test_a_server_ends_at_once_under_the_eyes_of_a_viewer(serve: Serve) -> None:
@@ -139,19 +59,6 @@ def test_a_server_ends_at_once_under_the_eyes_of_a_viewer(serve: Serve) -> None:
         assert "did not end in time" not in served.errors.read_text()
 
 
-def test_a_new_configuration_takes_the_viewers_along(serve: Serve) -> None:
-    with serve() as served:
-        visitor = signed_in(served)
-        with closing(Stream(served, visitor.cookie)) as stream:
-            served.process.send_signal(signal.SIGHUP)
-            while stream.reply.readline():  # else the old one would stay, as it has a call
-                pass
-        with closing(Stream(served, visitor.cookie)) as stream:
-            assert stream.reply.status == 200
-            served.call("openai", "hi")
-            assert stream.rows()
-
-
 def test_a_viewer_keeps_the_place_when_strangers_fill_the_server(serve: Serve) -> None:
     with serve(toml="[server]\nmax_connections = 20\n") as served:
         visitor = signed_in(served)
@@ -163,18 +70,6 @@ def test_a_viewer_keeps_the_place_when_strangers_fill_the_server(serve: Serve) -
             assert stream.rows()
             for one in strangers:
                 one.close()
-
-
-def test_one_key_does_not_take_all_places(serve: Serve) -> None:
-    with serve(toml="[server]\nmax_connections = 8\n") as served:
-        visitor = signed_in(served)
-        streams = [Stream(served, visitor.cookie) for _ in range(6)]
-        assert [one.reply.status for one in streams] == [200] * 6
-        with closing(Stream(served, visitor.cookie)) as more:
-            assert more.reply.status == 429
-            assert more.reply.headers["retry-after"]
-        for one in streams:
-            one.close()
 
 
 def _asked(served: Served, arguments: object) -> str:
@@ -202,27 +97,6 @@ def test_the_second_of_two_people_grants_what_the_first_changed(desk: Served) ->
     assert second.post(path, {**second.form_of(path), "verdict": "grant"}).status == 303
     (granted,) = desk.ledger.query(event_type="APPROVAL_GRANTED", submission_id=request)
     assert granted.metadata["arguments"] == {"order": 13}
-
-
-def test_long_arguments_are_looked_at_by_themselves(desk: Served) -> None:
-    request, visitor = _asked(desk, {"a": LONG}), signed_in(desk, user="ann")
-    assert LONG not in visitor.get("/console/approvals").text
-    path = f"/console/approvals/{request}"
-    assert LONG in visitor.get(path).text
-    form = {**visitor.form_of(path), "verdict": "grant"}
-    assert visitor.post(path, form).status == 303
-    assert visitor.get("/console/approvals/LED-0fffffff").status == 404
-
-
-def test_arguments_that_were_erased_are_said_to_be(desk: Served) -> None:
-    request, visitor = _asked(desk, {"a": "secret"}), signed_in(desk)
-    entry = desk.ledger.read(request)
-    desk.ledger.erase(session_id=entry.submission_id, reason="asked for")
-    path = f"/console/approvals/{request}"
-    assert "[erased under LED-" in visitor.get(path).text
-    form = visitor.form_of(path)
-    assert visitor.post(path, {**form, "verdict": "grant"}).status == 409
-    assert visitor.post(path, {**form, "verdict": "deny"}).status == 303
 
 
 def test_no_page_grows_with_what_was_recorded(desk: Served) -> None:

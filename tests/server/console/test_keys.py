@@ -8,9 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.operations import operations
 from tests.server.console.client import Visitor, signed_in
 from tests.server.console.test_calls import HOSTILE
 from tests.server.running import Served, prompt
@@ -142,26 +140,6 @@ def test_a_role_without_the_permission_changes_nothing(served: Served, role: str
     assert served.ledger.count() == before
 
 
-def test_a_form_has_the_fields_of_its_operation(visitor: Visitor) -> None:
-    (kind,) = [one for one in operations() if one.command == "key create"]
-    page = visitor.get("/console/keys").text
-    for item in kind.fields("route"):
-        assert f'name="{item.name}"' in page
-        assert html.escape(item.help, quote=False).replace("'", "&#39;") in page
-
-
-def test_a_value_that_cannot_be_used_is_named(served: Served, visitor: Visitor) -> None:
-    path = f"/console/keys/key/{served.key().key_id}"
-    day: dict[str, str] = {"window": "day", "time_zone": "Mars/Base"}
-    for form, said in (
-        ({"usd": "many"}, "US dollars"), ({"usd": "-1"}, "US dollars"),
-        ({"tokens": "1.5"}, "Tokens"), ({"window": "year"}, "Window"), ({}, "No limit"),
-        ({"usd": "1", "unlimited": "on"}, "unlimited"), ({"usd": "1", **day}, "Mars/Base"),
-    ):  # fmt: skip
-        answered = visitor.decide(path, {"operation": "budget set", **form})
-        assert (answered.status, said in _text(answered.text)) == (400, True), answered.text
-
-
 def test_hostile_values(served: Served, visitor: Visitor) -> None:
     key = served.key()
     path = f"/console/keys/key/{key.key_id}"
@@ -182,15 +160,3 @@ def test_hostile_values(served: Served, visitor: Visitor) -> None:
             answered = visitor.decide(path, {"operation": operation, "name": value})
             assert answered.status in (400, 404, 409), (operation, value)
     assert served.ledger.count() == before
-
-
-def test_many_keys_are_listed_page_by_page(served: Served, visitor: Visitor) -> None:
-    with KeyStore(served.ledger) as keys:
-        for number in range(60):
-            keys.create(f"zz-{number:03d}", role="agent")
-    first = visitor.get("/console/keys?from=zz-").text
-    assert first.count(">zz-") == 50
-    more = re.search(r'href="([^"]+)">More<', first)
-    assert more
-    second = visitor.get(html.unescape(more[1])).text
-    assert (second.count(">zz-"), ">More</a>" in second) == (10, False)

@@ -18,11 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from remit.agents import ApprovalQueue
 from remit.agents.tools import tool
-from remit.gateway.auth import Identity, KeyStore, agent_secret
+from remit.gateway.auth import KeyStore, agent_secret
 from remit.kernel.root import Root
-from remit.learning.proposals import Change, Learner
-from remit.runtime import Runtime
-from tests.learning.proposals.conftest import gain
 from tests.server.console.client import Answered, Visitor
 from tests.server.running import Served, new_session, serving
 from tests.support.oidc import OidcProvider, oidc_provider, signing_key
@@ -31,7 +28,6 @@ from tests.support.waiting import until
 
 PUBLIC = "https://remit.example.org"
 CALLBACK = "/console/oidc/callback"
-DISCOVERY = "/.well-known/openid-configuration"
 SECRET = "never-to-be-logged-77"
 LEEWAY_S = 60
 ROLES = """
@@ -178,17 +174,6 @@ def _claims_of(person: Person) -> tuple[str, dict[str, Any]]:
     return name, json.loads(base64.urlsafe_b64decode(value.partition(".")[0] + "=="))
 
 
-@pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-def test_changed_keys_are_fetched(served: Served, provider: OidcProvider, algorithm: str) -> None:
-    signed_in(served, provider)
-    provider.key = signing_key(algorithm, f"new {algorithm}")
-    provider.asked.clear()
-    signed_in(served, provider)
-    assert provider.asked == ["/token", DISCOVERY, "/keys"]
-    signed_in(served, provider)
-    assert provider.asked == ["/token", DISCOVERY, "/keys", "/token"]
-
-
 def test_a_role_is_the_first_of_the_settings(served: Served, provider: OidcProvider) -> None:
     for groups, role in ((["all"], "auditor"), (["all", "ops"], "operator"), ("all", "auditor")):
         provider.person["groups"] = groups
@@ -265,12 +250,6 @@ def test_a_token_for_something_else_signs_nobody_in(
 ) -> None:
     provider.claims = claims(provider)
     refused(Person(served).sign_in(provider), 400 if said == "another sign-in" else 502, said)
-
-
-def test_a_token_for_this_client_too_counts(served: Served, provider: OidcProvider) -> None:
-    provider.claims = {"aud": [provider.client_id, "other"], "azp": provider.client_id,
-                       "exp": _now(-LEEWAY_S + 30)}  # fmt: skip
-    signed_in(served, provider)
 
 
 def _as_hmac(provider: OidcProvider, claims: dict[str, Any]) -> str:
@@ -378,51 +357,6 @@ def _signed(served: Served, purpose: bytes, claims: dict[str, Any], lasts_s: int
     return f"{said}.{text(hmac.digest(secret, said.encode(), 'sha256'))}"
 
 
-def test_what_was_begun_too_long_ago_is_refused(served: Served, provider: OidcProvider) -> None:
-    person = Person(served)
-    path = provider.authorize(person.begin())
-    name, claims = _claims_of(person)
-    assert 0 < claims.pop("until") - time.time() <= 600
-    person.cookie = f"{name}={_signed(served, b'remit console oidc v1', claims, -1)}"
-    refused(person.come_back(path), 400, "has expired")
-    person.cookie = f"{name}={_signed(served, b'remit console oidc v1', claims, 60)}"
-    # A cookie of one kind is none of the other.
-    own, begun = signed_in(served, provider).cookie.partition("=")[0], Person(served)
-    begun.cookie = f"{own}={person.cookie.partition('=')[2]}"
-    assert begun.get("/").status == 303
-    assert person.come_back(path).status == 303
-
-
-@pytest.mark.parametrize(
-    ("changed", "status", "said"),
-    [
-        ({"error": "access_denied"}, 403, "did not sign you in: access_denied"),
-        ({"error": "<script>alert(1)</script>"}, 403, "did not sign you in: an error"),
-        ({"iss": "https://evil.example"}, 400, "did not come from the provider"),
-        ({"iss": ""}, 400, "did not come from the provider"),
-        ({"code": ""}, 400, "did not come from the provider"),
-        ({"code": "guessed"}, 400, "refuses this sign-in"),
-    ],
-)
-def test_what_the_provider_did_not_say_signs_nobody_in(
-    served: Served, provider: OidcProvider, changed: dict[str, str], status: int, said: str
-) -> None:
-    person = Person(served)
-    path = provider.authorize(person.begin(), error_description="<b>x</b>", **changed)
-    answered = person.come_back(path)
-    refused(answered, status, said)
-    assert "<b>" not in answered.text
-    assert "<script>alert" not in answered.text
-
-
-def test_only_a_visit_signs_in_and_to_no_elsewhere(served: Served, provider: OidcProvider) -> None:
-    for path in ("/console/oidc/login", CALLBACK):
-        assert Visitor(served).post(path, {}).status == 405
-    for place in ("https://example.com/", "//example.com", "/\\example.com", "x", "/consoles",
-                  "javascript:alert(1)", "/console/" + "x" * 2000):  # fmt: skip
-        assert Person(served).sign_in(provider, place).headers["location"] == "/", place
-
-
 def _waiting(served: Served) -> str:
     """A request for a refund that nobody has decided."""
     queue = ApprovalQueue(served.ledger)
@@ -473,33 +407,6 @@ def test_what_a_person_decides_stands_in_their_name(served: Served, provider: Oi
     assert "bo@example.org" in bo.get(path).text
 
 
-def test_gates_are_checked_in_the_persons_name(served: Served, provider: OidcProvider) -> None:
-    assert signed_in(served, provider).decide("/console/verify", {}).status == 303
-    results = [entry for entry in served.ledger.query(order="desc", limit=30)
-               if entry.event_type.startswith("GATE_")]  # fmt: skip
-    assert any("ann@example.org" in json.dumps(entry.metadata, default=str) for entry in results)
-
-
-def test_a_proposal_is_rejected_in_the_persons_name(served: Served, provider: OidcProvider) -> None:
-    session = new_session()
-    for text in ("one", "two"):
-        served.call("openai", text, session=session)
-    evidence = [entry.id for entry in served.entries("EXCHANGE", session)]
-    with Runtime.open(served.root) as runtime:
-        proposed = Learner(
-            runtime.root, runtime.ledger, runtime.loaded, Identity("otto", "operator", "key-otto")
-        ).propose(
-            Change("prompt", contract_id="PRC-EXECUTE-001", additions=["State the unit."]),
-            evidence=evidence, predicted=gain(), replay={"held_out": 400}, reason="No units.",
-        )  # fmt: skip
-    path = f"/console/proposals/{proposed.proposal_id}/reject"
-    assert signed_in(served, provider).decide(path, {"reason": "no"}).status == 403  # an operator
-    provider.person["groups"] = ["lead"]
-    assert signed_in(served, provider).decide(path, {"reason": "no"}).status == 303
-    (rejected,) = served.ledger.query(event_type="SIGNAL_REJECTED")
-    assert (rejected.metadata["by"], rejected.metadata["role"]) == ("ann@example.org", "admin")
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -526,25 +433,4 @@ def test_a_login_ends_with_the_settings_it_rests_on(
     finally:
         config.write_text(original)
         moved.process.send_signal(signal.SIGHUP)
-    until(lambda: person.get("/").status == 200)
-
-
-def test_a_login_outlives_a_new_secret_or_label(moved: Served, provider: OidcProvider) -> None:
-    config = moved.root / "remit.toml"
-    person = signed_in(moved, provider)
-    original = config.read_text()
-    config.write_text(original.replace("[server.oidc]", '[server.oidc]\nlabel = "Our accounts"'))
-    moved.process.send_signal(signal.SIGHUP)
-    until(lambda: "Sign in with Our accounts" in Visitor(moved).get("/console/login").text)
-    assert person.get("/").status == 200
-    config.write_text(original.replace(f'issuer = "{provider.url}"', 'issuer = ""'))
-    moved.process.send_signal(signal.SIGHUP)
-    until(lambda: "Sign in with" not in Visitor(moved).get("/console/login").text)
-    assert person.get("/").status == 303
-    for path in ("/console/oidc/login", CALLBACK):  # Without settings nothing is there.
-        answered = Visitor(moved).get(path)
-        assert answered.headers["location"].startswith("/console/login?next=")
-        assert "set-cookie" not in answered.headers
-    config.write_text(original)
-    moved.process.send_signal(signal.SIGHUP)
     until(lambda: person.get("/").status == 200)

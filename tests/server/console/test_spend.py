@@ -84,27 +84,6 @@ def test_bars_stand_on_a_real_time_axis_and_are_stacked(spent: Inside) -> None:
     assert styles == ["measured", "upper_bound"]
 
 
-def _days(first: int, last: int) -> str:
-    day = [time.strftime("%Y-%m-%d", time.gmtime((NOW - ago * DAY) * QUARTER_S))
-           for ago in (first, last)]  # fmt: skip
-    return f"since={day[0]}&until={day[1]}"
-
-
-def test_an_outlier_is_cut_and_an_earlier_one_sets_no_scale(spent: Inside) -> None:
-    page = _page(spent, f"{_days(105, 99)}&stack=model")
-    assert re.search(r'The top line is <data[^>]*title="\$5\.00"', page)
-    assert re.search(r'Cut bars are higher: [\d-]+ <data[^>]*title="\$10,000\.00"', page)
-    heights = [float(one) for one in re.findall(r'height="([\d.]+)"><title>', page)]
-    assert heights == pytest.approx([200, 180, 20, 40], abs=0.01)  # the cut bar in proportion
-    assert page.count('class="cut"') == 1
-    assert ", big: $9,000.00" in page
-    page = _page(spent, _days(101, 99))
-    assert re.search(r'The top line is <data[^>]*title="\$1\.00"', page)
-    assert "previous period, which is partly above the chart" in page
-    assert "previous period $10,000.00" in page
-    assert 'class="cut"' not in page
-
-
 def test_unknown_names_count_as_the_default_and_days_are_those_of_the_zone(spent: Inside) -> None:
     for query in ("by=%00&stack=x", "by=session&stack=session", "since=24h&by=key"):
         page = _page(spent, query)

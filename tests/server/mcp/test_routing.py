@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ import pytest
 from remit.gateway import LLMGateway
 from remit.gateway.auth import KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import Transaction
 from tests.server.mcp.calls import ok, wrong
-from tests.server.mcp.running import Served, serving, stdio, variables
-from tests.support.processes import run_program
+from tests.server.mcp.running import Served, serving
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.upstream import upstream
@@ -121,25 +119,3 @@ async def test_a_keys_limits_hold(real: Served) -> None:
         )
         assert told
     assert _spent(real, second) == 0
-
-
-def _limit_the_local_operator(root: Path) -> None:
-    done = run_program(
-        *REMIT[1:], "budget", "set", "--root", str(root), "--user", "local-operator",
-        "--tokens", "5", environment=variables(),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
-
-async def test_a_client_over_stdio_has_a_budget(tmp_path: Path, env: dict[str, str]) -> None:
-    root = new_root(tmp_path / "root")
-    async with stdio(root, command=REMIT, env=env) as client:
-        told = await ok(client, "router_route", prompt="Say hello.", max_tokens=20)
-        assert told["response"]
-    _limit_the_local_operator(root)
-    async with stdio(root, command=REMIT, env=env) as client:
-        assert "BUDGET_EXHAUSTED" in await wrong(
-            client, "router_route", prompt="Say hello.", max_tokens=20
-        )
-    with LedgerClient(str(root / "ledger.db")) as ledger:
-        assert ledger.read(told["exchange_entry_id"]).metadata["key_id"] == "local"

@@ -19,15 +19,12 @@ from remit.agents.tools import Tool
 from remit.gateway.auth import Identity
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.settings import ApprovalSettings
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient
 from remit.operations import name_of
 from remit.routing.trail import create_thought_record
 from remit.runtime import Runtime
 from remit.server.mcp.callers import (
     Caller,
-    CallerError,
-    RateLimit,
-    TaskOwners,
 )
 from remit.server.mcp.server import ToolRunner, all_tools
 from remit.server.mcp.tools import McpTool
@@ -73,26 +70,6 @@ def test_a_model_can_use_it(tools: dict[str, McpTool], name: str) -> None:
             assert first_problem(value, example) == "", (key, example)
         bounds = {"minimum"} if value["type"] == "integer" else {"maxLength", "pattern", "enum"}
         assert bounds & value.keys(), key
-
-
-def test_a_token_for_a_session_that_the_runtime_began(ledger: LedgerClient) -> None:
-    owners = TaskOwners(ledger)
-    for session in ("SES-1", "SES-2"):
-        ledger.write(LedgerEntry(event_type="SESSION_START", submission_id=session,
-                                 decision="started", reason="x",
-                                 metadata={"session_id": session}))  # fmt: skip
-    first, second = (
-        Caller(Identity("scout", "agent", agents=("scout",), session_id=session))
-        for session in ("SES-1", "SES-2")
-    )
-    asyncio.run(owners.claim(first, "mine", "SES-1"))
-    with pytest.raises(CallerError, match="does not belong to this key"):
-        asyncio.run(owners.claim(first, "more", "SES-2"))
-    # The same agent in another session is another owner.
-    with pytest.raises(CallerError):
-        owners.require(second, "mine")
-    with pytest.raises(CallerError):
-        asyncio.run(owners.claim(second, "mine", "SES-2"))
 
 
 async def _call(runner: ToolRunner, caller: Caller, name: str, **arguments: Any) -> Any:
@@ -154,18 +131,6 @@ async def test_no_record_is_skipped_or_cut(runtime: Runtime, tools: dict[str, Mc
     assert [one["id"] for one in found] == [one.id for one in made]
     assert {(one["task_id"], one["agent_id"]) for one in found} == {(task, agent)}
     assert [one["content"].split()[0] for one in found] == [str(number) for number in range(90)]
-
-
-def test_thoughts_a_minute() -> None:
-    rate = RateLimit(3)
-    for owner in ("a", "b"):
-        for _ in range(3):
-            rate.take(owner)
-        with pytest.raises(CallerError, match="more than 3 thoughts in a minute"):
-            rate.take(owner)
-    unbounded = RateLimit(0)
-    for _ in range(100):
-        unbounded.take("a")
 
 
 _JSON = st.recursive(

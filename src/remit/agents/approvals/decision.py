@@ -12,7 +12,6 @@ from remit.agents.approvals.approval import (
     Approval,
     ApprovalError,
     arguments_hash,
-    is_expired,
     last_edit,
 )
 from remit.agents.approvals.persons import key_creation
@@ -196,41 +195,27 @@ def order_ended_error(approval: Approval) -> ApprovalError:
     )
 
 
-def represented_approver(
-    ledger: LedgerClient, settings: ApprovalSettings, tool_id: str, names: Iterable[str]
-) -> str:
-    """Return the approver for whom a person decides by a delegation in force.
+def require_approver(settings: ApprovalSettings, tool_id: str, names: Sequence[str]) -> None:
+    """Raise ApprovalError if the tool has ``approvers`` and a person is none of them.
 
-    Empty if the person decides in their own right: they are one of the tool's ``approvers``, or the
-    tool names none. The name is returned as the settings spell it. Read-only. The latest
-    delegation between two people counts; delegations are not passed on. Names are compared by
-    :func:`comparable_name`.
+    Names are compared by :func:`comparable_name`.
 
     Args:
-        ledger: the ledger with the delegations.
         settings: ``[approvals]``.
         tool_id: the tool.
         names: the names of the person who decides; any may match.
 
     Raises:
-        ApprovalError: the person is no approver of the tool, and no approver delegates to them.
-        LedgerError: the ledger cannot be read.
+        ApprovalError: the person is no approver of the tool.
     """
     policy = settings.tools.get(tool_id)
     if policy is None or not policy.approvers:
-        return ""
-    names = list(names)
-    own = {comparable_name(name) for name in names}
-    approvers = {comparable_name(name): name for name in policy.approvers}
-    if own & approvers.keys():
-        return ""
-    for delegator, delegate in _delegations(ledger):
-        if delegate in own and delegator in approvers:
-            return approvers[delegator]
-    raise ApprovalError(
-        f"{names[0]} may not approve {tool_id}.",
-        next_step=f"Ask {', '.join(policy.approvers)}, or have one of them delegate to you.",
-    )
+        return
+    if not set(map(comparable_name, names)) & set(map(comparable_name, policy.approvers)):
+        raise ApprovalError(
+            f"{names[0]} may not approve {tool_id}.",
+            next_step=f"Ask {', '.join(policy.approvers)}.",
+        )
 
 
 def require_new_vote(
@@ -243,15 +228,14 @@ def require_new_vote(
     """Raise ApprovalError unless a vote adds a person to the earlier votes.
 
     Tools without a policy in ``[approvals.tools]`` are not checked. A vote speaks for the person
-    who decides, the person behind that name, and the approver whom they represent. Names are
-    compared by :func:`comparable_name`.
+    who decides and the person behind that name, and an earlier one for an approver whom it names.
+    Names are compared by :func:`comparable_name`.
 
     Args:
         ledger: the ledger, which tells keys from people.
         settings: ``[approvals]``.
         approval: the request.
-        vote: the metadata of the new decision: ``decided_by``, and ``person`` and ``on_behalf_of``
-            if they differ.
+        vote: the metadata of the new decision: ``decided_by``, and ``person`` if it differs.
         earlier: the metadata of the earlier grants of the same action.
 
     Raises:
@@ -284,20 +268,6 @@ def _voters(vote: Mapping[str, Any]) -> set[str]:
     """Return the comparable names of all people for whom a vote speaks."""
     names = (vote.get(name) for name in ("decided_by", "person", "on_behalf_of"))
     return {comparable_name(str(name)) for name in names if name}
-
-
-def _delegations(ledger: LedgerClient) -> list[tuple[str, str]]:
-    """Return (delegator, delegate) of the delegations in force, as comparable names.
-
-    The latest entry of a pair replaces the earlier ones.
-    """
-    latest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for entry in ledger.query(event_type="APPROVAL_DELEGATED", with_content=False):
-        if is_authentic(entry):
-            data = entry.metadata
-            names = (data.get("delegator"), data.get("delegate"))
-            latest[comparable_name(str(names[0])), comparable_name(str(names[1]))] = data
-    return [pair for pair, data in latest.items() if not is_expired(data.get("until") or "none")]
 
 
 def comparable_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The approvals of a ledger: requests, decisions, permits and delegations."""
+"""The approvals of a ledger: requests, decisions and permits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from remit.agents.approvals.decision import (
     decision_entry,
     granted_action,
     order_ended_error,
-    represented_approver,
+    require_approver,
     require_new_vote,
     subject_of,
 )
@@ -45,8 +45,6 @@ from remit.ledger import (
     parse_entry_id,
     require_plain_text,
 )
-
-_MAX_DELEGATION = timedelta(days=30)
 
 
 def _is_of(approval: Approval, action: tuple[str, ...], wanted: str) -> bool:
@@ -100,8 +98,8 @@ class ApprovalQueue:
             # If problem is empty, the intent is recorded, and the tool may run.
 
     New requests are announced to the webhook of the settings, by a thread that :meth:`close` stops.
-    :meth:`decide` and :meth:`delegate` write people's answers; the other methods except
-    :meth:`request` write nothing. An object may be used by several threads.
+    :meth:`decide` writes a person's answer; the other methods except :meth:`request` write nothing.
+    An object may be used by several threads.
 
     Args:
         ledger: the ledger.
@@ -371,10 +369,7 @@ class ApprovalQueue:
             ApprovalError: the person may not approve, or adds nobody to those who have granted.
         """
         by = data["decided_by"]
-        names = [by, data.get("person", by)]
-        approver = represented_approver(self._ledger, self._settings, approval.tool_id, names)
-        if approver:
-            data["on_behalf_of"] = approver
+        require_approver(self._settings, approval.tool_id, [by, data.get("person", by)])
         earlier = [
             answer.metadata
             for answer in answers
@@ -386,60 +381,6 @@ class ApprovalQueue:
         # A joint grant expires with its earliest part. All timestamps have one form, so they sort.
         data["expires"] = min([data["expires"], *(grant["expires"] for grant in earlier)])
         return "APPROVAL_SIGNED" if len(earlier) + 1 < approval.people else "APPROVAL_GRANTED"
-
-    def delegate(
-        self, *, by: str, to: str, until: datetime, reason: str = "", subject_id: str = ""
-    ) -> str:
-        """Delegate approvals to another person for a time; return the id of the entry written.
-
-        Appends ``APPROVAL_DELEGATED``. A delegation applies to tools with configured approvers
-        (``[approvals.tools.TOOL] approvers``) and cannot be passed on. A further delegation to the
-        same person replaces it. Whether ``by`` is an approver is not checked here.
-
-        Args:
-            by: the person who delegates.
-            to: the person who approves instead.
-            until: the end, at most 30 days from now; a past time revokes.
-            reason: recorded with the delegation.
-            subject_id: the person to whom the reason relates; may be empty.
-
-        Raises:
-            InvalidInputError: a name is missing or not a plain text, both names are the same
-                person's, or the end is too late.
-            LedgerError: the ledger cannot be written.
-            TypeError: ``until`` has no time zone.
-        """
-        require_plain_text("by", by)
-        require_plain_text("to", to)
-        reason = sound_text(reason)
-        if (
-            not comparable_name(by)
-            or not comparable_name(to)
-            or comparable_name(by) == comparable_name(to)
-        ):
-            raise InvalidInputError(
-                "A delegation needs two different people.", next_step="Give two different names."
-            )
-        if until > datetime.now(UTC) + _MAX_DELEGATION:
-            raise InvalidInputError(
-                f"A delegation lasts at most {_MAX_DELEGATION.days} days.",
-                next_step="Choose an earlier end, and delegate again later.",
-            )
-        return self._ledger.write(
-            LedgerEntry(
-                event_type="APPROVAL_DELEGATED",
-                submission_id="approvals",
-                decision="DELEGATED",
-                reason="Approvals delegated",
-                metadata={
-                    "delegator": by,
-                    "delegate": to,
-                    "until": _timestamp(until),
-                    "decision_reason": reason,
-                },
-            ),
-            subject_id=subject_id or None,
-        )
 
     def _request(self, request_id: str) -> LedgerEntry:
         entry = None

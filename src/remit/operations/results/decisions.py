@@ -28,9 +28,6 @@ ApprovalShape = form(
           "`unknown_outcome` if the tool began and its effect is unknown."),
 )  # fmt: skip
 ApprovalPage = form("ApprovalPage", "Requests, in order.", base=Paged, approvals=[ApprovalShape])
-DelegationShape = form(
-    "DelegationShape", "A recorded delegation.", entry_id=(str, "Entry that records it.")
-)
 
 OrderDetail = form(
     "OrderDetail", "An order with its content.", of=queue.OrderStatus,
