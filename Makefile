@@ -10,8 +10,8 @@ PIP := -m pip --disable-pip-version-check --quiet install
 install = { $(BIN)/uv pip install --quiet --python $(1) $(2) 2>/dev/null || \
 	$(BIN)/python -m pip --disable-pip-version-check --quiet --python $(1) install $(2); }
 ROOT ?= .remit
-# Three for each of two cores: tests wait a lot, for disks, servers and each other.
-WORKERS ?= 6
+# Four for each of two cores: tests wait a lot, for disks, servers and each other.
+WORKERS ?= 8
 
 # Set, it would make every process of every test compile every module again.
 unexport PYTHONDONTWRITEBYTECODE

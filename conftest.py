@@ -16,6 +16,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from tests.support.compiled import compile_modules
 from tests.support.postgres import PostgresServer
 from tests.support.soak import is_soak
 
@@ -68,6 +69,12 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Compile the modules before the workers start."""
+    compile_modules(config.rootpath)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Tests and what they import stay until the end: the collector need not look at them again."""
@@ -75,18 +82,28 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run a test marked ``any_store`` on SQLite alone."""
+    """Run a test marked ``any_store`` on SQLite alone, and tests with a long time limit first.
+
+    Started last, a long test would run alone while the other workers have ended.
+    """
     items[:] = [
         item
         for item in items
         if item.get_closest_marker("any_store") is None or "postgresql" not in item.name
     ]
+    limit = float(items[0].config.getini("timeout")) if items else 0
+    items.sort(key=lambda item: _time_limit(item) <= limit)
+
+
+def _time_limit(item: pytest.Item) -> float:
+    """Return the time limit that a test states for itself, in seconds; 0 if it states none."""
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker else 0
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from anthropic.types.beta.message_create_params import MessageCreateParamsBase as MessagesFields
-from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatFields
-from openai.types.responses.response_create_params import ResponseCreateParamsBase as ResponseFields
-
 from remit.kernel.json_text import dump
 from remit.kernel.settings import ProviderSettings
 from remit.providers import Body, Outgoing, ProviderError, ProviderRequest, UpstreamProvider
@@ -213,9 +209,20 @@ VALUES: dict[str, dict[str, Any]] = {
         "toolConfig.tools": [{"toolSpec": {"name": "g", "inputSchema": {"json": _SCHEMA}}}],
     },
 }
-SDK_FIELDS = {
-    CHAT.name: ChatFields, RESPONSES.name: ResponseFields, MESSAGES.name: MessagesFields,
-}  # fmt: skip
+
+
+def sdk_fields(source: Endpoint) -> set[str]:
+    """Return the names of all fields of a request that the SDK declares."""
+    from anthropic.types.beta.message_create_params import MessageCreateParamsBase as MessagesFields
+    from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatFields
+    from openai.types.responses.response_create_params import (
+        ResponseCreateParamsBase as ResponseFields,
+    )
+
+    declared = {
+        CHAT.name: ChatFields, RESPONSES.name: ResponseFields, MESSAGES.name: MessagesFields,
+    }  # fmt: skip
+    return set(declared[source.name].__annotations__)
 
 
 def provider(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from anthropic.types import Message
-from openai.types.chat import ChatCompletion
-from openai.types.responses import Response
+from pydantic import BaseModel
 
 from remit.providers import ProviderResponse
 from remit.providers.dialects import (
@@ -19,17 +17,18 @@ from remit.providers.dialects import (
 )
 from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, REQUESTS, SCHEMA
 
-TYPES: dict[str, Any] = {
-    "openai.chat": ChatCompletion,
-    "openai.responses": Response,
-    "anthropic.messages": Message,
-}
-
 
 def _written(client: str, answer: ProviderResponse) -> dict[str, Any]:
+    from anthropic.types import Message
+    from openai.types.chat import ChatCompletion
+    from openai.types.responses import Response
+
     call = read_request(client, REQUESTS[client])
     written = write_answer(client, answer, call, answer_id="resp_7", created=5, model="mine")
-    TYPES[client].model_validate(written)
+    types: dict[str, type[BaseModel]] = {
+        "openai.chat": ChatCompletion, "openai.responses": Response, "anthropic.messages": Message,
+    }  # fmt: skip
+    types[client].model_validate(written)
     return written
 
 

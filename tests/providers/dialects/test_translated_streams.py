@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import orjson
 import pytest
-from anthropic.lib.streaming._messages import accumulate_event
-from anthropic.types import RawMessageStreamEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openai import omit
-from openai._models import construct_type_unchecked
-from openai.lib.streaming.chat import ChatCompletionStreamState
-from openai.lib.streaming.responses._responses import ResponseStreamState
-from openai.types.chat import ChatCompletionChunk
-from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from remit.kernel.exchange import BlockEnd
@@ -43,8 +36,6 @@ from tests.providers.wire.streams import chat_chunks, message_events, response_e
 
 CALLS = {endpoint: read_request(endpoint, REQUESTS[endpoint]) for endpoint in ENDPOINTS}
 IDS: dict[str, Any] = {"answer_id": "resp_7", "created": 5, "model": "mine"}
-_MESSAGE_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
-_RESPONSE_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
 def provider_stream(endpoint: str, whole: dict[str, Any], width: int) -> list[dict[str, Any]]:
@@ -114,6 +105,20 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
+@cache
+def _message_event() -> TypeAdapter[Any]:
+    from anthropic.types import RawMessageStreamEvent
+
+    return TypeAdapter(RawMessageStreamEvent)
+
+
+@cache
+def _response_event() -> TypeAdapter[Any]:
+    from openai.types.responses import ResponseStreamEvent
+
+    return TypeAdapter(ResponseStreamEvent)
+
+
 def check_with_sdk(client: str, wire: bytes, whole: dict[str, Any]) -> None:
     """The SDK's types hold every event, and its accumulator gives the whole answer."""
     events = parsed(wire)
@@ -121,6 +126,9 @@ def check_with_sdk(client: str, wire: bytes, whole: dict[str, Any]) -> None:
         assert events.pop()[1] == b"[DONE]"
         if b'"custom"' in wire:
             return  # the SDK's chunks have no custom tools
+        from openai.lib.streaming.chat import ChatCompletionStreamState
+        from openai.types.chat import ChatCompletionChunk
+
         state: Any = ChatCompletionStreamState()
         for _, data in events:
             state.handle_chunk(ChatCompletionChunk.model_validate_json(data))
@@ -130,10 +138,12 @@ def check_with_sdk(client: str, wire: bytes, whole: dict[str, Any]) -> None:
         assert (final.message.refusal or None) == message["refusal"]
         assert final.finish_reason == whole["choices"][0]["finish_reason"]
     elif client == "anthropic.messages":
+        from anthropic.lib.streaming._messages import accumulate_event
+
         snapshot: Any = None
         inputs: dict[int, bytes] = {}
         for name, data in events:
-            event = _MESSAGE_EVENT.validate_json(data)
+            event = _message_event().validate_json(data)
             assert event.type == name
             snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=inputs)
         content = snapshot.to_dict(exclude_unset=False)["content"]
@@ -144,9 +154,14 @@ def check_with_sdk(client: str, wire: bytes, whole: dict[str, Any]) -> None:
         assert snapshot.stop_reason == whole["stop_reason"]
         assert snapshot.usage.output_tokens == whole["usage"]["output_tokens"]
     else:
+        from openai import omit
+        from openai._models import construct_type_unchecked
+        from openai.lib.streaming.responses._responses import ResponseStreamState
+        from openai.types.responses import ResponseStreamEvent
+
         responses: Any = ResponseStreamState(input_tools=omit, text_format=omit)
         for number, (name, data) in enumerate(events):
-            event = _RESPONSE_EVENT.validate_json(data)
+            event = _response_event().validate_json(data)
             assert (event.type, event.sequence_number) == (name, number)
             raw = construct_type_unchecked(type_=ResponseStreamEvent, value=orjson.loads(data))
             responses.handle_event(raw)

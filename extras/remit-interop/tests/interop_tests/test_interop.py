@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from tests.support.processes import run_program
 from tests.support.roots import new_root
@@ -73,6 +71,8 @@ def buyer(runtime: Runtime, **limits: Any) -> Agent:
 
 
 def ask(run: Run, text: str = "hello", **headers: str) -> str | None:
+    import openai
+
     with openai.OpenAI(**run.openai, max_retries=0) as client:
         answer = client.chat.completions.create(
             model="gpt-4o-mini", max_tokens=50, messages=[{"role": "user", "content": text}],
@@ -90,6 +90,8 @@ def entries(runtime: Runtime, run: Run, *kinds: str) -> list[Any]:
 
 
 def test_a_run_is_an_order_with_calls_tools_and_cost(runtime: Runtime, door: Door) -> None:
+    import anthropic
+
     agent = buyer(runtime, session_usd=0.5, order_tokens=50_000)
     with agent.session() as session, door.attach(session, _TASK, key="tea") as run:
         assert "strict provider" in str(ask(run))
@@ -154,6 +156,8 @@ def test_a_denied_call_is_refused_and_says_by_whom(runtime: Runtime, door: Door)
 
 
 def test_a_run_is_held_to_its_order(runtime: Runtime, door: Door) -> None:
+    import openai
+
     with buyer(runtime, order_tokens=200).session() as session:
         with door.attach(session, _TASK) as run:
             ask(run)
@@ -220,6 +224,8 @@ def test_an_id_that_a_model_uses_again_is_another_call(runtime: Runtime, door: D
 
 
 async def test_in_async_code_calls_run_side_by_side(runtime: Runtime, door: Door) -> None:
+    import openai
+
     session = buyer(runtime).session()
     async with door.attach(session, _TASK) as run:
         calls = (run.acall("stock", {"tea": "oolong"}, f"c{n}") for n in range(20))
