@@ -82,7 +82,7 @@ def _summary(value: Any) -> str:
     text = inspect.cleandoc(value.__doc__ or "").partition("\n\n")[0]
     if inspect.isclass(value) and not issubclass(value, BaseException):
         text = re.sub(r"\A\w+\(.*\)\Z", "", text, flags=re.DOTALL)  # written by dataclasses
-    text = re.sub(r":\w+:`~?([^`]*)`", lambda found: found[1].rpartition(".")[2], text)
+    text = re.sub(r":\w+:`~?(?:[a-z_]+\.)*([^`]*)`", r"`\1`", text)
     return " ".join(text.replace("``", "`").split())
 
 

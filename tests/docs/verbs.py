@@ -20,13 +20,11 @@ _HEAD = """\
 # Verbs and doors
 
 A verb is one action of Remit, such as `key create`. A door is a way to call it: a command, an HTTP
-route, a form of the console, or a tool. Each verb is declared once, as an operation with fields, a
-result, a permission and an effect. The operation is the only source of the command and the
-HTTP route, so both check and describe the fields alike. [The HTTP API](api.md) lists each route's
-permission; the command line acts as the operator.
+route, a form of the console, or a tool. [The HTTP API](api.md) lists each route's permission; the
+command line acts as the operator.
 
-A verb with the effect `changes` can write to the ledger; the others read. The ADMIN agent and MCP
-clients use the tools. The column *Console* names the page of [the console](console.md).
+A verb with the effect `changes` can write to the ledger; all other verbs only read. The ADMIN agent
+and MCP clients use the tools. The *Console* column names the page of [the console](console.md).
 
 | Command | Route | Effect | Console | Tools |
 |---|---|---|---|---|
