@@ -57,25 +57,39 @@ def show_witness_key(
 def show_witness(
     root: RootPort, caller: Caller, *, directory: Path = _directory()
 ) -> dict[str, Any]:
-    """Show the cosigned size of each log.
+    """Show the cosigned size of each log, and the recorded evidence of misbehaviour.
 
     Returns:
         ``name`` and ``key`` of the witness, and ``logs`` by origin: each with its cosigned size,
-        root and time. Served logs without a cosigned tree are absent.
+        root and time, and the numbers of forks and of unproven requests stored as evidence. A log
+        with evidence alone has size 0, and no root and time. Served logs without either are absent.
 
     Raises:
         WitnessError: the directory contains no witness, or its record is missing or damaged.
     """
-    from remit.ledger.witness import WitnessDirectory, WitnessState
+    from remit.ledger.witness import FORK, UNPROVEN, WitnessDirectory, WitnessState
 
     place = WitnessDirectory(directory)
     own = place.verifier_key()
     state = WitnessState(place.state)
     try:
-        rows = [
-            {"origin": one.origin, "size": one.size, "root": one.root.hex(), "updated": one.updated}
-            for one in state.all_seen()
-        ]
+        seen = {item.origin: item for item in state.all_seen()}
+        evidence = state.evidence_counts()
     finally:
         state.close()
+    rows = [
+        {
+            "origin": origin,
+            "size": seen[origin].size if origin in seen else 0,
+            "root": seen[origin].root.hex() if origin in seen else None,
+            "updated": seen[origin].updated if origin in seen else None,
+            "forks": evidence.get((origin, FORK), 0),
+            "unproven": evidence.get((origin, UNPROVEN), 0),
+        }
+        for origin in sorted({*seen, *(origin for origin, _ in evidence)})
+    ]
+    for row in rows:
+        if row["forks"]:
+            root.note(f"FORKED: {row['origin']} signed contradictory checkpoints; {row['forks']} "
+                      "are kept as evidence.")  # fmt: skip
     return {"name": own.name, "key": str(own), "logs": rows}

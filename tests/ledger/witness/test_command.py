@@ -64,6 +64,36 @@ def test_init(place: Path) -> None:
     }
 
 
+def test_init_after_one_that_did_not_get_to_the_key(place: Path) -> None:
+    (place / "witness.key").unlink()
+    assert _run("init", "--dir", place, "--name", "witness.example/w2").returncode == 0
+    assert _key(place).name == "witness.example/w2"
+
+
+def test_wrong_use(place: Path, tmp_path: Path, log: Log) -> None:
+    vkey = log.signer.verifier_key
+    none = _run("run", "--dir", place)
+    assert (none.returncode, "at least one log" in none.stderr) == (2, True)
+    assert _run("run", "--dir", place, "--log", "nonsense").returncode == 2
+    assert _run("run", "--dir", place, "--log", _key(place)).returncode == 2
+    assert _run("run", "--log", vkey).returncode == 2
+    absent = _run("run", "--dir", tmp_path / "none", "--log", vkey)
+    assert (absent.returncode, "witness init" in absent.stderr) == (1, True)
+    assert _run("init", "--dir", tmp_path / "x", "--name", "a b").returncode == 1
+    assert not (tmp_path / "x").exists()
+    far = _run("run", "--dir", place, "--log", vkey, "--host", "192.0.2.1")
+    assert (far.returncode, "Cannot listen on" in far.stderr) == (1, True)
+    (place / "witness.key").chmod(0o644)
+    assert "chmod 600" in _run("run", "--dir", place, "--log", vkey).stderr
+    (place / "witness.key").chmod(0o600)
+    (place / "witness.db").unlink()
+    lost = _run("run", "--dir", place, "--log", vkey)
+    assert (lost.returncode, "is missing" in lost.stderr) == (1, True)
+    assert not (place / "witness.db").exists()
+    shown = _run("run", "--dir", place, "--log", vkey, "--debug")
+    assert "Traceback" in shown.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_run_and_end(place: Path, tmp_path: Path, log: Log, number: signal.Signals) -> None:
     keys = tmp_path / "logs.txt"
@@ -78,10 +108,12 @@ async def test_run_and_end(place: Path, tmp_path: Path, log: Log, number: signal
         process.send_signal(number)
         assert process.wait(20) == 0
         *_, line = (place / "errors").read_text().splitlines()
-        assert "fork: 'log.example/main' signed " in line
+        assert "fork: 'log.example/main' signed a tree of 20 leaves" in line
     (row,) = _status(place)["logs"]  # type: ignore[misc]
     assert row["origin"] == log.signer.name  # type: ignore[index]
     assert (row["size"], row["root"]) == (20, log.root(20).hex())  # type: ignore[index]
+    assert (row["forks"], row["unproven"]) == (1, 0)  # type: ignore[index]
+    assert _run("status", "--dir", place).stderr.startswith("FORKED: log.example/main ")
     names = {*os.listdir(place)} - {"errors"}
     assert names == {"witness.db", "witness.key", "witness.vkey"}
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from remit.ledger.tlog import COSIGNATURE, SignedCheckpoint, Signer
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger.tlog import COSIGNATURE, Note, NoteSignature, SignedCheckpoint, Signer, TlogError
 from remit.ledger.witness import (
     Witness,
     WitnessError,
@@ -79,6 +83,27 @@ async def test_pages(witness: Witness, log: Log) -> None:
             assert answer.status == 413
 
 
+async def test_an_unusable_record(witness: Witness, log: Log, state: WitnessState) -> None:
+    async with _running(witness) as url, aiohttp.ClientSession(url) as session:
+        state.close()
+        for path in ("/healthz", "/"):
+            async with session.get(path) as answer:
+                assert answer.status == 503
+                assert "witness.db" not in await answer.text()
+        async with session.post("/add-checkpoint", data=log.request(0, 7)) as answer:
+            assert answer.status == 503
+        with pytest.raises(WitnessError, match="503"):
+            await request_cosignature(url, log.checkpoint(7), witness.verifier_key, log.prove)
+
+
+async def test_a_port_in_use(witness: Witness) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(WitnessError, match="Cannot listen on"):
+            await serve(witness, stop=asyncio.Event(), port=taken.getsockname()[1])
+
+
 async def test_a_log_that_grows(witness: Witness, log: Log, state: WitnessState) -> None:
     asked: list[tuple[int, int]] = []
 
@@ -97,6 +122,66 @@ async def test_a_log_that_grows(witness: Witness, log: Log, state: WitnessState)
         assert state.seen(log.signer.name).size == 40
 
 
+async def test_two_witnesses_together(witness: Witness, log: Log, state: WitnessState) -> None:
+    second = Witness(
+        Signer.generate("witness.example/w2", COSIGNATURE), [log.signer.verifier_key], state
+    )
+    async with _running(witness) as url, _running(second) as other:
+        signed = await request_cosignature(url, log.checkpoint(5), witness.verifier_key, log.prove)
+        signed = await request_cosignature(other, signed, second.verifier_key, log.prove)
+    keys = [witness.verifier_key, second.verifier_key]
+    assert [own for own, _ in signed.cosignatures(keys)] == keys
+
+
+async def test_a_fresh_cosignature_replaces_the_line_of_its_key(
+    witness: Witness, signer: Signer, log: Log, tmp_path: Path
+) -> None:
+    """A damaged line would else stay for good, in the answer and in the ledger."""
+    key = witness.verifier_key
+    with LedgerClient(tmp_path / "l.db", signer=log.signer) as ledger:
+        ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
+        signed = SignedCheckpoint.parse(ledger.checkpoint())
+        line = signed.cosign(signer, 5)
+        damaged = NoteSignature(line.name, line.key_id, line.signature[:-1] + b"\0")
+        for old in (damaged, line):
+            before = signed.with_signatures([old])
+            ledger.transact(
+                lambda tx, note=str(before): tx.execute("UPDATE checkpoints SET note = ?", (note,))
+            )
+            async with _running(witness) as url:
+                fresh = await request_cosignature(url, before, key, log.prove)
+            ((_, time),) = fresh.cosignatures([key])
+            assert time > 5
+            ledger.checkpoints.add_cosignature(fresh, key)
+            stored = ledger.checkpoints.latest()
+            assert stored is not None
+            assert stored.cosignatures([key]) == [(key, time)]
+
+
+def test_only_a_valid_later_line_of_the_witness_is_added(
+    witness: Witness, signer: Signer, log: Log, tmp_path: Path
+) -> None:
+    with LedgerClient(tmp_path / "l.db", signer=log.signer) as ledger:
+        ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
+        signed = SignedCheckpoint.parse(ledger.checkpoint())
+        early, late, far = (signed.cosign(signer, time) for time in (5, 9, 99))
+        damaged = NoteSignature(far.name, far.key_id, far.signature[:-1] + b"\0")
+        forged = log.signer.sign_note("another text\n")
+
+        def add(*lines: NoteSignature) -> None:
+            given = SignedCheckpoint(signed.checkpoint, Note(signed.note.text, lines))
+            ledger.checkpoints.add_cosignature(given, witness.verifier_key)
+
+        add(late, forged)
+        add(early)
+        for lines in ((damaged,), (forged,)):
+            with pytest.raises(TlogError, match="cosignature of"):
+                add(*lines)
+        stored = ledger.checkpoints.latest()
+        assert stored is not None
+        assert stored.note.signatures == (*signed.note.signatures, late)
+
+
 async def test_a_cut_or_rewritten_log(witness: Witness, log: Log, state: WitnessState) -> None:
     key, fork = witness.verifier_key, log.changed(3)
     async with _running(witness) as url:
@@ -111,6 +196,9 @@ async def test_a_cut_or_rewritten_log(witness: Witness, log: Log, state: Witness
             await request_cosignature(url, fork.checkpoint(30), key, fork.prove)
         with pytest.raises(WitnessError, match="not the first 20"):
             await request_cosignature(url, fork.checkpoint(31), key, fork.prove)
+    assert sorted(item.reason for item in state.evidence(log.signer.name)) == [
+        "fork", "unproven", "unproven",
+    ]  # fmt: skip
     assert state.seen(log.signer.name).root == log.root(20)
 
 
@@ -129,6 +217,50 @@ async def test_refusals(witness: Witness, log: Log) -> None:
         assert "key" in wrong.value.next_step
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "witness.example",
+        "file:///etc/passwd",
+        "ftp://witness.example/",
+        "http://",
+        "http://[",
+        "http://h/?q",
+    ],
+)
+async def test_urls_that_are_none(log: Log, witness: Witness, url: str) -> None:
+    with pytest.raises(InvalidInputError):
+        await request_cosignature(url, log.checkpoint(5), witness.verifier_key, log.prove)
+
+
+async def test_a_log_key_is_no_witness_key(log: Log) -> None:
+    key = log.signer.verifier_key
+    with pytest.raises(InvalidInputError):
+        await request_cosignature("http://127.0.0.1/", log.checkpoint(5), key, log.prove)
+
+
+async def test_nobody_there(log: Log, witness: Witness) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://user:secret@127.0.0.1:{taken.getsockname()[1]}/"
+        with pytest.raises(WitnessError, match="cannot be reached") as failed:
+            await request_cosignature(url, log.checkpoint(5), witness.verifier_key, log.prove)
+        assert "secret" not in str(failed.value)
+
+
+async def test_a_witness_that_hangs(log: Log, witness: Witness) -> None:
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.sleep(5)
+        return web.Response()
+
+    async with _answering(hang) as url:
+        with pytest.raises(WitnessError, match=r"did not answer within 0\.1 s"):
+            await request_cosignature(
+                url, log.checkpoint(5), witness.verifier_key, log.prove, timeout_s=0.1
+            )
+
+
 def _size(text: str) -> web.Response:
     return web.Response(
         status=409, body=text.encode(), headers={"Content-Type": "text/x.tlog.size"}
@@ -141,8 +273,13 @@ def _size(text: str) -> web.Response:
         (lambda: web.Response(status=302, headers={"Location": "/add-checkpoint"}), "redirect"),
         (lambda: web.Response(body=b"x" * 70_000), "more than 65,536"),
         (lambda: web.Response(body=b""), "an invalid cosignature"),
+        (lambda: web.Response(body=b"<html>"), "an invalid cosignature"),
+        (lambda: web.Response(body=b"\xff\xff\n"), "an invalid cosignature"),
         (lambda: _size("0\n"), "refuses the size that it named"),
         (lambda: _size("three\n"), "not a number"),
+        (lambda: _size("03\n"), "not a number"),
+        (lambda: _size("9" * 30), "not a number"),
+        (lambda: web.Response(status=409, text="no"), "status 409"),
         (lambda: web.Response(status=422, text="no"), "status 422"),
         (lambda: web.Response(status=500, text="\x1b[31mred"), "status 500:  ?.31mred"),
     ],
@@ -158,3 +295,43 @@ async def test_answers_that_are_none(
             await request_cosignature(url, log.checkpoint(5), witness.verifier_key, log.prove)
         assert failed.value.witness_size is None
         assert "\x1b" not in str(failed.value)
+
+
+async def test_what_else_a_witness_may_answer(log: Log, signer: Signer) -> None:
+    """Unknown keys are ignored, wherever they stand; a line more than lines is refused."""
+    signed, key = log.checkpoint(5), signer.verifier_key
+    other = Signer.generate("witness.example/other", COSIGNATURE)
+    mine, theirs = signed.cosign(signer).line(), signed.cosign(other).line()
+    stale = log.checkpoint(4).cosign(signer).line()
+    far = signed.cosign(signer, 1 << 63).line()
+    bodies = [
+        (theirs + mine, True), (mine + theirs, True), (theirs, False), (stale, False),
+        (stale + mine, False), (far, False), (f"more\n\n{mine}", False), (mine[:-1], False),
+    ]  # fmt: skip
+    for body, holds in bodies:
+
+        async def speak(request: web.Request, body: str = body) -> web.Response:
+            return web.Response(text=body)
+
+        async with _answering(speak) as url:
+            asking = request_cosignature(url, signed, key, log.prove)
+            if not holds:
+                with pytest.raises(WitnessError):
+                    await asking
+                continue
+            got = await asking
+            assert [item.name for item in got.note.signatures] == [log.signer.name, key.name]
+
+
+async def test_a_fork_answered_with_its_size(log: Log, signer: Signer) -> None:
+    """Other witnesses may name the size there too."""
+
+    async def speak(request: web.Request) -> web.Response:
+        return _size("5\n")
+
+    async with _answering(speak) as url:
+        with pytest.raises(WitnessError, match="a fork"):
+            await request_cosignature(url, log.checkpoint(5), signer.verifier_key, log.prove)
+        with pytest.raises(WitnessError, match="refuses the size that it named") as failed:
+            await request_cosignature(url, log.checkpoint(6), signer.verifier_key, log.prove)
+        assert failed.value.witness_size is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sqlite3
 import struct
 import threading
 import time
@@ -14,8 +15,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.ledger.tlog import COSIGNATURE, NoteSignature, SignedCheckpoint, Signer
+from remit.kernel.errors import InvalidInputError
+from remit.ledger.tlog import COSIGNATURE, Checkpoint, NoteSignature, SignedCheckpoint, Signer
 from remit.ledger.witness import (
+    FORK,
+    UNPROVEN,
     Witness,
     WitnessDirectory,
     WitnessError,
@@ -23,6 +27,8 @@ from remit.ledger.witness import (
 )
 from tests.ledger.witness.logs import Log, body
 from tests.support.waiting import at_once
+
+_STATE = "remit.ledger.witness.state"
 
 
 def _accept(witness: Witness, log: Log, *sizes: int, old: int = 0) -> None:
@@ -85,6 +91,7 @@ def test_growth_and_the_same_again(witness: Witness, log: Log) -> None:
 def test_400_malformed(witness: Witness, log: Log, state: WitnessState, make: object) -> None:
     assert witness.add_checkpoint(make(log)).status == 400  # type: ignore[operator]
     assert state.all_seen() == []
+    assert state.evidence_counts() == {}
 
 
 def test_400_malformed_numbers_and_proofs(witness: Witness, log: Log, state: WitnessState) -> None:
@@ -97,6 +104,11 @@ def test_400_malformed_numbers_and_proofs(witness: Witness, log: Log, state: Wit
         asked = f"old 1\n{line}\n\n{checkpoint}".encode()
         assert witness.add_checkpoint(asked).status == 400, line
     assert state.all_seen() == []
+    assert state.evidence_counts() == {}
+
+
+def test_413_too_long(witness: Witness) -> None:
+    assert witness.add_checkpoint(b"old 0\n\n" + b"x" * 1_000_000).status == 413
 
 
 def test_404_unknown_origin(witness: Witness) -> None:
@@ -120,6 +132,21 @@ def test_a_cosignature_is_no_log_signature(log: Log, signer: Signer, state: Witn
     signed = log.checkpoint(5)
     line = signed.cosign(by_log_key).line()
     assert witness.add_checkpoint(body(0, [], f"{signed.note.text}\n{line}")).status == 403
+
+
+def test_foreign_signatures_are_not_kept(witness: Witness, log: Log, state: WitnessState) -> None:
+    signed = log.checkpoint(5)
+    others = [Signer.generate(f"other.example/{n}") for n in range(20)]
+    junk = [NoteSignature(log.signer.name, b"abcd", b"no signature of anybody")]
+    many = signed.with_signatures([*junk, *(item.sign_note("no") for item in others)])
+    assert witness.add_checkpoint(body(0, [], str(many))).status == 200
+    assert "other.example" not in state.seen(log.signer.name).note
+
+
+def test_a_wrong_signature_under_a_known_key_spoils_the_note(witness: Witness, log: Log) -> None:
+    signed = log.checkpoint(5)
+    wrong = log.signer.sign_note("something else").line()
+    assert witness.add_checkpoint(body(0, [], f"{signed}{wrong}")).status == 400
 
 
 def test_a_log_may_change_its_key(log: Log, signer: Signer, state: WitnessState) -> None:
@@ -146,26 +173,42 @@ def test_409_names_the_size(witness: Witness, log: Log, state: WitnessState) -> 
             409, "text/x.tlog.size", b"20\n",
         )  # fmt: skip
     assert state.seen(log.signer.name).size == 20
+    assert state.evidence_counts() == {}
 
 
-def test_a_fork_is_refused_and_logged_with_both_signed_trees(
-    witness: Witness, log: Log, signer: Signer, caplog: pytest.LogCaptureFixture
+def test_409_another_tree_of_the_same_size(
+    witness: Witness, log: Log, state: WitnessState, signer: Signer
 ) -> None:
     _accept(witness, log, 20)
     fork = log.changed(3)
-    answer = witness.add_checkpoint(fork.request(20, 20))
-    assert answer.status == 409
-    assert answer.content_type != "text/x.tlog.size"
-    assert witness.add_checkpoint(fork.request(0, 20)).body == b"20\n"
-    assert len(caplog.records) == 2
-    # What is logged convinces a third party: two trees of one size, both signed by the log.
-    _, theirs, held = caplog.records[0].args
-    signed = SignedCheckpoint.parse(theirs)
-    assert signed.verify(log.signer.verifier_key) == fork.checkpoint(20).checkpoint
-    cosigned = SignedCheckpoint.parse(held)
-    assert cosigned.verify(log.signer.verifier_key) == log.checkpoint(20).checkpoint
-    assert cosigned.cosignatures([signer.verifier_key])
+    for _ in range(3):
+        answer = witness.add_checkpoint(fork.request(20, 20))
+        assert answer.status == 409
+        assert answer.content_type != "text/x.tlog.size"
+    (kept,) = state.evidence(log.signer.name)
+    assert kept.reason == "fork"
+    # What is kept convinces a third party: two trees of one size, both signed by the log.
+    theirs = SignedCheckpoint.parse(kept.body.partition(b"\n\n")[2])
+    held = SignedCheckpoint.parse(kept.held)
+    assert theirs.verify(log.signer.verifier_key) == fork.checkpoint(20).checkpoint
+    assert held.verify(log.signer.verifier_key) == log.checkpoint(20).checkpoint
+    assert held.cosignatures([signer.verifier_key])
     _accept(witness, log, 21, old=20)
+
+
+def test_a_fork_is_evidence_also_when_the_old_size_is_another(
+    witness: Witness, log: Log, state: WitnessState
+) -> None:
+    _accept(witness, log, 20)
+    answer = witness.add_checkpoint(log.changed(3).request(0, 20))
+    assert (answer.status, answer.body) == (409, b"20\n")
+    assert [item.reason for item in state.evidence(log.signer.name)] == ["fork"]
+
+
+def test_an_empty_tree_has_one_root(witness: Witness, log: Log) -> None:
+    odd = Checkpoint(log.signer.name, 0, b"x" * 32).sign(log.signer)
+    assert witness.add_checkpoint(body(0, [], str(odd))).status == 409
+    assert witness.add_checkpoint(log.request(0, 0)).status == 200
 
 
 def test_422_longer_but_inconsistent(witness: Witness, log: Log, state: WitnessState) -> None:
@@ -174,8 +217,12 @@ def test_422_longer_but_inconsistent(witness: Witness, log: Log, state: WitnessS
     assert witness.add_checkpoint(fork.request(20, 40)).status == 422
     mixed = log.request(20, 40, fork.prove(20, 40))
     assert witness.add_checkpoint(mixed).status == 422
+    assert [item.reason for item in state.evidence(log.signer.name)] == ["unproven"] * 2
     assert state.seen(log.signer.name).size == 20
+    # The second was the log's own tree with a wrong proof: with the right one it is cleared.
     _accept(witness, log, 40, old=20)
+    (kept,) = state.evidence(log.signer.name)
+    assert str(fork.checkpoint(40)).encode() in kept.body
 
 
 @pytest.mark.parametrize(
@@ -191,6 +238,30 @@ def test_422_wrong_proof(
     right = log.prove(old, new)
     assert witness.add_checkpoint(log.request(old, new, [*right, b"x" * 32])).status == 422
     _accept(witness, log, new, old=old)
+
+
+def test_extension_lines_are_cosigned_too(witness: Witness, log: Log, signer: Signer) -> None:
+    signed = Checkpoint(log.signer.name, 5, log.root(5), ("more", "lines")).sign(log.signer)
+    line = witness.add_checkpoint(body(0, [], str(signed))).body.decode()
+    SignedCheckpoint.parse(f"{signed}{line}").cosignatures([signer.verifier_key])
+
+
+def test_logs_do_not_touch_each_other(log: Log, signer: Signer, state: WitnessState) -> None:
+    other = Log.of(64, Signer.generate("log.example/other"), tag="other")
+    witness = Witness(signer, [log.signer.verifier_key, other.signer.verifier_key], state)
+    _accept(witness, log, 5, 20)
+    _accept(witness, other, 7, 9)
+    assert {item.origin: item.size for item in state.all_seen()} == {
+        log.signer.name: 20,
+        other.signer.name: 9,
+    }
+
+
+def test_keys_of_the_wrong_kind(log: Log, signer: Signer, state: WitnessState) -> None:
+    with pytest.raises(InvalidInputError):
+        Witness(log.signer, [log.signer.verifier_key], state)
+    with pytest.raises(InvalidInputError):
+        Witness(signer, [signer.verifier_key], state)
 
 
 @settings(
@@ -226,6 +297,19 @@ def test_growth_is_always_accepted_and_a_changed_leaf_never(
 # -- The record: whole, private, bounded, and never going back -----------------------------------
 
 
+@pytest.mark.parametrize("content", [b"", b"no database at all " * 100])
+def test_a_damaged_record_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "witness.db").write_bytes(content)
+    with pytest.raises(WitnessError):
+        WitnessState(tmp_path / "witness.db")
+
+
+def test_durable_settings(state: WitnessState, tmp_path: Path) -> None:
+    run = state._connection.execute
+    assert run("PRAGMA synchronous").fetchone() == (2,)
+    assert run("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
 def test_it_never_goes_back_whoever_asks(log: Log, state: WitnessState) -> None:
     def put(before: int, size: int, tree: Log) -> SignedCheckpoint | None:
         signed = tree.checkpoint(size)
@@ -240,6 +324,55 @@ def test_it_never_goes_back_whoever_asks(log: Log, state: WitnessState) -> None:
     for stale in (0, 5, 10, 21):
         assert put(stale, 30, log) is None
     assert state.seen(log.signer.name).size == 20
+
+
+def test_nothing_is_recorded_when_signing_fails(log: Log, state: WitnessState) -> None:
+    def fail() -> SignedCheckpoint:
+        raise RuntimeError("no key")
+
+    with pytest.raises(RuntimeError):
+        state.update(state.seen(log.signer.name), log.checkpoint(5), fail)
+    assert state.all_seen() == []
+
+
+def test_nothing_is_cosigned_when_the_record_cannot_be_written(
+    log: Log, witness: Witness, state: WitnessState
+) -> None:
+    state._connection.execute("PRAGMA query_only=ON")
+    with pytest.raises(WitnessError):
+        witness.add_checkpoint(log.request(0, 5))
+    # Evidence that cannot be kept changes no answer.
+    state._connection.execute("PRAGMA query_only=OFF")
+    assert witness.add_checkpoint(log.request(0, 5)).status == 200
+    state._connection.execute("PRAGMA query_only=ON")
+    assert witness.add_checkpoint(log.changed(1).request(5, 5)).status == 409
+
+
+def test_evidence_is_bounded_and_forks_come_first(
+    log: Log, state: WitnessState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{_STATE}.MAX_EVIDENCE_ROWS", 5)
+    held = state.seen(log.signer.name)
+    for size in range(1, 9):
+        kept = state.keep_evidence(UNPROVEN, b"%d" % size, log.checkpoint(size), held)
+        assert kept == (size <= 5)
+    assert not state.keep_evidence(UNPROVEN, b"again", log.checkpoint(1), held)
+    for size in range(1, 9):
+        assert state.keep_evidence(FORK, b"%d" % size, log.checkpoint(size), held) == (size <= 5)
+    assert state.evidence_counts() == {(log.signer.name, FORK): 5}
+    other = Log.of(5, Signer.generate("log.example/other"))
+    assert state.keep_evidence(FORK, b"other", other.checkpoint(5), state.seen(other.signer.name))
+
+
+def test_evidence_is_bounded_in_bytes(
+    log: Log, state: WitnessState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{_STATE}.MAX_EVIDENCE_BYTES", 1_000)
+    held = state.seen(log.signer.name)
+    assert state.keep_evidence(UNPROVEN, b"x" * 600, log.checkpoint(1), held)
+    assert not state.keep_evidence(UNPROVEN, b"x" * 600, log.checkpoint(2), held)
+    assert state.keep_evidence(FORK, b"x" * 600, log.checkpoint(2), held)
+    assert [item.reason for item in state.evidence(log.signer.name)] == [FORK]
 
 
 def _made(place: Path) -> Path:
@@ -289,3 +422,19 @@ def test_racing_never_rolls_back(tmp_path: Path, log: Log, signer: Signer, share
     assert states[0].seen(log.signer.name).size == 64
     for item in states:
         item.close()
+
+
+def test_a_busy_record_is_an_error_and_not_an_answer(
+    tmp_path: Path, log: Log, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{_STATE}._BUSY_S", 0.05)
+    path = _made(tmp_path)
+    state = WitnessState(path)
+    blocking = sqlite3.connect(path, isolation_level=None)
+    try:
+        blocking.execute("BEGIN IMMEDIATE")
+        with pytest.raises(WitnessError, match="locked"):
+            Witness(signer, [log.signer.verifier_key], state).add_checkpoint(log.request(0, 5))
+    finally:
+        blocking.close()
+        state.close()

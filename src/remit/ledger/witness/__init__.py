@@ -11,6 +11,9 @@ Start reading in ``witness`` (:class:`Witness`); ``client`` is the other side.
 
 from remit.ledger.witness.client import request_cosignature
 from remit.ledger.witness.state import (
+    FORK,
+    UNPROVEN,
+    Evidence,
     Seen,
     WitnessConflictError,
     WitnessDirectory,
@@ -20,7 +23,10 @@ from remit.ledger.witness.state import (
 from remit.ledger.witness.witness import Answer, Witness, serve, witness_app
 
 __all__ = [
+    "FORK",
+    "UNPROVEN",
     "Answer",
+    "Evidence",
     "Seen",
     "Witness",
     "WitnessConflictError",

@@ -1,8 +1,9 @@
-"""The record of a witness: its key, and its latest cosigned trees."""
+"""The record of a witness: its key, its latest cosigned trees, and evidence against logs."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import sqlite3
@@ -21,6 +22,19 @@ from remit.ledger.key_files import KeyFiles
 from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE
 
+MAX_EVIDENCE_ROWS = 1_000
+"""Maximum number of stored requests of one log; later ones are dropped."""
+
+MAX_EVIDENCE_BYTES = 16_000_000
+"""Maximum bytes of stored requests of one log, which must not fill its witness's disk."""
+
+FORK = "fork"
+"""Two signed trees of one size: proof by itself."""
+
+UNPROVEN = "unproven"
+"""A signed tree that was not shown to extend the one before: a hint, for anyone can send it
+with a wrong proof."""
+
 _BUSY_S = 10.0
 _SEEN = "SELECT origin, size, root, note, updated FROM seen"
 _VERSION = 1  # The file stores it as user_version.
@@ -31,6 +45,15 @@ _CREATE = f"""
         root BLOB NOT NULL CHECK (length(root) = 32),
         note TEXT NOT NULL,
         updated TEXT NOT NULL) STRICT;
+    CREATE TABLE evidence(
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        origin TEXT NOT NULL,
+        received TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        body BLOB NOT NULL,
+        held TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        UNIQUE (origin, reason, digest)) STRICT;
     PRAGMA user_version={_VERSION};
 """
 
@@ -80,6 +103,25 @@ class Seen:
     root: bytes = EMPTY_ROOT
     note: str = ""
     updated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A refused request that its log had signed, as the record stores it; immutable.
+
+    Attributes:
+        origin: name of the log.
+        received: time of the request, RFC 3339.
+        reason: ``fork`` or ``unproven``.
+        body: the request.
+        held: the cosigned checkpoint that it contradicts.
+    """
+
+    origin: str
+    received: str
+    reason: str
+    body: bytes
+    held: str
 
 
 class WitnessState:
@@ -156,7 +198,8 @@ class WitnessState:
 
         Nothing is changed if ``before`` is no longer the latest tree. The same tree may be cosigned
         again. The cosignature is made inside the transaction, so no larger tree of this log was
-        cosigned before its time. The cosignature is not visible before it is on disk.
+        cosigned before its time. The cosignature is not visible before it is on disk. Evidence that
+        the same checkpoint was unproven is deleted.
 
         Args:
             before: the result of :meth:`seen` that ``signed`` was shown to extend, which is not
@@ -186,7 +229,87 @@ class WitnessState:
                 "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)",
                 *(new.origin, new.size, new.root, str(cosigned), _now()),
             )
+            self._execute(  # somebody had sent it with a wrong proof
+                "DELETE FROM evidence WHERE origin = ? AND reason = ? AND digest = ?",
+                *(new.origin, UNPROVEN, _digest(signed)),
+            )
         return cosigned
+
+    def keep_evidence(self, reason: str, body: bytes, signed: SignedCheckpoint, held: Seen) -> bool:
+        """Store a refused request that its log's key signed, once for each signed text and reason.
+
+        A log has room for 1,000 requests and 16,000,000 bytes, the contradicted checkpoints
+        included. If there is no room, the newest unproven requests are deleted for a fork, as many
+        as it needs, or all; they stay deleted if even that gives no room.
+
+        Args:
+            reason: :data:`FORK` or :data:`UNPROVEN`.
+            body: the request.
+            signed: the checkpoint in the request, whose signature the caller has verified.
+            held: the cosigned tree that it contradicts.
+
+        Returns:
+            True if the request was stored; False if it was stored before or there is no room.
+
+        Raises:
+            WitnessError: the record cannot be written.
+        """
+        origin = held.origin
+        # The signed text alone: with other proofs and foreign signatures around it, anyone could
+        # send one checkpoint often enough to leave no room.
+        digest = _digest(signed)
+        with self._transaction():
+            if self._execute(
+                "SELECT 1 FROM evidence WHERE origin = ? AND reason = ? AND digest = ?",
+                *(origin, reason, digest),
+            ):
+                return False
+            while not self._has_room(origin, len(body) + len(held.note.encode())):
+                if reason != FORK or not self._execute(
+                    "DELETE FROM evidence WHERE id = (SELECT max(id) FROM evidence "
+                    "WHERE origin = ? AND reason = ?) RETURNING id",
+                    *(origin, UNPROVEN),
+                ):
+                    return False
+            self._execute(
+                "INSERT INTO evidence (origin, received, reason, body, held, digest) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                *(origin, _now(), reason, body, held.note, digest),
+            )
+        return True
+
+    def evidence(self, origin: str) -> list[Evidence]:
+        """Return the evidence against a log, oldest first; empty if there is none.
+
+        Args:
+            origin: origin of the log.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
+        rows = self._execute(
+            "SELECT origin, received, reason, body, held FROM evidence WHERE origin = ? "
+            "ORDER BY id",
+            origin,
+        )
+        return [Evidence(*row) for row in rows]
+
+    def evidence_counts(self) -> dict[tuple[str, str], int]:
+        """Return the number of stored requests, keyed by ``(origin, reason)``.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
+        rows = self._execute("SELECT origin, reason, count(*) FROM evidence GROUP BY 1, 2")
+        return {(origin, reason): number for origin, reason, number in rows}
+
+    def _has_room(self, origin: str, more: int) -> bool:
+        ((rows, size),) = self._execute(
+            "SELECT count(*), coalesce(sum(length(body) + length(CAST(held AS BLOB))), 0) "
+            "FROM evidence WHERE origin = ?",
+            origin,
+        )
+        return bool(rows < MAX_EVIDENCE_ROWS and size + more <= MAX_EVIDENCE_BYTES)
 
     def _execute(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with self._lock, self._translated():
@@ -309,6 +432,10 @@ def create_state(path: Path) -> None:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _digest(signed: SignedCheckpoint) -> bytes:
+    return hashlib.sha256(signed.note.text.encode()).digest()
 
 
 def _now() -> str:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
@@ -19,7 +19,7 @@ from remit.ledger.tlog import (
     verify_consistency,
 )
 from remit.ledger.tlog.note import COSIGNATURE, ED25519, Note, parse_base64, parse_decimal
-from remit.ledger.witness.state import Seen, WitnessError, WitnessState
+from remit.ledger.witness.state import FORK, UNPROVEN, Seen, WitnessError, WitnessState
 
 MAX_BODY_BYTES = 1_000_000
 """A request longer than this is refused."""
@@ -147,7 +147,8 @@ class Witness:
     def add_checkpoint(self, body: bytes) -> Answer:
         """Decide on a request; cosign and record its checkpoint if it extends the latest one.
 
-        A signed fork, with any old size, is logged with both signed checkpoints, which prove it.
+        A signed fork, with any old size, and a signed tree with a wrong proof that is larger than a
+        cosigned one are stored as evidence. A failure to store evidence is logged.
 
         Args:
             body: body of the request.
@@ -199,7 +200,7 @@ class Witness:
         fork = new.size == held.size and new.root != held.root
         if fork:
             # Also where the old size is another: two signed trees of one size speak for themselves.
-            _log.error("fork: %r signed %r; cosigned is %r", new.origin, str(signed), held.note)
+            self._keep(FORK, request, signed, held)
         if request.old_size != held.size:
             return Answer(409, SIZE_TYPE, f"{held.size}\n".encode())
         if fork:
@@ -207,8 +208,23 @@ class Witness:
         try:
             verify_consistency(held.size, new.size, request.proof, held.root, new.root)
         except TlogError as error:
+            if 0 < held.size < new.size:  # Otherwise only the proof is wrong, not the tree.
+                self._keep(UNPROVEN, request, signed, held)
             return _refuse(422, error.message)
         return None
+
+    def _keep(self, reason: str, request: Request, signed: SignedCheckpoint, held: Seen) -> None:
+        """Store evidence without foreign signatures; log a failure to do so."""
+        body = str(replace(request, signed=signed))
+        new = signed.checkpoint
+        try:
+            if self._state.keep_evidence(reason, body.encode(), signed, held):
+                _log.error(
+                    "%s: %r signed a tree of %d leaves; one of %d is cosigned",
+                    *(reason, new.origin, new.size, held.size),
+                )
+        except WitnessError as error:
+            _log.error("evidence against %r was not kept: %s", new.origin, error)
 
 
 def _only(signed: SignedCheckpoint, keys: Sequence[VerifierKey]) -> SignedCheckpoint:
