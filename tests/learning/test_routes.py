@@ -7,10 +7,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from benchmarks.learning.recorded import Recorded
 
 from remit.gateway import LLMGateway
 from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import GuardSettings
 from remit.learning import Source, give_feedback, read_samples
 from remit.learning.routes import (
@@ -386,21 +386,11 @@ def test_abilities_are_shrunk_to_the_mean() -> None:
     assert abs(found["cheap"]["code"] - found["cheap"]["general"]) <= 5
 
 
-# -- The benchmark of swapped models and prices runs to its end, on a small made-up data set -----
-
-
-LEARNED, REST = 265, 200
-COSTS = (0.0001, 0.002, 0.02)
-# The last model is the best; each of the others is as good or better at something.
-ADD = Recorded("add item {}", (0.1, 1.0, 1.0), COSTS)
-GREET = Recorded("greet item {}", (1.0, 0.1, 0.3), COSTS)
-PROVE = Recorded("prove item {}", (0.1, 0.5, 1.0), COSTS)
-
-
-def rows() -> list[Recorded]:
-    kinds = (ADD, GREET, ADD, PROVE)
-    return [
-        Recorded(kind.prompt.format(number), kind.rewards, kind.costs)
-        for number in range(LEARNED + REST)
-        for kind in (kinds[number % 4],)
-    ]
+def test_an_unpriced_model_fits_no_budget(ledger: LedgerClient, gateway: LLMGateway) -> None:
+    with pytest.raises(InvalidInputError, match="other"):
+        asyncio.run(
+            calibrate(
+                gateway, ledger, [Candidate("other", "p")], [], lambda *_: 1.0, usd=1.0,
+                prices=PRICES, by="test",
+            )
+        )  # fmt: skip

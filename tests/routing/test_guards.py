@@ -167,3 +167,11 @@ def test_agents_keys_write_no_decision_into_chains_that_they_name() -> None:
     own = "WO-SES-TESTTEST-003"
     assert _task_of(prompt_request(work_order_id=own), held) == own
     assert _task_of(prompt_request(work_order_id="WO-BATCH-1"), None) == "WO-BATCH-1"
+
+
+def test_a_listener_hears_an_ensembles_answer(ledger: LedgerClient, upstream: Upstream) -> None:
+    heard: list[str] = []
+    models = (candidate("a", 90), candidate("b", 80))
+    with gateway_to(ledger, upstream, models) as gateway:
+        options = RouteOptions(gateway, models, mode="ensemble", on_text=heard.append)
+        assert route_request("Hello", options).response.content == "".join(heard)

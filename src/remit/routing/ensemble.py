@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
@@ -33,9 +32,8 @@ def ensemble(
 ) -> Parts:
     """Yield the calls of an ensemble, and return the joined answer.
 
-    Calls that have not ended within the ensemble's time limit are cancelled. If no member answers,
-    the other candidates are tried in order, provided that time is left and no bound on money is
-    set. ``choice`` gets the answer, and a summary for the decision with ``join``, ``members``,
+    Calls that have not ended within the ensemble's time limit are cancelled. ``choice`` gets the
+    answer, if any member answers, and a summary for the decision with ``join``, ``members``,
     ``answered``, ``joined`` (the rule that decided) and, for a vote, ``agreed``.
 
     Args:
@@ -45,7 +43,6 @@ def ensemble(
     """
     options = choice.options.ensemble
     members = _members(choice, request, open_circuits)
-    end_s = time.monotonic() + options.timeout_s
     asked = [_part(choice, request, f"member {one.model_id}", [one]) for one in members]
     if asked:
         yield [part for part, _ in asked], options.timeout_s
@@ -60,7 +57,7 @@ def ensemble(
     }
     choice.stages = [summary]
     if not ordered:
-        return (yield from _from_the_rest(choice, request, members, end_s))
+        return choice.last_failure()
     (winner, response), text, joined = yield from _join(choice, ordered, request)
     summary["joined"] = joined
     if joined == "vote":
@@ -82,24 +79,6 @@ def _part(
     """Return a call to make, and its choice."""
     own = PartChoice(choice, name, candidates, choice.ranking.task if task is None else task)
     return Part(own.request(request), own), own
-
-
-def _from_the_rest(
-    choice: RouteChoice, request: PromptRequest, members: Sequence[Candidate], end_s: float
-) -> Parts:
-    """Yield a call of the candidates that were no members; return its answer, if any."""
-    left_s = end_s - time.monotonic()
-    known = {candidate.model_id for candidate in members} | {
-        candidate.model_id for candidate in choice.failed
-    }
-    rest = [one for one in choice.ranking.chain if one.model_id not in known]
-    unbounded = choice.options.ensemble.max_usd is None
-    if unbounded and not choice.final and left_s > 0 and rest:
-        part, own = _part(choice, request, "instead", rest)
-        yield [part], left_s
-        if own.answer is not None and not part.is_late:
-            return choice.answered(*own.answer)
-    return choice.last_failure()
 
 
 def _members(
