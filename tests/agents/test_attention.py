@@ -174,17 +174,3 @@ def test_calls_keep_their_results_and_the_oldest_go_first(sizes: list[int], most
     fits = len(json.dumps(kept, separators=(",", ":"))) <= most * 4
     assert fits or count == max(0, len(sizes) - 1)
     assert shorten(kept, most) == kept or not fits
-
-
-def test_old_turns_go_by_tokens_on_record(scripted: Scripted) -> None:
-    with scripted(message("Yes. " * 40)) as (runtime, server):
-        session = runtime.agent("clerk", context_tokens=130).session()
-        turns = [session.turn(f"Question {n}?").turn_entry_id for n in range(4)]
-        said = json.dumps(server.calls[-1].body["messages"])
-        assert [f"Question {n}?" in said for n in range(4)] == [False, True, True, True]
-        plan = list(runtime.ledger.query(event_type="WO_PLANNED"))[-1]
-        told = plan.metadata["attention"]
-        (left,) = told["left_out"]
-        assert (told["turns_shown"], left["kind"], left["ref"], left["why"]) == (
-            2, "turn", turns[0], "budget",
-        )  # fmt: skip

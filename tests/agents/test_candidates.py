@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from remit import Runtime
 from remit.agents.supervisor import ClassificationRules
@@ -108,24 +105,12 @@ def test_two_questions_are_not_answered_as_one(message: str, near: tuple[str, ..
     assert (choice.chosen, choice.near) == ("", near)
 
 
-@given(st.text())
-def test_a_choice_is_always_the_same_and_among_what_there_is(message: str) -> None:
-    choice = choose(message, TOOLS, TALK)
-    assert {choice.chosen, *choice.between, *choice.near} <= {"", *TOOLS}
-    assert choose(message, TOOLS, TALK) == choice
-
-
 def test_arguments_come_from_the_message() -> None:
     schema = narrow_schema(SCHEMA, "show me 3 tool calls from 'notes.txt', not 700.")
     assert schema["properties"]["count"] == {"enum": [3]}
     assert schema["properties"]["kind"] == {"enum": ["TOOL_CALL"]}
     assert "notes.txt" in schema["properties"]["path"]["enum"]
     assert "note" not in schema["properties"]
-
-
-@given(st.text())
-def test_what_it_leaves_is_a_valid_schema(message: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(narrow_schema(SCHEMA, message))
 
 
 # -- What a classified message comes to: its label is used, by rules of a package ----------------
@@ -171,12 +156,6 @@ def test_off_no_model_call_precedes_the_turn(tmp_path: Path) -> None:
     (only,), result = _asked(tmp_path / "r", "Hello.")
     assert only.tools
     assert result.classification is None
-
-
-def test_a_classification_that_fails_changes_nothing(tmp_path: Path) -> None:
-    requests, result = _asked(tmp_path / "r", "no label", "Hello.", classify=True)
-    assert requests[-1].tools
-    assert (result.classification, result.response) == (None, "Hello.")
 
 
 def test_the_rules_are_a_file_of_the_supervisors_package(tmp_path: Path) -> None:

@@ -161,17 +161,6 @@ def test_one_that_ran_out_of_time_is_refused(ledger: LedgerClient, queue: Approv
     assert _ask(queue).request_id != approval.request_id  # asking again is another request
 
 
-def test_until_is_bounded(queue: ApprovalQueue) -> None:
-    approval = _ask(queue)
-    now = datetime.now(UTC)
-    for until in (now - timedelta(seconds=1), now + timedelta(seconds=3700)):
-        with pytest.raises(InvalidInputError, match="cannot expire at"):
-            queue.decide(approval.request_id, granted=True, by="Ann", until=until)
-    queue.decide(approval.request_id, granted=True, by="Ann")
-    expires = datetime.fromisoformat(queue.get(approval.request_id).expires_at)
-    assert timedelta(minutes=59) < expires - now < timedelta(minutes=61)
-
-
 def test_the_same_action_is_asked_for_once_until_it_is_used(
     ledger: LedgerClient, queue: ApprovalQueue
 ) -> None:

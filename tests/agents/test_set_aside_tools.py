@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
-from remit.agents.tools import Tool, ToolError
+from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrderType
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
@@ -124,19 +124,6 @@ def test_a_failing_tool_is_not_offered_in_its_session(scripted: Scripted, tmp_pa
         agent.session(session.session_id).turn("It had ended.")
         assert shop.offered[6:] == [["stock", "list"]]
         assert len(_signals(runtime, session.session_id)) == 1
-
-
-def test_refused_arguments_do_not_set_a_tool_aside(scripted: Scripted) -> None:
-    shop = _Shop()
-    shop.error = ToolError("There is no such tea.")
-    with (
-        scripted(shop.answer, flags=FLAGS) as (runtime, _),
-        runtime.agent("seller", tools=shop.tools()).session() as session,
-    ):
-        for _turn in range(4):
-            session.turn("Is there any oolong?")
-        assert _signals(runtime, session.session_id) == []
-        assert len(shop.ran) == 4
 
 
 def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(

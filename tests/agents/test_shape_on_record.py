@@ -170,21 +170,6 @@ def test_what_is_used_and_not_on_record_fails(
     assert problem in " ".join(told.errors)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"worker.turn_limit": 500},
-        {"supervisor.error_markers": []},
-        {"supervisor.claim_patterns": []},
-    ],
-)
-def test_settings_above_their_ceilings_fail(tmp_path: Path, flags: dict[str, Any]) -> None:
-    with Runtime.open(new_root(tmp_path / "root"), flags=flags) as runtime:
-        told = _g3(runtime)
-    assert not told.passed
-    assert next(iter(flags)) in told.errors[0]
-
-
 def test_settings_are_on_record_when_they_come_into_force_and_secrets_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,21 +169,6 @@ def test_one_process_begins_one_approves_one_ends(clerk: Callable[..., Clerk]) -
     assert it.json("session", "show", session)["unfinished_turn"] is None
 
 
-def test_only_the_program_of_an_agent_goes_on_with_its_turn(clerk: Callable[..., Clerk]) -> None:
-    it = clerk()
-    session, request = it.begin_and_die()
-    decided = it.cli("approve", request, "--run", "--json")
-    assert decided.returncode == 0, decided.stderr
-    told = json.loads(decided.stdout)
-    assert (told["state"], told["turn"]) == ("granted", None)
-    assert "No command can run the agent clerk." in decided.stderr
-    assert f'`agent.session("{session}").resume()`' in decided.stderr
-    require_said(it.cli("session", "resume", session), "the agent clerk")
-    assert it.turns(session) == []  # neither ended it, and what was decided stays decided
-    assert it.run("go on", session).stdout == "Order 12 is paid back.\n"
-    assert it.refunds() == ["12"]
-
-
 def test_the_shells_own_session_goes_on_at_once(
     remit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,27 +196,6 @@ def test_the_shells_own_session_goes_on_at_once(
         assert ledger.verify().verified
         events = ledger.count_by_event()
     assert (events["TOOL_CALL"], events["TURN_RECORDED"]) == (1, 1)
-
-
-def test_piped_input_is_told_what_waits_and_goes_on(clerk: Callable[..., Clerk]) -> None:
-    it = clerk(ASKS, PAID, anthropic_answer("Hello."))
-    result = it.run(
-        "talk",
-        stdin="refund order 12\nhello\n/approvals\n/approve LED-00000000\n/trace\n"
-        "/approve\nhello\n/cost\n/resume\n/cancel\n",
-    )
-    assert "[refund(order=12) waits for approval]" in result.stderr
-    assert "`remit approve LED-" in result.stderr
-    assert "The last turn of this session waits for LED-" in result.stderr
-    assert "this session  refund(order=12)" in result.stdout
-    assert "'LED-00000000' is not an approval request" in result.stderr
-    assert "[resuming the unfinished turn: refund order 12]" in result.stderr
-    assert "Order 12 is paid back." in result.stdout
-    assert result.stdout.index("Order 12 is paid back.") < result.stdout.index("Hello.")
-    assert "3 calls, 33 tokens in, 21 out; $0.000276" in result.stdout
-    assert result.stderr.count("This session has no unfinished turn.") == 2
-    assert "Traceback" not in result.stderr
-    assert it.refunds() == ["12"]
 
 
 TERMINAL = """

@@ -141,18 +141,6 @@ def test_show_gives_the_entry_and_the_records_exact_bytes(remit: Run, talked: Pa
     assert missing.stdout == ""
 
 
-def test_tail_query_and_filters(remit: Run, talked: Path) -> None:
-    assert len(remit("ledger", "tail", "-n", "3").stdout.splitlines()) == 3
-    last = _json(remit, "ledger", "tail", "-n", "1")["entries"][0]
-    assert last["event_type"] == "SESSION_END"
-    newest = _json(remit, "ledger", "query", "--order", "desc", "--limit", "2")["entries"]
-    assert newest[0] == last
-    none = remit("ledger", "query", "--since", "2999-01-01", "--json")
-    assert json.loads(none.stdout) == {"entries": []}
-    assert remit("ledger", "query", "--since", "yesterday").returncode == 2
-    assert remit("ledger", "query", "--after", "x").returncode == 2
-
-
 def test_a_session_is_resumed_by_another_process(
     remit: Run, remit_process: Run, talked: Path
 ) -> None:
@@ -267,14 +255,6 @@ def test_errors_say_what_and_what_next(remit: Run, tmp_path: Path) -> None:
     for suffix in ("-wal", "-shm"):
         (tmp_path / "work" / ".remit" / f"ledger.db{suffix}").unlink(missing_ok=True)
     require_said(remit("ledger", "stats"), "not a ledger")
-
-
-def test_root_is_found_as_documented(remit: Run, tmp_path: Path) -> None:
-    remit("init", "one")
-    entries = _json(remit, "ledger", "stats", "--root", "one")["entries"]
-    assert entries > 0
-    result = remit("ledger", "stats", "--json", REMIT_ROOT=str(tmp_path / "work" / "one"))
-    assert json.loads(result.stdout)["entries"] == entries
 
 
 def test_models_of_ones_own(remit: Run, tmp_path: Path) -> None:

@@ -169,11 +169,6 @@ def test_a_page_and_a_record_hold_no_escape_outside_json(root: Path, tmp_path: P
     assert json.loads(shown.stdout)["reason"] == EVIL
 
 
-def test_half_of_a_pair_is_written_out(root: Path, tmp_path: Path) -> None:
-    done = run_remit("ledger", "show", "x\ud83dy", "--root", root, cwd=tmp_path)
-    assert r"x\ud83dy" in done.stderr
-
-
 HALF = "x \ud83d y"
 
 

@@ -23,7 +23,6 @@ from remit.runtime.tenants import (
     TenantHost,
     move_tenant,
     moves,
-    recover_tenants,
     removals,
     remove_tenant,
 )
@@ -31,7 +30,6 @@ from remit.runtime.tenants.places import Place
 from tests.support.commands import require_said, run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.processes import run_forked
-from tests.support.standalone import standalone
 from tests.support.stores import conversation, outside
 from tests.support.tenants import environment, new_host, opened
 
@@ -157,24 +155,6 @@ def test_an_old_ledger_stays_while_the_new_one_does_not_verify(tmp_path: Path, h
     assert list((host / "tenants/acme").glob("ledger.db.moved-*"))
 
 
-def test_an_export_of_a_tenant_is_checked_by_strangers(tmp_path: Path, host: Path) -> None:
-    out = tmp_path / "out"
-    done = run_remit("tenant", "export", "acme", "--out", out, "--root", host)
-    assert done.returncode == 0, done.stderr
-    key = run_remit("ledger", "key", "--root", host).stdout.strip()
-    for arguments in (
-        [out / "ledger.jsonl", "--key", out / "key.vkey"],
-        ["--tenant-proof", out / "proof.json", "--key", key],
-    ):
-        found = standalone(*arguments)
-        assert found.stdout.splitlines()[-1] == "VERIFIED", found.stderr
-    packages = {path.name for path in (out / "packages").iterdir()}
-    assert any(name.startswith("PKG-KERNEL-001-") and name.endswith(".tar.gz") for name in packages)
-    require_said(
-        run_remit("tenant", "export", "acme", "--out", out, "--root", host), "is not empty"
-    )
-
-
 _POINTS = ("aside", "copy", "copied", "switch", "finish", "recorded")
 
 
@@ -235,29 +215,6 @@ def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(
         assert not list(tenant.glob("moving*")), point
     with opened(host) as ledger:
         assert len(list(ledger.query(event_type="TENANT_MOVED"))) == moves == 2
-
-
-def test_a_move_to_postgresql_that_is_killed(tmp_path: Path, postgres: PostgresServer) -> None:
-    database = postgres.database()
-    host = new_host(tmp_path / "host", database=database)
-    tenant, other = host / "tenants/acme", postgres.database()
-    for point, moved in (("copy", False), ("copied", False), ("finish", True)):
-        ended = run_forked(_move_and_die, host, other, point, database,
-                           environment=dict(os.environ))  # fmt: skip
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-        with opened(host, database) as ledger:
-            recover_tenants(TenantHost(Root(host), ledger, database))
-        file = TenantFile.read(tenant)
-        assert file is not None
-        assert (file.database == other) == moved
-        with opened(tenant, database) as ledger:
-            ledger.write(LedgerEntry("NOTE", "S", "D", "goes on"))
-            assert ledger.verify().verified
-        schemas = [
-            run_sql(url, "SELECT nspname FROM pg_namespace WHERE nspname = 'remit_tenant_acme'")
-            for url in (database, other)
-        ]
-        assert [bool(found) for found in schemas] == [not moved, moved]
 
 
 _SCHEMAS = "SELECT nspname FROM pg_namespace WHERE nspname ~ 'remit' ORDER BY 1"

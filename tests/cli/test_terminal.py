@@ -161,13 +161,3 @@ def test_tables_fit_a_terminal_and_are_whole_elsewhere(monkeypatch: pytest.Monke
     assert max(map(len, lines)) <= 80
     assert lines[1].startswith("KEY-8IJWLY3QGHBPN7A6  a long")
     assert lines[2].startswith("(--json also shows column6, column7, ")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_get_a_script_that_completes(
-    shell: str, remit: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = remit("completion", shell)
-    assert script.returncode == 0
-    assert f"_REMIT_COMPLETE={shell}_complete" in script.stdout
-    assert remit("completion", "csh").returncode == 2

@@ -117,12 +117,6 @@ def test_answers(server: McpServer) -> None:
     assert "'large' is not of type 'integer'" in _use(server, "grow").error
 
 
-def test_the_idempotency_key_goes_along(server: McpServer) -> None:
-    assert json.loads(_use(server, "meta").output)["remit/idempotency_key"] == "key-1"
-    result = ToolDispatcher(server.tools(), BOUNDS).execute("by_hand__meta", {})
-    assert "remit/idempotency_key" not in json.loads(result.output)
-
-
 def test_ids() -> None:
     assert mcp_tool_id("a b", "ü.x") == "a_b____x"
     long = mcp_tool_id("server", "x" * 200)
@@ -144,26 +138,6 @@ def test_only_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- servers that fail ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (McpServerSettings(command="no-such-program-anywhere"), "was not found"),
-        (_settings("silent", start_timeout_s=0.7), r"did not start.*within 0\.7 s"),
-        (_settings("endless", start_timeout_s=3.0), "list its tools"),
-        (_settings("no object"), r"not MCP: tools\.0\.inputSchema\.type"),
-    ],
-)
-def test_a_server_that_cannot_be_used_says_why_and_is_ended(
-    settings: McpServerSettings, said: str
-) -> None:
-    with McpServer("s", settings) as server:
-        with pytest.raises(ToolError, match=said):
-            server.tools()
-        process = server._process
-    child = process.child if process else None
-    assert child is None or child.returncode is not None  # not left behind
 
 
 def test_calls_that_run_when_it_dies_end_at_once_and_the_next_starts_it(server: McpServer) -> None:

@@ -106,21 +106,6 @@ def test_what_changed_again_since_a_person_saw_it_is_not_accepted(ledger: Ledger
         pins.accept(seen, by="Ada")
 
 
-def test_another_server_under_one_name_is_refused_with_its_new_tools(ledger: LedgerClient) -> None:
-    pins = Pins(ledger)
-    pins.check("s", "serve a", [_tool()])
-    refused = pins.check("s", "serve b", [_tool(), _tool("s__new")])
-    assert set(refused) == {"s__note", "s__new"}
-    assert "another server" in refused["s__note"].reason
-    assert refused["s__new"].pin is None
-    diff = pins.tools("s")[1].diff()
-    assert "-server: serve a" in diff
-    assert "+server: serve b" in diff
-    pins.accept(pins.changed("s"), by="Ada")
-    assert pins.check("s", "serve b", [_tool(), _tool("s__new"), _tool("s__later")]) == {}
-    assert pins.check("t", "serve a", [_tool("t__note")]) == {}  # other names are untouched
-
-
 def test_a_package_names_the_definition(ledger: LedgerClient) -> None:
     named = [f"s__note@sha256:{_tool().digest}", "s__free", "t__*"]
     pins = Pins(ledger, lambda: named)

@@ -187,20 +187,6 @@ def test_what_there_is_not_or_is_too_long_is_said(served: Served) -> None:
     assert (refused.status, refused.headers["connection"]) == (413, "close")
 
 
-def test_files_are_kept_by_their_hash(served: Served) -> None:
-    visitor = signed_in(served)
-    page = visitor.get("/console/verify/" + next(served.ledger.query(limit=1)).id).text
-    found = re.findall(r'(?:href|src)="(/console/static/[^"]+)"', page)
-    assert len(found) == 3
-    for path in found:
-        answered = Visitor(served).get(path)
-        assert answered.status == 200
-        assert "immutable" in answered.headers["cache-control"]
-        assert re.search(r"\?[0-9a-f]{16}$", path)
-    total = sum(len(Visitor(served).get(path).text) for path in found) + len(page)
-    assert total < 100_000  # bytes of a first visit
-
-
 def test_new_calls_appear_by_themselves(anywhere: Served) -> None:
     visitor = signed_in(anywhere)
     with closing(Stream(anywhere, visitor.cookie)) as stream:

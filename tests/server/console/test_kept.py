@@ -75,16 +75,3 @@ def test_windows_add_up_to_what_the_table_says(
             for name in names
         ]
         assert (found or [UsageRow()]) == (expected or [UsageRow()])
-
-
-def test_what_goes_on_is_read_again(used: LedgerClient) -> None:
-    kept, now = KeptUsage(used), int(time.time()) // QUARTER_S  # The module's may be long past.
-
-    def spent() -> int:
-        windows = kept.read((), now - 3 * 96, now + 2, "UTC", hourly=False)
-        return added_up([row for _, rows in windows for row in rows]).nano
-
-    before = spent()
-    for quarter in (now, now - 1):
-        used.transact(partial(_add, [_row(quarter, 9, nano=0)]))
-    assert spent() == before + now % 1_000 + (now - 1) % 1_000

@@ -174,15 +174,6 @@ def _claims_of(person: Person) -> tuple[str, dict[str, Any]]:
     return name, json.loads(base64.urlsafe_b64decode(value.partition(".")[0] + "=="))
 
 
-def test_a_role_is_the_first_of_the_settings(served: Served, provider: OidcProvider) -> None:
-    for groups, role in ((["all"], "auditor"), (["all", "ops"], "operator"), ("all", "auditor")):
-        provider.person["groups"] = groups
-        assert f"<span>{role}<" in signed_in(served, provider).get("/").text
-    provider.person["groups"] = ["all"]
-    person = signed_in(served, provider)
-    assert person.decide("/console/verify", {}).status == 403
-
-
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -12,9 +12,9 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import ConfigError
 from remit.kernel.settings import OidcSettings, load_settings
 from remit.server.app import App
-from remit.server.console.oidc import SignIn, SignInError
+from remit.server.console.oidc import SignIn, SignInError, person_of
 from tests.support.agents import anthropic_runtime
-from tests.support.oidc import OidcProvider, oidc_provider
+from tests.support.oidc import ANN, OidcProvider, oidc_provider
 
 CALLBACK = "/console/oidc/callback"
 DISCOVERY = "/.well-known/openid-configuration"
@@ -112,6 +112,23 @@ async def test_an_answer_that_cannot_be_used(
     with pytest.raises(SignInError, match=said) as raised:
         await signed_in(sign_in_with(provider), provider)
     assert raised.value.status == 502
+
+
+def claimed(provider: OidcProvider, claims: dict[str, Any], **more: Any) -> Identity:
+    return person_of({**ANN, **claims}, settings(provider, **more))
+
+
+def test_claims_may_lie_in_others_and_another_may_name_a_person(provider: OidcProvider) -> None:
+    inside = {"realm_access": {"roles": ["ops"]}}
+    assert claimed(provider, inside, role_claim="realm_access.roles").role == "operator"
+    url = {"https://example.org/roles": ["ops"]}
+    assert claimed(provider, url, role_claim="https://example.org/roles").role == "operator"
+    for wrong in ({"realm_access": "ops"}, {"realm_access": {"roles": {"ops": 1}}}, {}):
+        with pytest.raises(SignInError):
+            claimed(provider, wrong, role_claim="realm_access.roles")
+    named = claimed(provider, {"preferred_username": "ann", "email_verified": False},
+                    name_claim="preferred_username")  # fmt: skip
+    assert (named.name, named.user_id) == ("ann", "u-17")
 
 
 GOOD: dict[str, Any] = {

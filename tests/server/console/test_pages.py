@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
-from remit.ledger import EVENTS, LedgerClient, LedgerEntry, content, entry_id
+from remit.ledger import EVENTS, LedgerEntry
 from remit.server.console.rows import live_row
-from tests.ledger.segments.writing import cut_off
 from tests.server.console.client import VIEWS
 from tests.server.console.conftest import Inside
 
@@ -47,49 +44,6 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
         assert re.findall(r"[A-Z]{3,}_?[A-Z_]+(?=\W)", re.sub(r"(LED|DEC|SES)-\w+", "", text)) in (
             [], ["UTC"]), text  # fmt: skip
         assert codes <= set(re.findall(r'title="([A-Z_]+)"', page))
-
-
-def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
-    told = dict.fromkeys(("kind", "target", "package_id", "version", "base_version", "digest",
-                          "evidence_sha256", "by"), "x")  # fmt: skip
-    entry = inside.ledger.write(LedgerEntry("SIGNAL_PROPOSED", "PRP-000e", "PROPOSED", "x",
-        metadata={**told, "evidence": content([]), "reason": content("by name")}))  # fmt: skip
-    assert inside.get("/console/proposals/PRP-000e").status == 200
-    inside.ledger.erase(entry, reason="asked for")
-    gone = inside.get("/console/proposals/PRP-000e")
-    assert gone.status == 410
-    assert "The evidence of this proposal was erased, and so was its content." in gone.text
-    missing = inside.get("/console/proposals/PRP-000f")
-    assert missing.status == 404
-    assert "The proposal" in missing.text
-
-
-def test_what_was_archived_is_said_to_be(inside: Inside, tmp_path: Path) -> None:
-    ledger, now = inside.ledger, {"agent_id": "a", "session_id": "SES-OLD"}
-    began = ledger.write(LedgerEntry("SESSION_START", "SES-OLD", "STARTED", "x",
-                                     metadata={"provenance": now}))  # fmt: skip
-    turn = ledger.write(LedgerEntry("TURN_RECORDED", "SES-OLD", "x", "x", metadata={
-        **now, "turn_number": 1, "user_message": "hi", "response": "long ago"}))  # fmt: skip
-    call = ledger.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "x",
-                                    metadata={**now, "session_id": "SES-CALLS"}))  # fmt: skip
-    ledger.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(512)])
-    end = ledger.count() // 256 * 256
-    # A client of its own, which does not check what other tests have written of thoughts.
-    with LedgerClient(ledger.location, signer=ledger.checkpoints.signer) as client:
-        cut_off(client, tmp_path, end)
-    for path, status, said in (
-        ("sessions/SES-OLD", 200, "The entries of this session were archived"),
-        ("sessions", 200, "archived"),
-        ("sessions/SES-CALLS", 404, f"Entries before {entry_id(end)} may be in a segment"),
-        (f"journey/{turn}", 404, f"{turn} was archived"),
-        (f"journey/{began}", 303, ""),
-        (f"why/{call}", 404, f"{call} was archived"),
-        (f"verify/{call}", 404, f"{call} was archived"),
-    ):
-        page = inside.get(f"/console/{path}".rstrip("/"))
-        assert page.status == status, (path, page.status, page.text[-300:])
-        assert said in page.text, path
-        assert "long ago" not in page.text
 
 
 WRONG = (
@@ -155,18 +109,3 @@ def test_whatever_entries_say_their_pages_are_made(inside: Inside, seed: int) ->
     assert {path: status for path, status in found.items() if status >= 500} == {}
     assert {path: found[path] for path in own if found[path] != 200} == {}
     assert all(live_row(entry)["cells"] for entry in inside.ledger.read_many(ids))
-
-
-FILTERS = (
-    "since", "until", "zone", "key", "user", "team", "organisation", "agent", "session",
-    "contract", "model", "provider", "outcome", "error", "min_usd", "word", "sort", "before",
-)  # fmt: skip
-
-
-def test_pages_without_entries_and_filters_with_any_text(inside_postgresql: Inside) -> None:
-    for path in (*VIEWS, "/console/calls?agent=nobody"):
-        assert inside_postgresql.get(path).status == 200, path
-    for name in FILTERS:
-        for value in ("\0", "a\0b", "nobody"):
-            shown = inside_postgresql.get(f"/console/calls?{urlencode({name: value})}")
-            assert shown.status in (200, 400), (name, value)

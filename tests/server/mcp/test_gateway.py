@@ -353,13 +353,15 @@ async def test_cancelled_and_killed_calls_are_on_record(root: Path) -> None:
     with serving(root, gateway=True) as running:
         async with at(running, "reference") as client:
             call = asyncio.ensure_future(client.call_tool("wait", {}))
-            while (
-                not (begun := entries(root, "TOOL_INTENT"))[0].metadata["tool_id"].endswith("wait")
-            ):
+            while not (begun := entries(root, "TOOL_INTENT")) or not begun[0].metadata[
+                "tool_id"
+            ].endswith("wait"):
                 await asyncio.sleep(0.05)
             call.cancel()
             await asyncio.wait({call})
-            while entries(root, "TOOL_CALL")[0].metadata["tool_id"] != "reference__wait":
+            while "reference__wait" not in [
+                one.metadata["tool_id"] for one in entries(root, "TOOL_CALL")[:1]
+            ]:
                 await asyncio.sleep(0.05)
             assert "cancelled" in entries(root, "TOOL_CALL")[0].metadata["tool_error"]
             call = asyncio.ensure_future(client.call_tool("wait", {}))
