@@ -8,12 +8,10 @@ PYTEST_DONT_REWRITE.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 import weakref
@@ -422,17 +420,46 @@ class RecordChecks:
 
 def new_root(place: str | Path) -> Path:
     """Copy a root, which is made once in each process, to ``place``, which must not exist."""
-    return Path(shutil.copytree(_made(), place, symlinks=True))
+    return _write_tree(_made(), Path(place))
 
 
 @functools.cache
-def _made() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="remit-root-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
-    with mock.patch.dict(os.environ, kept, clear=True):
-        make_root(Root(directory / "root"))
-    return directory / "root"
+def _made() -> _Tree:
+    with tempfile.TemporaryDirectory(prefix="remit-root-") as directory:
+        root = Path(directory, "root")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
+        with mock.patch.dict(os.environ, kept, clear=True):
+            make_root(Root(root))
+        return _read_tree(root)
+
+
+_Tree = list[tuple[str, int, bytes | None]]
+"""Path below the top, mode and content of directories and files; a directory's content is None."""
+
+
+def _read_tree(top: Path) -> _Tree:
+    """Read a directory of directories and regular files into memory."""
+    return [
+        (
+            str(path)[len(str(top)) :],
+            path.stat().st_mode,
+            None if path.is_dir() else path.read_bytes(),
+        )
+        for path in (top, *sorted(top.rglob("*")))
+    ]
+
+
+def _write_tree(tree: _Tree, top: Path) -> Path:
+    """Write a tree to ``top``, which must not exist; takes a quarter of ``shutil.copytree``."""
+    top.parent.mkdir(parents=True, exist_ok=True)
+    for name, mode, content in tree:
+        path = f"{top}{name}"
+        if content is None:
+            os.mkdir(path, mode)
+        else:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(content)
+    return top
 
 
 if "pytest" in sys.modules:

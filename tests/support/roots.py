@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -34,7 +32,7 @@ def new_root(place: Path, toml: str = "", *, database: str = "") -> Path:
     if database.startswith("postgresql://"):
         server, name = _split(database)
         root, template = _made_on(server)
-        shutil.copytree(root, place, symlinks=True)
+        testing._write_tree(root, place)
         copied = f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"
         run_sql(server, f"DROP DATABASE {name}", copied)
     else:
@@ -48,14 +46,14 @@ def new_root(place: Path, toml: str = "", *, database: str = "") -> Path:
 
 
 @functools.cache
-def _made_on(server: str) -> tuple[Path, str]:
+def _made_on(server: str) -> tuple[testing._Tree, str]:
     """A root whose ledger is on a server, and the name of its database."""
-    directory = Path(tempfile.mkdtemp(prefix="remit-root-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     name = f"root{os.getpid()}"
     run_sql(server, f"CREATE DATABASE {name}")
     path = urlsplit(server).path
-    return _make(directory / "root", server.replace(f"{path}?", f"/{name}?")), name
+    with tempfile.TemporaryDirectory(prefix="remit-root-") as directory:
+        root = _make(Path(directory, "root"), server.replace(f"{path}?", f"/{name}?"))
+        return testing._read_tree(root), name
 
 
 def _split(url: str) -> tuple[str, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from unittest import mock
 
+from remit import testing
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, open_root_ledger
@@ -38,7 +37,7 @@ def new_host(place: Path, toml: str = "", *, database: str = "") -> Path:
         run_sql(server, f"DROP DATABASE {name}", copied)
     else:
         root, _ = _made_on("")
-    shutil.copytree(root, place, symlinks=True)
+    testing._write_tree(root, place)
     if toml:
         for one in (place, *((place / "tenants" / name) for name in TENANTS)):
             with (one / "remit.toml").open("a", encoding="utf-8") as file:
@@ -57,20 +56,18 @@ def opened(root: Path, database: str = "", *, signing: bool = True) -> LedgerCli
 
 
 @functools.cache
-def _made_on(server: str) -> tuple[Path, str]:
+def _made_on(server: str) -> tuple[testing._Tree, str]:
     """A host, and the name of its database."""
-    directory = Path(tempfile.mkdtemp(prefix="remit-host-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    name, host = f"host{os.getpid()}", directory / "host"
-    url = ""
+    name, url = f"host{os.getpid()}", ""
     if server:
         run_sql(server, f"CREATE DATABASE {name}")
         url = server.replace("/postgres?", f"/{name}?")
-    new_root(host, database=url)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
     variables = {**kept, **environment(url)}
-    with mock.patch.dict(os.environ, variables, clear=True), opened(host, url) as ledger:
-        path = load_settings(host / "remit.toml").settings.ledger.path
-        for tenant in TENANTS:
-            create_tenant(TenantHost(Root(host), ledger, path, "tests"), tenant)
-    return host, name
+    with tempfile.TemporaryDirectory(prefix="remit-host-") as directory:
+        host = new_root(Path(directory, "host"), database=url)
+        with mock.patch.dict(os.environ, variables, clear=True), opened(host, url) as ledger:
+            path = load_settings(host / "remit.toml").settings.ledger.path
+            for tenant in TENANTS:
+                create_tenant(TenantHost(Root(host), ledger, path, "tests"), tenant)
+        return testing._read_tree(host), name

@@ -101,7 +101,7 @@ def load_settings(
     ``remit.toml``, installed defaults. Installed defaults of an earlier version get the settings
     added since. A new provider starts with the shipped one of its kind, without address and key.
     Settings that earlier versions had are ignored; a warning is logged once in a process for each
-    setting and source. Nothing is written or cached.
+    setting and source. Nothing is written; only parsed defaults are cached.
 
     Args:
         path: a ``remit.toml``; ``None`` or a missing file adds nothing. A tenant's file next to it
@@ -187,7 +187,13 @@ def _of_tenant(
 
 
 def _defaults() -> dict[str, Any]:
-    return tomllib.loads(shipped_file("PKG-KERNEL-001", _DEFAULTS).decode())
+    return copy.deepcopy(_parsed(shipped_file("PKG-KERNEL-001", _DEFAULTS)))
+
+
+@functools.lru_cache(maxsize=2)
+def _parsed(content: bytes) -> dict[str, Any]:
+    """Return the parsed TOML text; callers copy the result before they change it."""
+    return tomllib.loads(content.decode())
 
 
 def _installed_defaults(files: InstalledFiles) -> dict[str, Any] | None:
@@ -195,7 +201,7 @@ def _installed_defaults(files: InstalledFiles) -> dict[str, Any] | None:
     if not files.owner(_DEFAULTS):
         return None
     try:
-        return tomllib.loads(files.read(_DEFAULTS).decode())
+        return copy.deepcopy(_parsed(files.read(_DEFAULTS)))
     except ValueError as error:
         raise ConfigError(
             f"The installed defaults cannot be read: {error}.",
