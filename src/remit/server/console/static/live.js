@@ -4,42 +4,24 @@ const entries = document.querySelector('[data-live="entries"]');
 const tables = new Map([...document.querySelectorAll('tbody[data-live]')].map((one) => [one.dataset.live, one]));
 const badgeAt = { call: 3, alarm: 1 };
 
-function cell(text, isNumber) {
-  const made = document.createElement('td');
-  if (isNumber) made.className = 'num';
-  made.textContent = text;
-  return made;
-}
-
-function timeCell(text, at) {
-  const made = document.createElement('td');
-  const time = document.createElement('time');
-  time.dateTime = at;
-  time.textContent = text;
-  made.append(time);
+function element(name, content, className = '') {
+  const made = document.createElement(name);
+  made.className = className;
+  made.append(content);
   return made;
 }
 
 function rowOf(row) {
-  const made = document.createElement('tr');
-  made.className = 'new';
+  const made = element('tr', '', 'new');
   row.cells.forEach((text, place) => {
-    if (place === 0) return made.append(timeCell(text, row.at));
-    if (place !== badgeAt[row.kind]) return made.append(cell(text, row.kind === 'call' && place > 3));
-    const badge = document.createElement('span');
-    badge.className = `badge ${row.tone}`;
-    badge.textContent = text;
-    const holder = document.createElement('td');
-    holder.append(badge);
-    made.append(holder);
+    const time = place === 0 && element('time', text);
+    if (time) time.dateTime = row.at;
+    const badge = place === badgeAt[row.kind] && element('span', text, `badge ${row.tone}`);
+    made.append(element('td', time || badge || text, row.kind === 'call' && place > 3 ? 'num' : ''));
   });
-  const link = document.createElement('a');
-  link.className = 'id';
+  const link = element('a', row.id, 'id');
   link.href = `/console/journey/${encodeURIComponent(row.id)}`;
-  link.textContent = row.id;
-  const holder = document.createElement('td');
-  holder.append(link);
-  made.append(holder);
+  made.append(element('td', link));
   return made;
 }
 

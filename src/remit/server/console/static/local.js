@@ -32,7 +32,7 @@ function begin() {
 
 // Formats of times would delay the first paint. On a narrow screen the rows would change their layout after it.
 if (matchMedia('(max-width: 52rem)').matches) begin();
-else requestAnimationFrame(() => setTimeout(begin));
+else new PerformanceObserver((_, observer) => { observer.disconnect(); begin(); }).observe({ type: 'paint', buffered: true });
 document.addEventListener('mouseover', ({ target }) => {
   const cell = target.closest('.rows-of td');
   if (cell && cell.scrollWidth > cell.clientWidth) cell.title = cell.textContent.trim();
