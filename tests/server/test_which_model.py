@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.running import FORM, Served, form, new_session
+from tests.server.running import FORM, Served, form, new_session, serving
+from tests.support.keeping import Keeper, keeping
 from tests.support.soak import sample
+from tests.support.wire import WireServer, completion, serve
 
 # Names that a later rule would send elsewhere.
 TOML = """
@@ -101,6 +105,36 @@ def _ask(served: Served, path: str, name: str) -> tuple[int, bytes, Mapping[str,
     return served.ask("POST", path, body)
 
 
+Without = tuple[Served, Keeper, list[WireServer]]
+
+
+@contextmanager
+def _without(root: Path, missing: str, kind: str) -> Iterator[Without]:
+    """A server that lacks a provider, has another, and one more of the other's kind."""
+    with keeping() as keeper, serve(completion("fine")) as other:
+        toml = f"""
+[providers.other]
+kind = "{kind}"
+base_url = "{other.url}/v1"
+default_model = "other-1"
+"""
+        absent = {f"{missing}_API_KEY": "", f"{missing}_BASE_URL": ""}
+        with serving(root, keeper.url, toml=toml, environment=absent) as running:
+            yield running, keeper, [other]
+
+
+@pytest.fixture(scope="module")
+def without_anthropic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Without]:
+    with _without(tmp_path_factory.mktemp("without") / "root", "ANTHROPIC", "openai") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def without_openai(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Without]:
+    with _without(tmp_path_factory.mktemp("without") / "root", "OPENAI", "anthropic") as running:
+        yield running
+
+
 EVERY = [("anthropic", name, path) for name in CLAUDE for path in KINDS]
 EVERY += [("openai", name, path) for name in GPT for path in KINDS]
 
@@ -121,3 +155,14 @@ def test_a_call_reaches_no_other_provider(
     # A file with the lines of a batch names no model, and goes to the provider that keeps files.
     assert path == "/v1/batches" or not sent
     assert all(one.startswith("/v1/files") for one in sent), sent
+
+
+def test_the_other_providers_answer_what_is_theirs(without_anthropic: Without) -> None:
+    served, keeper, (other,) = without_anthropic
+    keeper.replies["chat/completions"] = lambda _: completion("fine")
+    keeper.asked.clear()
+    for name in ("other:gpt-4o", "other", "openai:claude-x"):
+        assert served.call("openai", "hi", model=name)[0] == 200
+    assert len(other.calls) == 2
+    assert len(keeper.asked) == 1
+    other.calls.clear()

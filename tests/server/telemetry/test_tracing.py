@@ -19,6 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from remit.kernel.exchange import RouteOutcome
 from remit.server.telemetry import (
     context_from_headers,
+    set_up_tracing,
     tracing_observer,
     with_parent,
 )
@@ -228,3 +229,30 @@ def test_the_variables_alone_turn_spans_on_and_name_the_service(tmp_path: Path) 
     assert (headers["x-tenant"], headers["authorization"]) == ("blue", "Basic abc")
     assert resource["service.name"] == "house-gateway"
     assert resource["deployment.environment.name"] == "prod"
+
+
+def _sent(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], *own: str) -> Collector:
+    """Send a span under variables, with the endpoint and the name of a file, if it has them."""
+    with Collector() as collector:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value.replace("{url}", collector.url))
+        provider = set_up_tracing(*(one.replace("{url}", collector.url) for one in own))
+        if provider is not None:
+            observe = tracing_observer(provider)
+            assert observe is not None
+            observe(call_report())
+            provider.shutdown()
+    return collector
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_SDK_DISABLED": "true"},
+        {"OTEL_TRACES_EXPORTER": "none"},
+        {"OTEL_TRACES_SAMPLER": "always_off"},
+        {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
+    ],
+)
+def test_no_span_leaves(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    assert _sent(monkeypatch, {ENDPOINT: "{url}", **variables}).got == []
