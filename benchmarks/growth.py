@@ -23,7 +23,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerClient, copy_ledger, open_root_ledger
 from remit.ledger.segments import cut_at, move_to_segment
-from remit.runtime.state import carried_state, check_state, rebuild_state
+from remit.runtime.state_tables import carried_state, check_state, rebuild_state
 
 _HOME = Path("/tmp/bench_growth")
 _JOBS = 2

@@ -20,7 +20,7 @@ from remit.kernel.settings import load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
 from remit.packages import IncomingArchive, pack, update_hashes
 from remit.runtime import Runtime, package_manager
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from tests.agents import killed
 from tests.packages.shipped import SHIPPED
 from tests.support.agents import Scripted

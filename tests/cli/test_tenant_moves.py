@@ -18,7 +18,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from remit.runtime.tenants import (
     TenantHost,
     move_tenant,

@@ -32,7 +32,7 @@ from remit.ledger import (
     VerificationReport,
     entry_id,
 )
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from tests.ledger.rich_root import Rich
 from tests.support.postgres import PostgresServer, run_sql
 

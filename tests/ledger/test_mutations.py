@@ -24,7 +24,7 @@ from remit.ledger import (
     audit_tables,
     ledger_key,
 )
-from remit.runtime.state import NOT_DERIVED, PROJECTIONS, carried_state, check_state
+from remit.runtime.state_tables import NOT_DERIVED, PROJECTIONS, carried_state, check_state
 from tests.ledger.mutations import Mutation, found_in, is_wrong, mutations, no_weight, shown
 from tests.ledger.rich_root import Rich, make
 from tests.ledger.segments.writing import cut_off

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from remit.gateway.auth import KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from tests.support.processes import Program
 from tests.support.roots import new_root
 from tests.support.waiting import until

@@ -13,7 +13,7 @@ from remit import Runtime
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.ledger import Transaction
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from remit.testing import ScriptedModel, new_root
 from tests.server.running import Served, new_session
 from tests.support.requests import prompt_request

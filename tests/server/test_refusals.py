@@ -30,9 +30,9 @@ from remit.gateway.memory import Holding, memory
 from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, Transaction
 from remit.server.asgi import read_body, refusal
 from remit.server.authentication import Authenticator
+from remit.server.in_flight_limits import Share, Shares
 from remit.server.refusals import REJECTED, HttpError, error_event, refusal_of, shutting_down
 from remit.server.request_context import AuthenticatedRequest
-from remit.server.request_limits import Share, Shares
 from remit.server.responses.background import too_many
 from remit.server.responses.conversations import Conversations
 from remit.server.tenants.open_tenants import unavailable

@@ -15,7 +15,7 @@ from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
 from remit.packages import PLACES, IncomingArchive, InstalledPackage, pack
 from remit.runtime import package_manager
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 
 
 def lay_out(root: Root) -> None:

@@ -426,7 +426,7 @@ def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
 
 
 def _check_state(ledger: LedgerClient, since_mark: bool) -> Iterable[tuple[int | None, str]]:
-    from remit.runtime.state import check_state  # much to import, for few commands
+    from remit.runtime.state_tables import check_state  # much to import, for few commands
 
     return check_state(ledger, since_mark)
 

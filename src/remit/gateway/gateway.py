@@ -40,6 +40,7 @@ from remit.gateway.values import (
     RefusedError,
 )
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.event_loop import run_blocking
 from remit.kernel.exchange import (
     ModelCapabilities,
     PromptRequest,
@@ -47,7 +48,6 @@ from remit.kernel.exchange import (
     RouteOutcome,
     TextSink,
 )
-from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
 from remit.providers import EventSink, Outgoing, WireProvider
 from remit.providers.prices import PriceTable

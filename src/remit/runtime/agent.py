@@ -25,8 +25,8 @@ from remit.agents.workorders import (
 from remit.contracts import ContractLoader
 from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.event_loop import blocking
 from remit.kernel.installed_files import InstalledFiles
-from remit.kernel.loops import blocking
 from remit.ledger import Transaction
 from remit.runtime.agent_options import AgentShape, check_limit
 from remit.runtime.agent_record import agent_record

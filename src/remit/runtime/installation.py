@@ -47,7 +47,7 @@ from remit.packages.gates import GATES, GateContext, GateReport, check_gates
 from remit.packages.shipped import move_aside
 from remit.packages.trust import recorded_trust
 from remit.runtime.providers import resolve_model
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 
 if TYPE_CHECKING:
     from remit.gateway.auth import Identity

@@ -21,8 +21,8 @@ from remit.gateway import AnyProvider
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
+from remit.kernel.event_loop import Closeable, run_blocking
 from remit.kernel.installed_files import InstalledFiles
-from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, load_settings
@@ -37,7 +37,7 @@ from remit.runtime.contract_packages import Owners
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.providers import choose_model, require_reachable, resolve_model
 from remit.runtime.routing import make_router
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 
 if TYPE_CHECKING:
     from remit.agents.tools import McpServer

@@ -7,8 +7,8 @@ from typing import Any
 
 from remit.server.asgi import Receive, Scope, Send, read_body
 from remit.server.authentication import Authenticator
+from remit.server.in_flight_limits import SHARE
 from remit.server.refusals import HttpError
-from remit.server.request_limits import SHARE
 
 IDENTITY = "remit.identity"
 """Key of a request's scope: the caller's :class:`~remit.gateway.auth.Identity`."""

@@ -7,7 +7,7 @@ A request takes these steps:
    request through :meth:`App.__call__`, which finds its handler by method and path.
 3. In dev mode a request that does not name this machine is refused with 403.
 4. :class:`~remit.server.authentication.Authenticator` finds the caller by key or token.
-5. :class:`~remit.server.request_limits.Share` counts the request under the caller's key.
+5. :class:`~remit.server.in_flight_limits.Share` counts the request under the caller's key.
 6. The body is read, within limits of length and time.
 7. The handler answers. The gateway admits, records and settles a model call.
 8. An error is answered in the client's dialect (:mod:`remit.server.refusals`).
@@ -48,6 +48,7 @@ from remit.server.calls import ModelCalls
 from remit.server.device_sign_in import DeviceSignIn
 from remit.server.extensions import ExtensionRoutes, Handler
 from remit.server.files import Files
+from remit.server.in_flight_limits import SHARE, Share, Shares
 from remit.server.key_status import own_key_routes
 from remit.server.listener import most_connections
 from remit.server.models import ModelListing
@@ -55,7 +56,6 @@ from remit.server.pass_through import PassThrough
 from remit.server.paths import call_routes, deployment_of, find_template, paths_of, served_paths
 from remit.server.provider_objects import ProviderDoor
 from remit.server.refusals import HttpError, refusal_of
-from remit.server.request_limits import SHARE, Share, Shares
 from remit.server.responses.background import Background
 from remit.server.responses.endpoint import Responses
 from remit.server.responses_websocket import socket_routes

@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 
 from remit.kernel.json_text import dump
 from remit.providers.dialects import bedrock_exception
+from remit.server.in_flight_limits import Share
 from remit.server.refusals import HttpError, Shape, refusal_body
-from remit.server.request_limits import Share
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

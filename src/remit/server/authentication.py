@@ -31,9 +31,9 @@ from remit.providers import Body
 from remit.runtime import Runtime
 from remit.server.asgi import PROVE, Scope
 from remit.server.device_codes import is_device_key
+from remit.server.in_flight_limits import SHARE
 from remit.server.refusals import HttpError
 from remit.server.request_context import AuthenticatedRequest, RequestContext
-from remit.server.request_limits import SHARE
 
 Headers = list[tuple[bytes, bytes]]
 

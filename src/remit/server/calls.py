@@ -44,11 +44,11 @@ from remit.server.answers import (
 from remit.server.asgi import Answer, dialect_of, json_answer, refusal
 from remit.server.authentication import Authenticator, from_elsewhere, is_local
 from remit.server.content_encoding import coding_of, decoded
+from remit.server.in_flight_limits import Share, Shares
 from remit.server.refusals import HttpError, no_record, refusal_of
 from remit.server.relay import Relay
 from remit.server.request import Request
 from remit.server.request_context import AuthenticatedRequest
-from remit.server.request_limits import Share, Shares
 from remit.server.responses.endpoint import Responses
 from remit.server.stream_formats import reframed
 from remit.server.telemetry import CallMetrics

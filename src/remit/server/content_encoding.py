@@ -15,8 +15,8 @@ import brotli
 
 from remit.providers import inflated
 from remit.server.asgi import Receive, read_body, too_long
+from remit.server.in_flight_limits import Share
 from remit.server.refusals import HttpError
-from remit.server.request_limits import Share
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -24,9 +24,9 @@ from remit.runtime import Runtime
 from remit.server import request
 from remit.server.app import App
 from remit.server.asgi import Receive, Scope, Send, dialect_of, refusal, reply, shape_of
+from remit.server.in_flight_limits import Shares
 from remit.server.listener import Options, most_connections, set_limits
 from remit.server.refusals import shutting_down
-from remit.server.request_limits import Shares
 from remit.server.telemetry import CallMetrics, set_up_logging
 from remit.server.tenants import Dispatcher, has_tenants
 from remit.server.websocket import WebSocket

@@ -13,8 +13,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from remit.gateway.memory import LARGE_BYTES
 from remit.server.asgi import WITHOUT_BODY, Answer, Headers, check_length, too_long, too_slow
+from remit.server.in_flight_limits import Share
 from remit.server.refusals import HttpError
-from remit.server.request_limits import Share
 
 if TYPE_CHECKING:
     from remit.server.connection import Connection

@@ -25,12 +25,12 @@ from remit.runtime import assemble_providers
 from remit.server.asgi import Receive, Scope, Send, refusal, reply, reply_json, shape_of
 from remit.server.authentication import Authenticator
 from remit.server.calls import ModelCalls
+from remit.server.in_flight_limits import Shares
 from remit.server.listener import most_connections
 from remit.server.local_server import LoopbackServer
 from remit.server.paths import call_routes, deployment_of, paths_of
 from remit.server.refusals import HttpError
 from remit.server.request import AsgiRequest
-from remit.server.request_limits import Shares
 from remit.server.responses.endpoint import Responses
 from remit.server.responses_websocket import socket_routes
 from remit.server.telemetry import CallMetrics

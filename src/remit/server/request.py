@@ -15,7 +15,7 @@ from remit.server.asgi import (
     answer_messages,
     read_body,
 )
-from remit.server.request_limits import Share
+from remit.server.in_flight_limits import Share
 
 
 class Request(Protocol):

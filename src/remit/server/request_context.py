@@ -10,8 +10,8 @@ from msgspec import Struct
 from remit.gateway import MAX_ID_CHARS
 from remit.gateway.auth import Identity
 from remit.ledger import LedgerClient, LedgerEntry, Prepared
+from remit.server.in_flight_limits import Share
 from remit.server.refusals import HttpError
-from remit.server.request_limits import Share
 
 _PRINTABLE = re.compile(rb"[ -~]*")
 

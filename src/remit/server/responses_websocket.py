@@ -26,9 +26,9 @@ from remit.providers.sse import SseParser
 from remit.providers.wire import RESPONSES, BodyError, object_in
 from remit.server.asgi import Answer, Headers
 from remit.server.calls import ModelCalls
+from remit.server.in_flight_limits import COPIES, Share
 from remit.server.paths import paths_of
 from remit.server.refusals import HttpError, refusal_body
-from remit.server.request_limits import COPIES, Share
 from remit.server.websocket import SocketHandler, WebSocket
 
 _NORMAL_CLOSURE, _GOING_AWAY = 1000, 1001

@@ -18,8 +18,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from remit.server.asgi import answer_messages, dialect_of, refusal
+from remit.server.in_flight_limits import SMALL_BYTES, Share
 from remit.server.refusals import HttpError
-from remit.server.request_limits import SMALL_BYTES, Share
 
 if TYPE_CHECKING:
     from remit.server.connection import Connection

@@ -10,7 +10,7 @@ from remit.gateway.auth import Identity, KeyStore
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers.wire import PASSED_PATHS
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from tests.support.stores import outside
 
 

@@ -20,7 +20,7 @@ from remit.ledger import LedgerClient, open_root_ledger
 from remit.packages import record_settings
 from remit.packages.gates import GateContext, GateReport, GateResult, check_gates
 from remit.runtime.installation import gate_context
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from tests.support.roots import new_root
 
 

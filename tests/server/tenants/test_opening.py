@@ -12,7 +12,7 @@ from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.tenant import TenantFile
 from remit.server.extensions import HttpError
-from remit.server.request_limits import Share, Shares
+from remit.server.in_flight_limits import Share, Shares
 from tests.server.conftest import QUICK
 from tests.server.running import serving
 from tests.support.commands import run_remit

@@ -19,7 +19,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.packages.gates import check_gates
 from remit.runtime import Agent
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from remit.views import prompt_journey
 from remit_interop import Door, Run, WorkParkedError
 

@@ -36,7 +36,7 @@ from remit.agents.workorders import (
     work_order_id,
 )
 from remit.contracts import PromptContract
-from remit.kernel.loops import abandon
+from remit.kernel.event_loop import abandon
 from remit.ledger import LedgerEntry
 
 _DEPENDENCY_FAILURE = "a step that it waits for did not give a result"

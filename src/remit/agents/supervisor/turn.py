@@ -51,7 +51,7 @@ from remit.agents.workorders import (
     WorkOrderType,
 )
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.loops import call_in_thread
+from remit.kernel.event_loop import call_in_thread
 from remit.ledger import LedgerError
 
 _log = logging.getLogger("remit.supervisor")

@@ -110,7 +110,7 @@ def move_to_segment(
         LeaseBusyError: another process changes the segments.
     """
     from remit.ledger import segments
-    from remit.runtime.state import carried_state
+    from remit.runtime.state_tables import carried_state
 
     wanted = bool(before or folder) + finish + (convert is not None)
     if wanted != 1 or (archives and not finish) or bool(before) != bool(folder):
@@ -163,7 +163,7 @@ def import_ledger(
         TlogError: the key cannot be parsed, or the checkpoint is another log's.
     """
     from remit.ledger.tlog import VerifierKey
-    from remit.runtime.state import rebuild_state
+    from remit.runtime.state_tables import rebuild_state
 
     ledger, verifier = root.ledger, VerifierKey.parse(key) if key else None
     report = ledger.import_jsonl(source, key=verifier, progress=root.progress("importing"))

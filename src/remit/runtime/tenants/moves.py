@@ -32,7 +32,7 @@ from remit.kernel.settings import LedgerSettings, load_settings
 from remit.kernel.tenant import HOST, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerKey, copy_ledger
 from remit.ledger.tlog import VerifierKey
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from remit.runtime.tenants.places import Place, drained, locked
 from remit.runtime.tenants.tenant import (
     Tenant,

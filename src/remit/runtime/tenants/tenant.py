@@ -28,7 +28,7 @@ from remit.ledger import (
 from remit.ledger.log_of_logs import latest_head, prove_through, take_head
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.runtime.installation import Step, make_root
-from remit.runtime.state import check_state
+from remit.runtime.state_tables import check_state
 from remit.runtime.tenants.places import Place
 
 REMOVED = "TENANT_REMOVED"

@@ -59,8 +59,8 @@ from remit.server.console.pages import (
 )
 from remit.server.console.sign_in import LOGIN, Entrance
 from remit.server.device_sign_in import PAGE
+from remit.server.in_flight_limits import SHARE
 from remit.server.refusals import HttpError
-from remit.server.request_limits import SHARE
 from remit.views import POSITIONS
 from remit.views.page import style_hash
 

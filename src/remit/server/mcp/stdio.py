@@ -16,8 +16,8 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 
 from remit.kernel.errors import RemitError
+from remit.kernel.event_loop import call_in_thread
 from remit.kernel.json_text import sound
-from remit.kernel.loops import call_in_thread
 from remit.runtime import Runtime
 from remit.server.authentication import open_keys
 from remit.server.mcp.callers import LOCAL, Caller

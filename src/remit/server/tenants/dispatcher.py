@@ -38,9 +38,9 @@ from remit.server.asgi import (
     shape_of,
     with_key_of_query,
 )
+from remit.server.in_flight_limits import Shares
 from remit.server.listener import Options
 from remit.server.refusals import HttpError
-from remit.server.request_limits import Shares
 from remit.server.tenants.open_tenants import OpenTenant, OpenTenants
 from remit.server.websocket import WebSocket
 

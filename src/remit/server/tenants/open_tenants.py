@@ -29,8 +29,8 @@ from remit.runtime.tenants import (
     tenant_names,
 )
 from remit.server.app import App
+from remit.server.in_flight_limits import Shares
 from remit.server.refusals import HttpError
-from remit.server.request_limits import Shares
 from remit.server.telemetry import CallMetrics
 
 _log = logging.getLogger("remit.server.tenants")

@@ -33,7 +33,7 @@ from remit.agents.tools.mcp.text_pins import PinnedTexts
 from remit.agents.tools.mcp.transports import McpSecrets, mcp_origin, mcp_transport
 from remit.agents.tools.pins import PinnedTool, Pins
 from remit.kernel.errors import ConfigError, excerpt
-from remit.kernel.loops import Closeable, call_in_thread
+from remit.kernel.event_loop import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
 from remit.kernel.settings import McpServerSettings
 
