@@ -341,25 +341,25 @@ class LedgerClient(LedgerErasures, Closeable):
         can sign or one is stored; :meth:`import_jsonl` reads it. ``tiles`` is a static C2SP
         tlog-tiles directory: records and hashes without content.
 
-        A client that can sign first stores a new checkpoint, if the ledger is writable. ``jsonl``
-        and ``tiles`` end at the latest checkpoint, if there is one. A file at the path is replaced
+        A client that can sign first stores a new checkpoint, if the ledger is writable. The
+        export ends at the latest checkpoint, if there is one. A file at the path is replaced
         once the new one is complete; after an error it stays. Folders are made. Tiles are added to
         those of the same log. An open file may be left incomplete.
 
         Entries of attached segments are written like all others. Without them, archived entries are
-        leaf hashes in ``jsonl``, and missing in ``parquet``.
+        leaf hashes in ``jsonl``.
 
         Args:
             target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
-            format: ``jsonl``, ``tiles`` or ``parquet``.
+            format: ``jsonl`` or ``tiles``.
             progress: called with the number of entries done and their total.
 
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written, or contains tiles of another log or newer
-                ones; only some segments are attached, or for tiles none; the extra is not
-                installed; a new checkpoint is refused, as by :meth:`checkpoint`; the ledger is
-                damaged; or content was erased during the export.
+                ones; only some segments are attached, or for tiles none; a new checkpoint is
+                refused, as by :meth:`checkpoint`; the ledger is damaged; or content was erased
+                during the export.
             InvalidInputError: there is no such format, or an open file is to get another than
                 ``jsonl``.
             TlogError: the file ``checkpoint`` in the target is no checkpoint.
