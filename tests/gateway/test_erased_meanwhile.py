@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,13 @@ from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.budget import Amount, BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError
+from remit.routing import (
+    Candidate,
+    EnsembleOptions,
+    RouteOptions,
+    aroute_request,
+    create_thought_record_emitter,
+)
 from tests.support.requests import prompt_request
 
 SECRET = "the secret of person 7, who lives at the lake"
@@ -25,11 +33,11 @@ def _gateway(ledger: LedgerClient, *answers: Any) -> LLMGateway:
     return gateway
 
 
-def _erase(target: str, **what: str) -> None:
+def _erase(target: str, in_flight: bool = False, **what: str) -> None:
     with LedgerClient(target) as other:  # as another process does
         report = other.erase(**what, reason="request")
         assert report.values > 0
-        assert "Calls in flight" not in report.remainder
+        assert ("Calls in flight" in report.remainder) is in_flight
 
 
 @pytest.mark.parametrize("kind", ["session", "person", "entry"])
@@ -86,3 +94,28 @@ async def test_a_call_that_waits_for_money_during_an_erasure_is_refused(
     assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "INVALID_INPUT")
     assert "erased" in (response.error_message or "")
     assert not list(ledger.query(text="lake"))
+
+
+async def test_a_decision_after_an_erasure_is_not_recorded(
+    target: str, ledger: LedgerClient
+) -> None:
+    """The decision of an ensemble is written after its calls, in a transaction of its own."""
+
+    class Erasing(MockProvider):
+        def send(self, request: Any) -> Any:
+            deadline = time.monotonic() + 60
+            while not ledger.count_by_event().get("EXCHANGE") and time.monotonic() < deadline:
+                time.sleep(0.01)
+            _erase(target, in_flight=True, session_id="SES-TESTTEST")
+            return super().send(request)
+
+    gateway = LLMGateway(ledger, dev_mode=True)
+    gateway.register_provider("first", MockProvider("An answer."))
+    gateway.register_provider("late", Erasing("Another."))
+    models = [Candidate(name, name, {"general": 90}, served_as="m") for name in ("first", "late")]
+    emitter = create_thought_record_emitter(ledger, task_id="TASK-1", agent_id="agent-1")
+    options = RouteOptions(gateway, models, decision_emitter=emitter, mode="ensemble",
+                           ensemble=EnsembleOptions(size=2), request=prompt_request())  # fmt: skip
+    result = await aroute_request(SECRET, options)
+    assert result.response.outcome is RouteOutcome.SUCCESS
+    assert not ledger.count_by_event().get("THOUGHT_RECORD")

@@ -187,14 +187,12 @@ class CallPath:
             return response
         except asyncio.CancelledError:
             if call.choice is not None and call.choice.is_routed:
-                named = call.request.session_id, call.since
-                if not await self._in_flight.is_erased(*named):
-                    await call.choice.abandon()
+                await call.choice.abandon(lambda: self._in_flight.is_erased(call))
             raise
         finally:
             await self._close(call, response)
         if call.choice is not None and call.choice.is_routed:
-            return await call.choice.ended(response)
+            return await call.choice.ended(response, lambda: self._in_flight.is_erased(call))
         return response
 
     async def _choose(self, call: Call) -> Choice:

@@ -26,7 +26,7 @@ from remit.gateway.leases import LeaseLostError, Owner
 from remit.gateway.leases.recovery import Policy, Recovery
 from remit.gateway.leases.renewal import Renewal
 from remit.gateway.session_owners import NotYoursError, Ownership, note_owned
-from remit.gateway.values import Claim
+from remit.gateway.values import Call, Claim
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import WritesAhead
 from remit.ledger import (
@@ -337,13 +337,12 @@ class InFlightCalls:
         """
         return await asyncio.to_thread(newest_entry, self._ledger.select)
 
-    async def is_erased(self, session_id: str, since: str) -> bool:
+    async def is_erased(self, call: Call) -> bool:
         """Return True if an erasure may reach a call, or the ledger cannot tell.
 
-        Args:
-            session_id: the session of the call.
-            since: id of the entry after which erasures count; empty for none.
+        False for a call without ``since``, the entry after which erasures count.
         """
+        session_id, since = call.request.session_id, call.since
         if not since:
             return False
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -266,12 +266,20 @@ class Choice:
         open_circuits = [one for one in refusals if one[0] == "CIRCUIT_OPEN"]
         return open_circuits[-1] if open_circuits else refusals[0]
 
-    async def ended(self, response: PromptResponse) -> PromptResponse:
-        """Record the decision unless it was recorded with the answer; return the response."""
+    async def ended(
+        self, response: PromptResponse, is_erased: Callable[[], Awaitable[bool]]
+    ) -> PromptResponse:
+        """Record the decision unless it was recorded with the answer; return the response.
+
+        Nothing is recorded if ``is_erased`` returns True: an erasure may reach the request.
+        """
         return response
 
-    async def abandon(self) -> None:
-        """Record the decision of a cancelled request if one of its calls was recorded."""
+    async def abandon(self, is_erased: Callable[[], Awaitable[bool]]) -> None:
+        """Record the decision of a cancelled request if one of its calls was recorded.
+
+        Nothing is recorded if ``is_erased`` returns True.
+        """
 
     def close(self) -> None:
         """Release the held resources once all calls have ended."""

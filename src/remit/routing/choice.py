@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -259,18 +259,25 @@ class RouteChoice(_Routed):
         wait_s = self.retry_after_s if code == "CIRCUIT_OPEN" else None
         return Refusal(_CODES.get(code, code), message, None, wait_s)
 
-    async def ended(self, response: PromptResponse) -> PromptResponse:
+    async def ended(
+        self, response: PromptResponse, is_erased: Callable[[], Awaitable[bool]]
+    ) -> PromptResponse:
         """Emit the decision unless it was recorded with the answer; return the whole response.
 
-        Nothing is emitted without an emitter, if all calls were replayed, or if the request itself
-        was refused before any call. A failure to emit is logged. After several calls the response
-        has their tokens, cost and attempts together. Its ``decision_entry_id`` is set.
+        Nothing is emitted without an emitter, if all calls were replayed, if the request itself was
+        refused before any call, or if an erasure may reach the request. A failure to emit is
+        logged. After several calls the response has their tokens, cost and attempts together. Its
+        ``decision_entry_id`` is set.
         """
         self._note_refused(response)
         step, emitter = self._step, self.asked.emitter
         if step is not None and step.result is not None:
             self.emitted = step.result
-        elif emitter is not NO_OP_DECISION_EMITTER and self._is_decided(response):
+        elif (
+            emitter is not NO_OP_DECISION_EMITTER
+            and self._is_decided(response)
+            and not await is_erased()
+        ):
             chosen = self.answer[0].model_id if self.answer is not None else ""
             try:
                 decision = self._decision(chosen, self.made)
@@ -284,10 +291,10 @@ class RouteChoice(_Routed):
         response.decision_entry_id = self.entry_id
         return response
 
-    async def abandon(self) -> None:
+    async def abandon(self, is_erased: Callable[[], Awaitable[bool]]) -> None:
         """Emit the decision of a cancelled request if one of its calls was recorded."""
         if self.responses:
-            await self.ended(self.responses[-1])
+            await self.ended(self.responses[-1], is_erased)
 
     def close(self) -> None:
         """Release the upper bound that the draw holds."""
@@ -435,7 +442,9 @@ class PartChoice(_Routed):
             chosen = next(one for one in self.candidates if one.model_id == model.name)
             self.answer = chosen, response
 
-    async def ended(self, response: PromptResponse) -> PromptResponse:
+    async def ended(
+        self, response: PromptResponse, is_erased: Callable[[], Awaitable[bool]]
+    ) -> PromptResponse:
         """Note a refusal of the part's request in the choice of the whole; return the response."""
         self.whole._note_refused(response, self.models[0])
         return response
