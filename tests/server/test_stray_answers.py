@@ -62,6 +62,22 @@ def test_a_stray_404_turns_responses_off_for_one_call(
     assert paths == ["/v1/chat/completions"]
 
 
+def test_a_failure_after_a_missing_endpoint_is_answered_as_it_was(
+    provider: RawProvider, tmp_path: Path
+) -> None:
+    """A fallback that is not set up does not hide the failure of the translated attempt."""
+    missing = whole(b"<html>404</html>", "text/html", "404 Not Found")
+    error = {"error": {"message": "overloaded", "type": "server_error"}}
+    failure = whole(json.dumps(error).encode(), status="500 Internal Server Error")
+    toml = '[gateway]\nmax_retries = 0\n[gateway.fallbacks]\ngpt-4o-mini = ["nowhere/m"]\n'
+    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
+    with serving(tmp_path / "root", provider.url, toml=toml) as served:
+        _replies(provider, missing, failure)
+        status, raw, _ = served.ask("POST", "/v1/responses", body)
+        assert (status, b"overloaded" in raw) == (502, True)
+        assert not list(served.entries("PROMPT_REJECTED"))
+
+
 def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path) -> None:
     missing = whole(b"<html>404</html>", "text/html", "404 Not Found", "retry-after: 90\r\n")
     chat, session = whole(json.dumps(_CHAT).encode()), new_session()

@@ -119,15 +119,16 @@ class CallPath:
         A refused call has one ``PROMPT_REJECTED`` and is not sent. Each attempt has a ``DISPATCH``
         before anything is sent, and one ``EXCHANGE``. A failed model is retried, then its fallbacks
         are asked in turn. A call whose idempotency key has an answer gets the recorded answer. The
-        key of a call that fails is released. If an erasure may reach a call that waited, was sent
-        before or has a history, no attempt follows and no decision is recorded. Observers get a
-        report; for a routed call, of each attempt, refusal or recorded answer.
+        key of a call that fails is released. If an erasure may reach a call that waited or was sent
+        before, no attempt follows and no decision is recorded; a history that it may reach is read
+        again. Observers get a report; for a route, of each attempt, refusal or recorded answer.
 
         Args:
             call: the call. Its ``choice`` is made here unless it is set, as for part of a route.
 
         Returns:
-            The response; its error code, if it failed, is that of the last attempt that was begun.
+            The response; its error code, if it failed, is that of the last attempt that was begun,
+            or ``INVALID_INPUT`` if the request cannot be translated for the model that is left.
 
         Raises:
             LedgerError: an entry could not be written; recovery settles a call that was begun.
@@ -251,15 +252,16 @@ class CallPath:
             except CircuitChangedError:
                 continue
             except ErasedMeanwhileError as erased:
-                if not erased.newest or choice.is_routed:  # A routed choice has read the history.
+                # A routed choice has read the history.
+                if not erased.history_erased_at or choice.is_routed:
                     raise
-                call.read_after, to = erased.newest, None
+                call.read_after, to = erased.history_erased_at, None
                 continue
             except IdempotencyKeyUsedError as used:
                 call.claimed = False
                 return Tried(await self._replay(call, model, used.exchange_entry_id))
             except RefusedError as error:
-                if call.translated:
+                if call.translated and error.refusal.code == "INVALID_INPUT":
                     call.last = failed = None  # The client learns which field stands in the way.
                 return Tried(failed, refusal_of_failure(failed) or error.refusal, candidate=to)
             except BudgetRefusedError as error:

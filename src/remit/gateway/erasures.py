@@ -22,19 +22,19 @@ class ErasedMeanwhileError(RemitError):
     """An erasure may reach the content of a call that was read, recorded or held before.
 
     Args:
-        newest: id of the newest ``ERASURE`` if it cannot reach the request itself but may reach the
-            history, which must be read again; empty if the call is refused.
+        history_erased_at: id of the newest ``ERASURE`` if it cannot reach the request itself but
+            may reach the history, which must be read again; empty if the call is refused.
 
     Attributes:
-        newest: the same id.
+        history_erased_at: the same id.
     """
 
-    def __init__(self, newest: str = "") -> None:
+    def __init__(self, history_erased_at: str = "") -> None:
         super().__init__(
             "content of this session or person was erased meanwhile, so the request is not sent; "
             "repeat it without the erased content"
         )
-        self.newest = newest
+        self.history_erased_at = history_erased_at
 
 
 def check_erasures(tx: Transaction, session_id: str, since: str, read_after: str) -> None:

@@ -36,7 +36,7 @@ from remit.providers.wire import (
     StreamSum,
     answer_facts,
     counted_once,
-    error_in,
+    is_other_form,
     read_inputs,
     stream_sum,
 )
@@ -334,7 +334,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
     """
     blocks: tuple[dict[str, Any], ...] = ()
     if neutral is not None:
-        if value is None or error_in(came.endpoint, value):
+        if value is None or is_other_form(came.endpoint, value):
             raise _not_this_api(neutral, came, value)
         try:
             blocks = read_answer(came.endpoint, value).content_blocks

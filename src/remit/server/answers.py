@@ -11,7 +11,7 @@ from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import load
 from remit.providers import Body, ProviderResponse
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
-from remit.providers.wire import Usage, error_in
+from remit.providers.wire import Usage, is_other_form
 from remit.server.asgi import Answer, Headers, Send, reply
 from remit.server.refusals import HttpError, status_of
 
@@ -67,7 +67,8 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
     """Return True if the provider's reply can be sent unchanged to a client of ``endpoint``.
 
     False if there is no reply, if the reply is of another endpoint, if it is an error with status
-    200, and for status 401: that status speaks of Remit's key, not of the client's.
+    200 in place of an answer of the endpoint's form, and for status 401: that status speaks of
+    Remit's key, not of the client's.
 
     Args:
         response: the call's response.
@@ -77,7 +78,7 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
     if came is None or came.endpoint != endpoint or came.status == 401:
         return False
     failed = response.outcome is not RouteOutcome.SUCCESS and came.status < 400
-    return not (failed and came.is_json and error_in(endpoint, load(came.body)))
+    return not (failed and came.is_json and is_other_form(endpoint, load(came.body)))
 
 
 def upstream_answer(response: PromptResponse) -> Answer:

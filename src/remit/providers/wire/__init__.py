@@ -50,7 +50,7 @@ from remit.providers.wire.pass_through_paths import (
     kinds_made,
     matches,
 )
-from remit.providers.wire.readers import answer_facts, error_in, stream_sum
+from remit.providers.wire.readers import answer_facts, is_other_form, stream_sum
 from remit.providers.wire.responses import is_reference
 from remit.providers.wire.simple import Passed
 from remit.providers.wire.usage import Usage
@@ -97,8 +97,8 @@ __all__ = [
     "answer_facts",
     "counted_once",
     "ended_by",
-    "error_in",
     "find_passed",
+    "is_other_form",
     "is_reference",
     "is_refused",
     "kinds_made",

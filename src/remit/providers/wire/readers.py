@@ -43,8 +43,8 @@ def answer_facts(endpoint: str, answer: Any) -> AnswerFacts:
     return read_facts(answer)
 
 
-def error_in(endpoint: str, answer: Any) -> bool:
-    """Return True if an answer with status 200 does not belong to this endpoint."""
+def is_other_form(endpoint: str, answer: Any) -> bool:
+    """Return True if an answer with status 200 does not have the form of this endpoint."""
     _, is_answer, _ = _READERS.get(endpoint, _OTHER)
     return not is_answer(answer)
 
