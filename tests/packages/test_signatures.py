@@ -227,7 +227,7 @@ def test_what_cannot_be_signed(keys: dict[str, PackageKey]) -> None:
         (DIGEST, MANIFEST, {"source": {"build": 7}}, "bad_envelope"),
     ):
         with pytest.raises(SignatureError) as caught:
-            sign(digest, manifest, keys["ben"], **more)  # type: ignore[arg-type]
+            sign(digest, manifest, keys["ben"], **more)
         assert caught.value.code == code
 
 
@@ -387,7 +387,7 @@ BAD_ENVELOPES = [
 ]
 
 
-BAD_STATEMENTS = [
+BAD_STATEMENTS: list[Callable[..., Any]] = [
     changing("_type", to="https://in-toto.io/Statement/v0.1"),
     changing("predicateType", to="https://slsa.dev/provenance/v1"),
     changing("subject", to=[]),
