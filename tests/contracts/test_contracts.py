@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from remit.contracts import ContractError, ContractLoader
+from remit.kernel.schemas import first_problem
 
 CONTRACT = {
     "contract_id": "PRC-TEST-001",
@@ -57,6 +58,10 @@ def test_the_newest_version_wins_and_any_can_be_asked_for(folder: Path) -> None:
         {"surprise": 1},
         {"output_schema": {"type": "nonsense"}},
         {"input_schema": {"pattern": "("}},
+        {"version": "1.0.0\n"},
+        {"input_schema": {"patternProperties": {"[": {}}}},
+        {"input_schema": {"$ref": "file:///etc/passwd"}},
+        {"required_context": {"ledger_queries": [{"limit": 101}]}},
         {"input_schema": {"$ref": "https://example.com/schema.json"}},
         {"input_schema": {"properties": {"a": {"$ref": "#/$defs/none"}}}},
         {"output_schema": {"$ref": "#"}},
@@ -72,6 +77,18 @@ def test_a_contract_off_schema_is_refused_by_name(folder: Path, changes: dict[st
         ContractLoader(folder).load("PRC-TEST-001")
     assert caught.value.code == "contract_schema_invalid"
     assert "PRC-TEST-001.json" in caught.value.message
+
+
+def test_a_schema_that_meets_one_value_in_very_many_places_is_checked_at_once(
+    folder: Path,
+) -> None:
+    rungs: dict[str, Any] = {"0": {"type": "string"}}
+    for number in range(1, 30):
+        rungs[str(number)] = {"allOf": [{"$ref": f"#/$defs/{number - 1}"}] * 2}
+    _put(folder, "PRC-TEST-001.json", input_schema={"$defs": rungs, "$ref": "#/$defs/29"})
+    schema = ContractLoader(folder).load("PRC-TEST-001").input_schema or {}
+    assert first_problem(schema, "a") == ""
+    assert "is not of type 'string'" in first_problem(schema, 1)
 
 
 def test_a_prerelease_is_newest_only_where_there_is_no_release(folder: Path) -> None:

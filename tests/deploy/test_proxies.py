@@ -154,3 +154,11 @@ def test_who_hangs_up_ends_the_call(proxied: Proxied) -> None:
     exchange = proxied.served.exchange(proxied.session)
     assert exchange.metadata["error_code"] == "CANCELLED"
     assert exchange.metadata["response"] == "first"
+
+
+def test_what_is_refused_before_remit(proxied: Proxied) -> None:
+    for path, status in (("/metrics", 403), ("/v1/models", 401)):
+        connection, answer = proxied.ask("GET", path, key="sk-remit-of-somebody-else")
+        with closing(connection):
+            assert answer.status == status
+    assert proxied.served.entries("DISPATCH", proxied.session) == []

@@ -212,6 +212,12 @@ def test_refuses_and_names_the_place(value: Any, place: str) -> None:
         canonical_json(value)
 
 
+@pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}, {"a": ["x", "\ud83d"]}])
+def test_refuses_lone_surrogates(value: Any) -> None:
+    with pytest.raises(NotCanonicalError, match="surrogate"):
+        canonical_json(value)
+
+
 def test_refuses_endless_nesting() -> None:
     value: list[Any] = []
     value.append(value)

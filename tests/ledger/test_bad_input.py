@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections import OrderedDict
+import threading
+from collections import OrderedDict, namedtuple
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -110,6 +113,15 @@ def test_secure_delete_and_incremental_vacuum_are_on_from_the_first_write(tmp_pa
     assert (tmp_path / "ledger.db").stat().st_mode & 0o777 == 0o600
 
 
+def test_content_inside_subclasses_is_content_too(ledger: LedgerClient) -> None:
+    pair = namedtuple("pair", "a b")
+    metadata = {"map": OrderedDict(prompt="secret"), "pair": pair(1, {"response": "secret"})}
+    entry_id = ledger.write(LedgerEntry("E", "S", "D", "r", metadata=metadata))
+    assert b"secret" not in ledger.read_record(entry_id)
+    assert ledger.read(entry_id).metadata["map"] == {"prompt": "secret"}
+    assert ledger.verify().verified
+
+
 def test_a_bad_statement_harms_only_its_own_caller(ledger: LedgerClient) -> None:
     import threading
 
@@ -134,6 +146,28 @@ def test_a_bad_statement_harms_only_its_own_caller(ledger: LedgerClient) -> None
     with pytest.raises(RuntimeError, match="StopIteration"):
         ledger.transact(stop)
     assert ledger.count() == 50
+
+
+async def test_closing_twice_at_once_loses_nothing(tmp_path: Path) -> None:
+    client = LedgerClient(tmp_path / "ledger.db")
+    together = threading.Barrier(2)
+    close = client._store.close
+
+    def slowly() -> None:
+        with pytest.raises(threading.BrokenBarrierError):  # nobody else is here
+            together.wait(0.05)
+        together.reset()
+        close()
+
+    client._store.close = slowly  # type: ignore[method-assign]
+    entries = [LedgerEntry("E", "S", "D", "r", metadata={"n": n}) for n in range(200)]
+    waiting = [client.submit([entry]) for entry in entries]
+    with ThreadPoolExecutor(3) as closers:
+        for closed in [closers.submit(client.close) for _ in range(3)]:
+            closed.result()
+    assert await asyncio.gather(*waiting) == [[entry.id] for entry in entries]
+    with LedgerClient(tmp_path / "ledger.db") as again:
+        assert again.count() == 200
 
 
 # An auditor's medium: what cannot be written is opened, verified, searched, proved, exported.

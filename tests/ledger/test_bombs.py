@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger.archived_ranges import Places
 from remit.ledger.contents import MAX_INFLATED_BYTES
 from remit.ledger.export_reader import MAX_LINE_BYTES
 from tests.support.soak import is_soak, soak_only
@@ -52,6 +53,12 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
         client.write(LedgerEntry("NOTE", "S", "D", "r", metadata={"prompt": "p"}))
         client.export(folder / "e.jsonl")
     return folder / "e.jsonl"
+
+
+def test_a_map_of_archived_entries_does_not_inflate() -> None:
+    text = base64.b64encode(bomb(BOMB_MB)).decode()
+    with pytest.raises(ValueError, match="another length"):
+        Places.of_text(256, text)
 
 
 def test_a_map_in_an_export_does_not_inflate(tmp_path: Path) -> None:

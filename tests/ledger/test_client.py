@@ -44,6 +44,37 @@ def test_write_many_is_all_or_nothing(ledger: LedgerClient) -> None:
     assert ledger.verify().verified
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_who_stops_waiting_learns_it_when_the_write_has_ended(
+    ledger: LedgerClient, fails: bool
+) -> None:
+    go_on = threading.Event()
+
+    def late(tx: Transaction) -> str:
+        go_on.wait()
+        if fails:
+            raise ValueError("no")
+        return tx.append(_entry(n=1))
+
+    async def wait() -> Any:
+        return await future
+
+    future = ledger.submit(late)
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    assert not future.cancel()
+    for _ in range(2):  # and again
+        waiting.cancel()
+        await asyncio.sleep(0.01)
+    assert not future.done()
+    assert not waiting.done()
+    go_on.set()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    assert isinstance(future.exception(), ValueError if fails else type(None))
+    assert ledger.count() == (0 if fails else 1)
+
+
 async def test_content_is_shared_across_a_failing_unit(ledger: LedgerClient) -> None:
     def entry(*words: str) -> LedgerEntry:
         return _entry(session_id="SES-1", prompt=[{"role": "user", "content": w} for w in words])

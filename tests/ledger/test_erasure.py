@@ -14,7 +14,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger import Content, Erased, ErasureError, LedgerClient, LedgerEntry, content
 from tests.support.postgres import run_sql
 from tests.support.soak import SEED, sample
-from tests.support.stores import checkpoint, conversation, files_hold
+from tests.support.stores import SIGNER, checkpoint, conversation, files_hold
 
 SECRET = "the orchid blooms at midnight in Valparaiso"
 WORD = "valparaiso"  # as the text index knows it
@@ -265,6 +265,32 @@ def test_any_order_of_deletions_loses_nothing_of_other_calls(tmp_path: Path, see
                 (client.read(name).metadata["session_id"], text)
                 for name, texts in left.items() for text in texts
             }  # fmt: skip
+        assert client.verify().verified
+
+
+def test_an_export_of_withdrawn_entries_is_imported_whole(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
+        first = _call(client, "SES-A", SHARED, "question one", answer="answer one")
+        second = _call(client, "SES-A", SHARED, "question one", answer="answer one")
+        for gone in (first, second):  # the first shares all but its person
+            client.withdraw([gone], reason="DELETE", requested_by="caller")
+        client.export(tmp_path / "all.jsonl")
+        with LedgerClient(tmp_path / "copy.db", verifier_key=SIGNER.verifier_key) as copy:
+            copy.import_jsonl(tmp_path / "all.jsonl", key=SIGNER.verifier_key)
+            assert copy.verify().verified
+            assert _texts(copy, second) == ["Erased"] * 3
+
+
+def test_many_entries_are_withdrawn_in_several_erasures(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        entries = [_exchange("SES-A", SHARED, answer=f"answer {number}") for number in range(2_100)]
+        calls = client.write_many(entries, subject_id="person-7")
+        done: list[int] = []
+        reports = client.withdraw(calls, reason="DELETE", requested_by="caller",
+                                  also=lambda _: done.append(1))  # fmt: skip
+        assert [report.values for report in reports] == [2_000, 2_000, 201]
+        assert done == [1]
+        assert client.select("SELECT count(*) FROM contents") == [(0,)]
         assert client.verify().verified
 
 

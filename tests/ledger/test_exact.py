@@ -120,6 +120,16 @@ def test_what_rfc_8785_cannot_carry_is_recorded_as_its_exact_text(ledger: Ledger
     assert ledger.verify().verified
 
 
+def test_a_tier_gets_the_exact_texts_that_it_may_see(ledger: LedgerClient) -> None:
+    mine = ledger.scoped(tier="ho1", work_order_id="WO-1")
+    of_it = {"scope": {"tier": "ho1"}, "work_order_id": "WO-1"}
+    own = ledger.write(entry(answer=Content.exact(b" 1 "), **of_it))
+    other = ledger.write(entry(answer=Content.exact(b"2"), scope={"tier": "hot"}))
+    assert mine.exact(own) == {"answer": b" 1 "}
+    with pytest.raises(EntryNotFoundError):
+        mine.exact(other)
+
+
 # -- the body of a call ----------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ from tests.ledger.segments.writing import cut_off, sessions
 from tests.support.browser import Browser, find_browser
 from tests.support.soak import sample
 from tests.support.standalone import load_standalone
-from tests.support.stores import SIGNER
+from tests.support.stores import SIGNER, outside
 
 KEY = SIGNER.verifier_key
 SESSION, ORDER = "SES-0003", "WO-0003"
@@ -257,6 +257,17 @@ def test_a_lying_index_in_an_extract_is_refused_by_both_verifiers(
                 read(whole)
 
 
+def test_an_index_of_a_worker_proves_nothing(ledger: LedgerClient) -> None:
+    write_run(ledger, 3)
+    metadata = {"of": {"session_id": SESSION}, "entries": [0], "actions": [], "part": 1, "parts": 1,
+                "scope": {"tier": "ho1"}}  # fmt: skip
+    ledger.write(LedgerEntry("INDEXED", SESSION, "INDEXED", "r", metadata=metadata))
+    with pytest.raises(LedgerError, match="INDEXED"):
+        ledger.scoped(tier="ho1", work_order_id=ORDER).write(LedgerEntry("INDEXED", "S", "D", "r"))
+    whole = make_extract(ledger, {"session_id": SESSION})
+    assert len(read_extract(json.dumps(whole), KEY).records) == ledger.count() - 2
+
+
 def test_another_log_and_an_older_state(ledger: LedgerClient, tmp_path: Path) -> None:
     write_run(ledger, 3)
     old = make_extract(ledger, {"session_id": SESSION})
@@ -304,3 +315,34 @@ def test_archived_entries_need_their_segment(tmp_path: Path) -> None:
     load_standalone().check_export(str(tmp_path / "e.jsonl"), str(KEY), None)
     with LedgerClient(tmp_path / "i.db") as empty:
         assert empty.import_jsonl(tmp_path / "e.jsonl", key=KEY).entries > before
+
+
+@pytest.mark.parametrize("event", ["INDEXED", "TOOL_CALL"])
+def test_a_damaged_record_does_not_hide_a_lying_index(
+    ledger: LedgerClient, tmp_path: Path, event: str
+) -> None:
+    write_run(ledger, 3)
+    write_run(ledger, 4)
+    for session in (SESSION, "SES-0004"):
+        make_extract(ledger, {"session_id": session})
+    whole = read_extract(json.dumps(make_extract(ledger, {"session_id": SESSION})), KEY)
+    lie = {"of": {"session_id": SESSION}, "entries": sorted(whole.records)[:-1], "actions": [],
+           "part": 1, "parts": 1}  # fmt: skip
+    ledger.write(LedgerEntry("INDEXED", SESSION, "INDEXED", "r", metadata=lie))
+    place = str(tmp_path / "ledger.db")
+    ((damaged,),) = outside(place, f"SELECT max(seq) FROM entries WHERE event_type = '{event}' "
+                                   "AND seq < (SELECT max(seq) FROM entries)")  # fmt: skip
+    outside(place, f"UPDATE entries SET record = '{{' WHERE seq = {damaged}")
+    found = [*check_indexes(ledger, False)]
+    said = "malformed" if event == "INDEXED" else "record cannot be read"
+    assert any(said in text for _, text in found), found
+    assert any("does not name" in text for _, text in found), found
+
+
+def test_an_altered_row_does_not_get_an_extract(ledger: LedgerClient, tmp_path: Path) -> None:
+    write_run(ledger, 3)
+    ledger.checkpoint()
+    place = str(tmp_path / "ledger.db")
+    outside(place, "UPDATE entries SET record = replace(record, '\"r\"', '\"x\"') WHERE seq = 4")
+    with pytest.raises(LedgerFormatError, match="cut off or rewritten"):
+        make_extract(ledger, {"session_id": SESSION})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -17,8 +19,11 @@ from remit.ledger import (
     LedgerClient,
     LedgerConnectionError,
     LedgerEntry,
+    LedgerError,
     LedgerWriteError,
 )
+from remit.ledger.imports import Import
+from remit.ledger.postgres import store, transaction
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program
 from tests.support.stores import conversation
@@ -67,6 +72,24 @@ def test_a_write_that_fails_anywhere_in_the_file_loses_nothing(tmp_path: Path) -
         assert report.verified, report.problems
     with LedgerClient(path) as again:
         assert again.count() == len(acknowledged) + 3
+
+
+def test_an_export_takes_the_place_of_another_only_when_it_is_on_disk(tmp_path: Path) -> None:
+    place = tmp_path / "export"
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        for text in ("old", "new"):
+            client.write(LedgerEntry("NOTE", "S", "D", text))
+            if text == "old":
+                client.export(place)
+        before = place.read_bytes()
+        lost = OSError(errno.EIO, "Input/output error")
+        with (
+            mock.patch.object(os, "fsync", side_effect=lost),
+            pytest.raises(LedgerError, match="cannot be written"),
+        ):
+            client.export(place)
+        assert place.read_bytes() == before
+        assert not (tmp_path / ".export.new").exists()
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -164,6 +187,35 @@ def test_a_frozen_writer_loses_the_ledger(postgres: PostgresServer, tmp_path: Pa
             frozen.send_signal(signal.SIGSTOP)
             client.write(_entry(1))
             frozen.kill()
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    for host in ("no-such-host.invalid", "127.0.0.1:99999"):
+        with pytest.raises(Exception, match="cannot be opened") as caught:
+            LedgerClient(
+                f"postgresql://user:s3cret@{host}/none", settings=_settings(lock_timeout_s=0.5)
+            )
+        assert "s3cret" not in str(caught.value)
+
+
+def test_an_import_outlasts_the_limit_for_frozen_writers(
+    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as source:
+        for number in range(10):
+            source.write(LedgerEntry("E", "S", "D", "r", metadata={"n": number}))
+        source.export(tmp_path / "all.jsonl")
+    line = Import._line
+
+    def slow(self: Import, value: dict[str, object]) -> None:
+        time.sleep(0.07)
+        line(self, value)
+
+    monkeypatch.setattr(Import, "_line", slow)
+    monkeypatch.setattr(store, "FROZEN_S", 0.4)
+    monkeypatch.setattr(transaction, "_SILENT_NS", 50_000_000)
+    with LedgerClient(postgres.database()) as target:
+        assert target.import_jsonl(tmp_path / "all.jsonl").entries == 10
 
 
 # -- A long import into PostgreSQL is no writer that stands still ------------------------------

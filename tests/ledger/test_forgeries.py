@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings
 from remit.ledger import (
@@ -26,7 +28,8 @@ from remit.ledger import (
     remember_place,
 )
 from remit.ledger.record_builder import prepare
-from tests.support.stores import SIGNER, conversation, outside
+from tests.support.postgres import PostgresServer
+from tests.support.stores import SIGNER, conversation, files_hold, outside
 
 
 def _verify(target: str, **more: Any) -> VerificationReport:
@@ -63,6 +66,14 @@ def test_a_row_far_away_neither_passes_nor_stops_verification(talked: str) -> No
     assert report.first_bad_seq == 1
     assert any(problem.seq == 20 and problem.kind == "gap" for problem in report.problems)
     assert time.monotonic() - started < 60
+
+
+def test_a_tree_hash_put_in_beforehand_does_not_stop_the_ledger(target: str) -> None:
+    with LedgerClient(target, signer=SIGNER) as client:
+        client.write(LedgerEntry("N", "S", "D", "r", metadata={"prompt": "p"}))
+        outside(target, "INSERT INTO tree_hashes VALUES (1, 0, (SELECT digest FROM contents))")
+        client.write_many(LedgerEntry("N", "S", "D", "r") for _ in range(300))
+        assert client.verify().verified
 
 
 @pytest.mark.parametrize(
@@ -176,6 +187,43 @@ def test_writers_of_one_text_and_an_eraser(target: str) -> None:
         assert report.verified, report.problems
 
 
+def test_an_older_snapshot_keeps_erased_rows_and_that_is_said(tmp_path: Path) -> None:
+
+    server = PostgresServer(tmp_path / "data")
+    url = server.database()
+    quick = default_settings().ledger.model_copy(update={"lock_timeout_s": 1.0})
+
+    with LedgerClient(url, settings=quick) as client:
+        secret = "a sentence about zinnias in Zanzibar"
+        entry_id = client.write(LedgerEntry("E", "S", "D", "r", metadata={"prompt": secret}))
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            other.execute("SELECT count(*) FROM entries")
+            report = client.erase(entry_id, reason="r")
+            assert "remit ledger compact" in report.remainder
+        assert client.compact() == ""
+        assert files_hold(server.data, secret) == []
+    server.stop()
+
+
+def test_a_very_long_value_does_not_stop_the_search(target: str) -> None:
+    words = " ".join("щ" * 40 + f"{number:05}" for number in range(16_380))
+    with LedgerClient(target) as client:
+        for prompt in (words, "an ordinary one"):
+            client.write(LedgerEntry("E", "S", "D", "r", metadata={"prompt": prompt}))
+        assert [e.id for e in client.query(text="ordinary")] == ["LED-00000001"]
+        assert [e.id for e in client.query(text="щ" * 40 + "00000")] == ["LED-00000000"]
+        with pytest.raises(InvalidInputError, match="at most"):
+            list(client.query(text="word " * 60_000))
+
+
+def test_a_transaction_in_a_transaction_is_an_error_not_a_deadlock(ledger: LedgerClient) -> None:
+    with pytest.raises(LedgerError, match="cannot wait"):
+        ledger.transact(lambda tx: ledger.write(LedgerEntry("E", "S", "D", "r")))
+    ledger.write(LedgerEntry("E", "S", "D", "r"))
+    assert ledger.count() == 1
+
+
 def test_a_client_in_a_forked_child_is_refused(ledger: LedgerClient) -> None:
     ledger.write(LedgerEntry("E", "S", "D", "r"))
     child = os.fork()
@@ -190,6 +238,32 @@ def test_a_client_in_a_forked_child_is_refused(ledger: LedgerClient) -> None:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert ledger.count() == 1
+
+
+def test_garbage_among_the_checkpoints_does_not_stop_new_ones(target: str) -> None:
+    often = default_settings().ledger.model_copy(update={"checkpoint_every_entries": 5})
+    with LedgerClient(target, settings=often, signer=SIGNER) as client:
+        outside(target, "INSERT INTO checkpoints VALUES (1000000, 'x', 'garbage')")
+        for _ in range(12):
+            client.write(LedgerEntry("E", "S", "D", "r"))
+        client.flush()
+        sizes = [row[0] for row in client.select("SELECT size FROM checkpoints ORDER BY size")]
+        assert sizes == [5, 10, 1000000]
+        assert "\n10\n" in client.prove("LED-00000007")
+        assert not client.verify().verified
+
+
+def test_filters_and_people_are_texts_that_a_database_can_hold(ledger: LedgerClient) -> None:
+    for wrong in ("\ud800", "a\0b", 5):
+        with pytest.raises(InvalidInputError):
+            list(ledger.query(session_id=wrong))  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError):
+            ledger.erase(session_id=wrong, reason="r")  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="subject_id"):
+            ledger.write(LedgerEntry("E", "S", "D", "r"), subject_id=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        ledger.query(**{"1=1 OR event_type": "x"})  # type: ignore[arg-type]
+    assert ledger.count() == 0
 
 
 # -- exports -------------------------------------------------------------------------------------

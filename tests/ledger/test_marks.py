@@ -97,6 +97,36 @@ def test_what_comes_later_is_checked_and_the_time_of_the_whole_check_stays(
     assert (report.verified, report.unread) == (True, 256)  # those whose content is gone too
 
 
+def test_what_is_not_read_is_counted_and_its_tree_compared(home: Home, nothing_again: None) -> None:
+    assert home.verify().unread == 301
+    for change in (
+        "DELETE FROM entries WHERE seq = 5",
+        "DELETE FROM contents WHERE content_id = 100",
+        "DELETE FROM shown_contents WHERE content_id = 100",
+        "DELETE FROM message_steps WHERE step_id = 5",
+        "UPDATE tree_hashes SET hash = zeroblob(32) WHERE level = 1 AND idx = 0",
+        "INSERT INTO erasures VALUES ('0', 12)",
+    ):
+        shutil.copy(home.target, home.path / "sound.db")
+        outside(home.target, change)
+        report = home.verify()
+        assert (report.verified, report.unread) == (False, 0)  # all was read then, to say where
+        shutil.copy(home.path / "sound.db", home.target)
+    assert home.verify().unread == 301
+
+
+def test_some_of_what_was_verified_is_read_again_each_time(
+    home: Home, small_ranges: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remit.ledger.verification.verifier._SAMPLE", 1)
+    assert home.verify().verified
+    outside(home.target, "UPDATE contents SET value = 'forged' WHERE content_id = 100")
+    found = 0
+    for _ in range(30):  # one of three ranges of contents each time
+        found += not home.verify().verified
+    assert 0 < found < 30
+
+
 def _changes() -> Iterator[tuple[str, str]]:
     for table in _VERIFIED:
         yield table, f"DELETE FROM {table} WHERE rowid = (SELECT rowid FROM {table} LIMIT 1)"
@@ -143,6 +173,16 @@ def test_a_mark_that_was_edited_is_not_believed(home: Home) -> None:
         assert not home.verify().verified
 
 
+def test_a_mark_of_another_root_or_check_is_not_believed(home: Home, tmp_path: Path) -> None:
+    other = _make(tmp_path / "other", 1)
+    shutil.copy(home.mark, other.mark)
+    assert other.verify().last_full == ""
+    shutil.copy(other.mark.with_name("verification.mark"), other.mark.with_name("budgets.mark"))
+    marks = Marks(other.mark.parent, other.key, "ledger.db")
+    assert (marks.read("budgets"), bool(marks.read("verification"))) == ({}, True)
+    assert Marks(other.mark.parent, other.key, "another.db").read("verification") == {}
+
+
 def test_an_older_copy_of_the_ledger_under_a_newer_mark(home: Home) -> None:
     older = Path(shutil.copy(home.target, home.path / "older.db"))
     with home.open() as client:
@@ -158,6 +198,16 @@ def test_an_older_copy_of_the_ledger_under_a_newer_mark(home: Home) -> None:
     assert ["rewritten" in problem.message for problem in report.problems] == [True]
     home.mark.unlink()
     assert home.verify().verified
+
+
+def test_an_older_mark_hides_nothing(home: Home) -> None:
+    older = home.mark.read_bytes()
+    with home.open() as client:
+        conversation(client, "SES-NEW", 2)
+    assert home.verify().verified
+    outside(home.target, "UPDATE entries SET submission_id = 'x' WHERE seq = 302")
+    home.mark.write_bytes(older)
+    assert not home.verify().verified
 
 
 def test_a_check_that_fails_or_is_interrupted_leaves_the_mark(home: Home) -> None:

@@ -124,6 +124,19 @@ def test_a_refused_statement_undoes_its_own_unit_alone(url: str, waits: bool) ->
         assert client.verify().verified
 
 
+def test_statements_without_end_are_not_kept_without_end(url: str) -> None:
+    with LedgerClient(url) as client:
+        for number in range(3):
+            rows = client.transact(
+                lambda tx, first=number * 400: [
+                    tx.execute(f"SELECT {first + place}") for place in range(400)
+                ]
+            )
+            assert rows == [[(number * 400 + place,)] for place in range(400)]
+        kept = client.transact(lambda tx: tx.execute("SELECT count(*) FROM pg_prepared_statements"))
+        assert kept[0][0] < 1000
+
+
 def test_a_commit_without_an_answer_is_not_said_to_have_failed(
     url: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -151,3 +164,12 @@ def test_a_commit_without_an_answer_is_not_said_to_have_failed(
         postgres.drop(url)
         postgres.execute(f'DROP ROLE "{role}"')
         postgres.execute(f"CREATE DATABASE {url.partition('@/')[2].partition('?')[0]}")
+
+
+def test_what_a_query_sets_or_locks_ends_with_it(url: str) -> None:
+    with LedgerClient(url) as client:
+        client.write(_entry(0))
+        client.select("SELECT set_config('search_path', 'nowhere', false)")
+        client.select("SELECT pg_advisory_lock(7)")
+        assert client.select("SELECT count(*) FROM entries") == [(1,)]
+        assert run_sql(url, "SELECT pg_try_advisory_lock(7)") == [(True,)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
-from remit.ledger import LedgerClient, LedgerEntry
+import pytest
+
+from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError
 from tests.support.processes import Program
 
 _WRITER = """
@@ -27,6 +32,14 @@ def work(thread):
 threads = [threading.Thread(target=work, args=(t,)) for t in range(int(sys.argv[4]))]
 for t in threads: t.start()
 for t in threads: t.join()
+ledger.close()
+"""
+
+
+_READER = """
+import sqlite3, sys
+ledger = sqlite3.connect(sys.argv[1])
+ledger.execute("SELECT count(*) FROM entries").fetchone()
 ledger.close()
 """
 
@@ -75,3 +88,29 @@ def test_nothing_acknowledged_is_lost_at_kill_9(tmp_path: Path) -> None:
         there = {entry.id for entry in client.query(event_type="LOAD", with_content=False)}
     assert acknowledged <= there
     assert len(acknowledged) > 100
+
+
+def test_a_process_suspended_in_its_turn_stops_no_writer(tmp_path: Path) -> None:
+    other = os.open(tmp_path, os.O_RDONLY)
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        client.write(LedgerEntry("E", "S", "D", "r"))
+        fcntl.flock(other, fcntl.LOCK_UN)
+        with pytest.raises(LedgerWriteError):
+            client.transact(lambda tx: tx.execute("no SQL"))
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # was given back
+        assert client.count() == 1
+    os.close(other)
+
+
+def test_verification_leaves_the_locks_of_its_process(tmp_path: Path) -> None:
+    """A file that is opened and closed past the engine loses them: the next process to close the
+    ledger then takes itself for the last, and removes the log that this one writes to."""
+    path = tmp_path / "ledger.db"
+    with LedgerClient(path) as ledger:
+        ledger.write(LedgerEntry("LOAD", "a", "DONE", "load"))
+        assert ledger.verify().verified
+        log = (tmp_path / "ledger.db-wal").stat().st_ino
+        subprocess.run([sys.executable, "-c", _READER, str(path)], check=True)
+        assert (tmp_path / "ledger.db-wal").stat().st_ino == log
+        ledger.write(LedgerEntry("LOAD", "b", "DONE", "load"))

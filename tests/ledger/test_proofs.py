@@ -151,6 +151,16 @@ def test_a_proof_leads_to_the_smallest_checkpoint_and_survives_growth(log: Path)
         assert client.verify().checkpoint == "failed"
 
 
+def test_a_proof_for_another_log(log: Path, tmp_path: Path) -> None:
+    stranger = Signer.generate("example.com/other")
+    with LedgerClient(tmp_path / "ledger.db", signer=stranger) as client:
+        client.write(LedgerEntry("NOTE", "S", "D", "r"))
+        text = client.prove("LED-00000000")
+        record = client.read_record("LED-00000000")
+    with pytest.raises(Exception, match=r"not of 'example\.com/log'"):
+        TlogProof.parse(text).verify(record, SIGNER.verifier_key)
+
+
 def test_tiles_grow_and_refuse_another_logs_directory(tmp_path: Path) -> None:
     with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
         for size in (1, 255, 256, 300):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,6 +31,7 @@ from remit.ledger import (
 )
 from remit.ledger.tlog import SignedCheckpoint
 from tests.support.postgres import PostgresServer
+from tests.support.processes import run_program
 from tests.support.stores import empty, outside
 
 
@@ -333,6 +337,28 @@ def test_the_head_is_kept_before_it_is_stored_and_a_crash_between_locks_nobody_o
         assert client.verify().verified
 
 
+def test_only_what_is_committed_is_signed(place: Place) -> None:
+    place.append(2)
+    with place.open() as client:
+        entered, go_on = threading.Event(), threading.Event()
+
+        def refused(_: object) -> None:
+            entered.set()
+            go_on.wait(20)
+            raise ValueError("not this one")
+
+        signed: list[str] = []
+        with ThreadPoolExecutor(3) as threads:
+            first = threads.submit(client.transact, refused)
+            entered.wait(20)
+            threads.submit(client.write, _entry())
+            threads.submit(lambda: signed.append(client.checkpoint()))
+            go_on.set()
+        assert isinstance(first.exception(), ValueError)
+        assert SignedCheckpoint.parse(signed[0]).checkpoint.size in (2, 3)
+        assert client.verify(checkpoint=signed[0]).verified
+
+
 def test_a_root_without_head_takes_another(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.append(3)
     note = place.sign()
@@ -470,3 +496,46 @@ def _run(place: Place, steps: list[str]) -> None:
                     for (note,) in bare._store.select("SELECT note FROM checkpoints")
                 ]
     _assert_one_history(place)
+
+
+_WRITES = """
+import os, sys
+from remit.ledger import LedgerClient, LedgerEntry
+ledger = LedgerClient(sys.argv[1])
+for n in range(int(sys.argv[2])):
+    entry = LedgerEntry("T", f"WO-{n}", "D", "r" * 900, [], {"session_id": "SES-1"})
+    ledger.write_many([entry] + [LedgerEntry("T", "W", "D", "r" * 900, [], {}) for _ in range(99)])
+os.kill(os.getpid(), 9)
+"""
+
+
+def _half_copied(path: Path) -> None:
+    """Copy half of what the log has into the file, as a process killed in the midst leaves it."""
+    log = Path(f"{path}-wal").read_bytes()
+    size = int.from_bytes(log[8:12], "big")
+    pages = {
+        int.from_bytes(log[at : at + 4], "big"): log[at + 24 : at + 24 + size]
+        for at in range(32, len(log) - size - 23, 24 + size)
+        if log[at + 8 : at + 16] == log[16:24]
+    }
+    with path.open("r+b") as file:
+        for number in sorted(pages)[: len(pages) // 2]:
+            file.seek((number - 1) * size)
+            file.write(pages[number])
+
+
+def test_a_process_killed_while_the_log_is_copied_refuses_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    for number in (3, 15):
+        run_program("-c", _WRITES, str(path), str(number), environment=os.environ)
+    _half_copied(path)
+    alone = sqlite3.connect(f"file:{path}?immutable=1", uri=True)
+    with contextlib.closing(alone), pytest.raises(sqlite3.DatabaseError):
+        alone.execute("SELECT max(seq), max(entry_hash) FROM entries").fetchone()
+    place = Place(str(path), tmp_path / "keys", None)
+    with place.open() as ledger:
+        before = ledger.count()
+        for _ in range(3):
+            ledger.write(LedgerEntry("T", "WO-X", "D", "r", [], {}))
+        assert ledger.count() == before + 3 == 1803
+        assert ledger.verify().verified

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from remit.ledger import (
     LedgerKeyError,
     LedgerWriteError,
     NoSignerError,
+    RetentionSchedule,
     Transaction,
     content,
 )
@@ -50,6 +52,16 @@ def test_what_is_written_is_read_back(target: str) -> None:
     with LedgerClient(target) as again:
         assert [entry.id for entry in again.read_all()] == [*ids, plain]
         assert again.head() == (3, again.read(plain).entry_hash)
+
+
+def test_nul_characters_and_large_values_survive(ledger: LedgerClient) -> None:
+    large = "x\x00y" * 20_000
+    entry_id = ledger.write(_note(1, prompt=large, response={"a": "\x00"}, tag="\u0001"))
+    assert ledger.read(entry_id).metadata["prompt"] == large
+    assert ledger.read(entry_id).metadata["response"] == {"a": "\x00"}
+    with pytest.raises(InvalidInputError, match="NUL"):
+        ledger.write(_note(1, session_id="a\x00b"))
+    assert ledger.verify().verified
 
 
 def test_one_units_error_undoes_that_unit_alone(ledger: LedgerClient) -> None:
@@ -260,6 +272,24 @@ def test_a_ledger_whose_end_is_unsigned_is_exported_from_a_read_only_medium(
         assert (report.entries, report.checkpoint) == (signed, "held")
 
 
+def test_retention_begins_when_the_store_answers_again(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = threading.Event()
+    fails = iter([LedgerError("The store is away.", next_step="Wait."), KeyError("a defect")])
+
+    def retain(self: LedgerClient) -> list[Any]:
+        if error := next(fails, None):
+            raise error
+        began.set()
+        return []
+
+    monkeypatch.setattr(LedgerClient, "retain", retain)
+    schedule = RetentionSchedule(ledger, every_s=0.01)
+    assert began.wait(60)
+    schedule.stop()
+
+
 def test_erasing_an_entry_takes_what_it_shows_and_what_quotes_it(target: str) -> None:
     with LedgerClient(target, signer=SIGNER) as client:
         ids = conversation(client, "SES-A", 3)
@@ -297,6 +327,17 @@ def test_erasing_an_entry_takes_what_it_shows_and_what_quotes_it(target: str) ->
         assert client.prove(ids[1]).split("\n")[:5] == proof.split("\n")[:5]
         with pytest.raises(LedgerError, match="no content to erase"):
             client.erase(ids[1], reason="again")
+
+
+def test_erasing_the_last_exchange_takes_the_turn_that_repeats_it(ledger: LedgerClient) -> None:
+    ids = conversation(ledger, "SES-A", 2)
+    turn = ledger.write(
+        LedgerEntry("TURN_RECORDED", "SES-A", "RECORDED", "Turn recorded",
+                    metadata={"session_id": "SES-A", "user_message": "question 1 of SES-A"})
+    )  # fmt: skip
+    report = ledger.erase(ids[1], reason="request")
+    assert ledger.read(turn).metadata["user_message"] == Erased(report.erasure_id)
+    assert ledger.verify().verified
 
 
 def test_erasing_a_session_and_a_person(ledger: LedgerClient) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import Erased, ExportFormatError, LedgerClient, LedgerEntry, content
 from tests.support.standalone import standalone
 from tests.support.stores import conversation
@@ -80,6 +81,15 @@ def test_an_export_brings_people_along(target: str, tmp_path: Path) -> None:
         assert copy.verify().problems == []
         copy.erase(subject_id="person-1", reason="asked")
         assert copy.verify().problems == []
+
+
+def test_the_place_of_the_commitment_is_the_ledgers(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        taken = LedgerEntry("E", "S", "D", "r", metadata={"subject_id": content("x")})
+        with pytest.raises(InvalidInputError, match="subject_id"):
+            client.write(taken)
+        client.write(LedgerEntry("E", "S", "D", "r", metadata={"subject_id": "plain"}))
+        assert client.verify().problems == []
 
 
 def test_an_export_whose_people_were_changed_is_refused(tmp_path: Path) -> None:

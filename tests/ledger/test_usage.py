@@ -144,6 +144,17 @@ def test_whatever_an_entry_holds_its_record_says_the_same(
         assert sorted(map(str, _rows(ledger))) == sorted(map(str, before))
 
 
+def test_names_that_no_database_indexes_stop_no_write(ledger: LedgerClient) -> None:
+    long = {name: f"{name}{'é' * 500}" for name in DIMENSIONS if name != "certainty"}
+    ledger.write(_exchange(**long))
+    ledger.write(_exchange(key_id="null\x00null"))
+    ledger.write_many([_exchange(input_tokens=2**53 - 1, cost_usd=9e6) for _ in range(3)])
+    for _ in range(10):
+        ledger.write_many([_exchange(input_tokens=2**53 - 1) for _ in range(200)])
+    assert max(row["input_tokens"] for row in _rows(ledger)) == 1 << 62  # counts stop there
+    assert _differences(ledger) == []
+
+
 def test_a_row_that_differs_is_named_and_mended(ledger: LedgerClient, target: str) -> None:
     ledger.write_many([_exchange(), _exchange(session_id="SES-2")])
     before = _rows(ledger)

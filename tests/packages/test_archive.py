@@ -146,6 +146,10 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "too large": (lambda: RIGHT + os.urandom(3_000_000), "archive_too_large", "3000000"),
     "bytes behind": (lambda: RIGHT + b"\0", "trailing_data", "1 bytes"),
     "another gzip behind": (lambda: RIGHT + RIGHT, "several_members", "several gzip"),
+    "absolute": (lambda: with_member("/etc/passwd"), "absolute_path", "is absolute"),
+    "manifest as a link": (
+        lambda: archive_of([member("manifest.json", type=tarfile.SYMTYPE, linkname="x")]), "link",
+        "symbolic"),
     "without the last byte": (lambda: RIGHT[:-1], "truncated", "ends"),
     "wrong sum": (lambda: RIGHT[:-8] + bytes(4) + RIGHT[-4:], "damaged", "damaged"),
     "zip": (lambda: b"PK\x03\x04" + bytes(100), "not_gzip", "gzip"),
@@ -212,6 +216,7 @@ SAFE: dict[str, Callable[[], bytes]] = {
         [member("pax", b"18 comment=abcdef\n", type=b"g"), *timed()], tarfile.PAX_FORMAT
     ),
     "time": lambda: altered(136, b"14000000000\0"),
+    "mode": lambda: altered(100, b"0004755\0"),
     "behind the name": lambda: altered(99, b"x"),
     "size in base 256": lambda: altered(124, b"\x80" + bytes(10) + b"\x23"),
     "padding": padded,
@@ -244,6 +249,15 @@ def test_what_tar_makes_of_a_directory_is_a_package(what: str, tmp_path: Path) -
     subprocess.run(["tar", "czf", "../package.tgz", *what.split()], cwd=directory, check=True)
     archive = read_archive(io.BytesIO((tmp_path / "package.tgz").read_bytes()), LIMITS)
     assert archive == Archive.from_directory(directory)
+
+
+def test_what_is_outside_the_folder_that_a_package_is_in_is_refused() -> None:
+    inside = [member(f"mine/{info.name}", data) for info, data in MEMBERS]
+    assert read(archive_of(inside)) == FILES
+    for stray in ("HOT/stray", "other/HOT/stray", "manifest.json", "mine"):
+        with pytest.raises(ArchiveError) as caught:
+            read(archive_of([*inside, member(stray, b"{}")]))
+        assert caught.value.code == "bad_path"
 
 
 def read(data: bytes) -> dict[str, bytes]:

@@ -21,6 +21,8 @@ from remit.kernel.settings import default_settings
 from remit.packages import (
     PLACES,
     Manifest,
+    ManifestError,
+    PackageError,
     PackError,
     new_package,
     pack,
@@ -129,6 +131,24 @@ def test_a_new_package_packs_at_once_and_its_contract_holds(tmp_path: Path) -> N
     assert agent["contract_id"] == contract.contract_id
     assert tuple(agent["tools"]) == made.permissions.tools
     assert agent["token_budget"] <= int(made.permissions.budgets["token_budget"])
+
+
+def test_a_wrong_id_makes_nothing(tmp_path: Path) -> None:
+    for package_id, title in (("PKG-tea-001", ""), ("PKG-../..-001", ""), ("PKG-TEA-001", "a\nb")):
+        with pytest.raises(ManifestError):
+            new_package(tmp_path / "p", package_id, title=title)
+    assert not (tmp_path / "p").exists()
+
+
+def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(PackageError) as caught:
+        new_package(tmp_path, "PKG-TEA-001")
+    assert caught.value.code == "not_empty"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(PackageError) as caught:
+        new_package(tmp_path / "mine.txt", "PKG-TEA-001")
+    assert caught.value.code == "unreadable"
 
 
 def test_the_new_agent_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,9 @@ WRONG_VALUES: dict[str, tuple[str, Any, str, str]] = {
 # name: (the path of an asset, code, a word)
 WRONG_PATHS = {
     "parent": ("HO1/../../x", "parent_path", "'..'"),
+    "absolute": ("/etc/passwd", "absolute_path", "is absolute"),
+    "drive": ("C:/x", "absolute_path", "is absolute"),
+    "parent by backslash": ("HO1\\..\\x", "parent_path", "'..'"),
     "empty part": ("HO1//x", "bad_path", "empty part"),
     "tier alone": ("HO1", "bad_path", "inside HOT/"),
     "outside the tiers": ("bin/x", "bad_path", "inside HOT/"),
@@ -118,6 +121,10 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
 } | {
     "key twice": (TWICE, "manifest_duplicate_key", "", "'layer' occurs twice"),
     "not an object": (b"[]", "manifest_schema", "", "a JSON object"),
+    "layer beyond all readers": (encoded(RIGHT).replace(b'"layer": 3',
+        b'"layer": 1' + b"0" * 5000), "manifest_number", "layer", "16 digits"),
+    "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "assets/1/path",
+        "collides with"),
     "a comma too many": (b'{\n  "a": 1,\n}', "manifest_json", "", "not JSON"),
     "nested": (b"[" * 100_000 + b"]" * 100_000, "manifest_json", "", "deep"),
     "another encoding": (encoded(RIGHT).replace(b"An example", b"An ex\xe4mple"),
@@ -188,6 +195,25 @@ def test_place_and_classification_say_the_same(path: str) -> None:
         assert caught.value.code == "misplaced"
         assert ", assets/0/classification: " in caught.value.message
         assert any(one in caught.value.next_step for one in right)
+
+
+def test_a_place_is_that_place_whatever_the_case() -> None:
+    for path, kind in (("HO1/CONTRACTS/a", "document"), ("HOT/Policy/a.md", "policy")):
+        with pytest.raises(ManifestError, match="case does not count") as caught:
+            Manifest.parse(with_kind(path, kind))
+        assert caught.value.code == "misplaced"
+
+
+@given(st.text(max_size=80) | st.from_regex(r"(HOT|HO1)/[a-zA-Z./\\é]{1,30}", fullmatch=True))
+def test_a_path_that_passes_is_one_file_inside_a_tier(path: str) -> None:
+    code, problem = path_problem(path)
+    assert bool(code) == bool(problem)
+    if not code:
+        parts = path.split("/")
+        assert parts[0] in {"HOT", "HO2", "HO1"}
+        assert len(parts) > 1
+        assert not {"", ".", ".."} & set(parts)
+        assert "\\" not in path
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=12))

@@ -130,6 +130,14 @@ def test_a_key_is_made_kept_and_read_back(tmp_path: Path) -> None:
     assert (PackageKey.load(path).name, PackageKey.load(path).key_id) == ("", made.key_id)
 
 
+def test_names_that_cannot_be_one(tmp_path: Path) -> None:
+    for name in ("  ", "a\x1b[31m", "x" * 101, "a\u202eb"):
+        with pytest.raises(PackageKeyError) as caught:
+            PackageKey.create(tmp_path / "k.pem", name)
+        assert caught.value.code == "bad_key_name"
+    assert not list(tmp_path.iterdir())
+
+
 def test_files_that_are_no_key(tmp_path: Path) -> None:
     path = tmp_path / "k.pem"
 
@@ -205,6 +213,22 @@ def test_the_bytes_of_an_envelope_never_change(tmp_path: Path) -> None:
     envelope = sign(DIGEST, Manifest.parse(encoded(value)), key)
     known = "2a2a990fd02dc4b2755877641c853885b33027a6b912894a50fbe53097720acf"
     assert hashlib.sha256(envelope).hexdigest() == known
+
+
+def test_what_cannot_be_signed(keys: dict[str, PackageKey]) -> None:
+    """A made-up envelope beside the archive must not get a trusted signature either."""
+    envelope = signed_by(keys["anna"])
+    other = Manifest.parse(encoded(manifest_of(FILES, title="Another")))
+    for digest, manifest, more, code in (
+        (sha256(b"x"), MANIFEST, {"envelope": envelope}, "wrong_subject"),
+        (DIGEST, other, {"envelope": envelope}, "wrong_subject"),
+        (DIGEST, MANIFEST, {"envelope": b" "}, "unsigned"),
+        ("sha512:" + "a" * 64, MANIFEST, {}, "bad_envelope"),
+        (DIGEST, MANIFEST, {"source": {"build": 7}}, "bad_envelope"),
+    ):
+        with pytest.raises(SignatureError) as caught:
+            sign(digest, manifest, keys["ben"], **more)
+        assert caught.value.code == code
 
 
 def test_outsiders_verify_it_with_cryptography(keys: dict[str, PackageKey], tmp_path: Path) -> None:
@@ -363,11 +387,49 @@ BAD_ENVELOPES = [
 ]
 
 
+BAD_STATEMENTS: list[Callable[..., Any]] = [
+    changing("_type", to="https://in-toto.io/Statement/v0.1"),
+    changing("predicateType", to="https://slsa.dev/provenance/v1"),
+    changing("subject", to=[]),
+    changing("subject", 0, "uri", to="https://a.example"),
+    changing("subject", 0, "digest", to={"sha256": "A" * 64}),
+    changing("predicate", "approved", to="true"),
+    changing("predicate", "manifest_sha256", to="a" * 64),
+    *(changing("predicate", "expires", to=one) for one in (None, "2031-13-01T00:00:00Z")),
+    changing("predicate", "source", to={"a": "\u202e"}),
+    lambda value: value["subject"].append(value["subject"][0]),
+]
+
+
 @pytest.mark.parametrize("change", BAD_ENVELOPES)
 def test_envelopes_that_are_none(anna: PackageKey, change: Callable[..., None]) -> None:
     envelope = json.loads(signed_by(anna))
     change(envelope)
     assert refused(json.dumps(envelope).encode(), trusting(anna)).code == "bad_envelope"
+
+
+def test_statements_that_are_none(anna: PackageKey) -> None:
+    for change in BAD_STATEMENTS:
+        statement = copy.deepcopy(STATEMENT)
+        change(statement)
+        envelope = signing_anything(json.dumps(statement).encode(), anna)
+        assert refused(envelope, trusting(anna)).code == "bad_envelope"
+
+
+def test_bytes_that_are_no_envelope(anna: PackageKey) -> None:
+    right, policy = signed_by(anna), trusting(anna)
+    inner = json.dumps(STATEMENT).replace('"version"', '"version": "0", "version"').encode()
+    for data in (
+        b"\xff", b"null", b"1e999", b"{", b"[" * 90_000, b"9" * 50_000,
+        signing_anything(inner, anna),
+        right.replace(b'{"payload":', b'{"payload":"e30=","payload":'),
+        right.replace(b'{"payload":', b'{"p\\u0061yload":"e30=","payload":'),
+    ):  # fmt: skip
+        assert refused(data, policy).code == "bad_envelope"
+    for data in (b"", b'{"payload":"","payloadType":"%b","signatures":[]}' % TYPE.encode()):
+        assert refused(data, policy).code == "unsigned"
+    assert check(right, policy, max_bytes=len(right))
+    assert refused(right, policy, max_bytes=len(right) - 1).code == "bad_envelope"
 
 
 _FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.packages import PackageError, PackageKey, TrustError, trust_policy
 from remit.packages.trust import (
     TrustPolicy,
@@ -54,6 +54,16 @@ def add(path: Path, ledger: LedgerClient, key: PackageKey) -> str:
 
 def revoking(key: PackageKey) -> Callable[[TrustPolicy], TrustPolicy]:
     return lambda policy: policy.with_status(key.key_id, "revoked")
+
+
+def test_changes_that_cannot_be_made(keys: dict[str, PackageKey]) -> None:
+    anna, ben, carl, _ = keys.values()
+    policy = trusting(anna, ben)
+    assert code(policy.with_key, carl.public, "anna") == "name_taken"
+    for arguments in ((carl.public, "a\nb"), (carl.public, "c", []), (carl.public, "c", ["pkg-*"])):
+        assert code(policy.with_key, *arguments) == "bad_trust"
+    for given in ("0" * 64, anna.key_id[:7], ""):
+        assert code(policy.find, given) == "no_such_key"
 
 
 # -- the policy ------------------------------------------------------------------------
@@ -217,3 +227,26 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_finishes(
         assert trust_problem(path, ledger) == ""
         assert [file.name for file in path.parent.iterdir()] == ["trust.json"]
         assert ledger.verify_chain()[0]
+
+
+def test_two_changes_at_once_do_not_undo_each_other(
+    ledger: LedgerClient, path: Path, anna: PackageKey, ben: PackageKey
+) -> None:
+    """Two machines have one ledger and no lock in common."""
+
+    def meanwhile(policy: TrustPolicy) -> TrustPolicy:
+        add(path, ledger, ben)
+        return policy.with_key(anna.public, "anna")
+
+    assert code(change_trust, path, ledger, meanwhile, "me") == "trust_moved"
+    assert [one.name for one in read_trust(path, ledger).keys] == ["ben"]
+    assert trust_problem(path, ledger) == ""
+
+
+def test_a_record_without_its_content(ledger: LedgerClient, path: Path, anna: PackageKey) -> None:
+    add(path, ledger, anna)
+    stated = {"file": "trust.json", "sha256": sha256(path.read_bytes()), "by": "x", "policy": "{}"}
+    ledger.write(LedgerEntry("CONFIG_CHANGED", "trust.json", "CHANGED", "x", metadata=stated))
+    assert code(read_trust, path, ledger) == "trust_unreadable"
+    assert code(restore_trust, path, ledger) == "trust_unreadable"
+    assert json.loads(path.read_bytes())["keys"]

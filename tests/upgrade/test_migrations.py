@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LAYOUT_VERSION, LedgerClient, LedgerEntry, LedgerError
+from remit.ledger import LAYOUT_VERSION, LedgerClient, LedgerEntry, LedgerError, LedgerFormatError
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.sqlite.migrations import migrate
 from tests.support.commands import run_remit
@@ -211,3 +211,13 @@ def test_tables_of_still_older_forms_get_the_columns_that_came_later(tmp_path: P
         assert ledger.select("SELECT count(*) FROM leases") == [(0,)]
         report = ledger.verify()
         assert report.verified, report.problems
+
+
+def test_a_column_that_no_version_made_is_not_dropped(tmp_path: Path) -> None:
+    old = unpack(tmp_path, "51d42c2")
+    outside(old.ledger, "ALTER TABLE virtual_keys ADD COLUMN note TEXT")
+    with pytest.raises(
+        LedgerFormatError, match=r"virtual_keys contains objects that no version .* note"
+    ):
+        LedgerClient(old.ledger)
+    assert outside(old.ledger, "PRAGMA user_version") == [(2,)]

@@ -127,6 +127,18 @@ def test_a_failed_attempt_stands_under_the_one_that_answered(story: Story) -> No
 
 
 @pytest.mark.any_store
+def test_an_unknown_price_is_never_zero(story: Story) -> None:
+    turn = _turn(story, 2)
+    left, right, _ = turn["work_orders"]
+    assert left["steps"][1]["cost_usd"] is None
+    assert left["cost_usd"] is None
+    assert (left["known_cost_usd"], left["unpriced_calls"]) == (0.00325, 1)
+    assert right["cost_usd"] == 0.00125
+    assert turn["cost_usd"] is None
+    assert _turn(story, 4)["cost_usd"] == 0.0  # a price that is known, and 0
+
+
+@pytest.mark.any_store
 def test_totals_are_the_sums_of_the_turns(story: Story) -> None:
     journey = prompt_journey(story.ledger, session_id=SESSION)
     totals, turns = journey["totals"], journey["turns"]
@@ -260,6 +272,30 @@ def test_a_session_of_calls_alone(ledger: LedgerClient) -> None:
     assert [note["entry_id"] for note in rest["notes"]] == [refused]
     assert journey["totals"]["turns"] == 0
     assert journey["started_at"] is None
+
+
+@pytest.mark.any_store
+def test_an_answer_from_the_record_is_paid_once(ledger: LedgerClient) -> None:
+    story = Story(ledger)
+    order = story.plan(1)
+    story.begin(order)
+    call = story.ask(order)
+    story.done(order)
+    story.record(1)
+    again = story.plan(2)
+    story.begin(again)
+    story.note(again, call)
+    story.note(again, "", outcome="rejected", dispatch_entry_id="", latency_ms=0.0)
+    story.done(again)
+    story.record(2)
+    turn = _turn(story, 2)
+    replayed, refused = turn["work_orders"][0]["steps"]
+    assert (replayed["entry_id"], replayed["replayed"]) == (call, True)
+    assert (replayed["response"], replayed["cost_usd"]) == ("hi", 0.0)
+    assert (refused["entry_id"], refused["outcome"]) == (None, "rejected")
+    assert turn["llm_calls"] == 0
+    (turn,) = prompt_journey(ledger, session_id=SESSION, turn=2, with_content=False)["turns"]
+    assert turn["work_orders"][0]["steps"][0]["response"].keys() == {"$content", "bytes"}
 
 
 def test_erased_content_says_under_which_entry(story: Story) -> None:

@@ -155,3 +155,22 @@ def test_a_browser_says_what_does_not_hold(
     assert found["entry"] == (
         "LED-00000004" if broken in ("another place", "another name") else ids[5]
     )
+
+
+@needs_browser
+def test_a_cosignature_does_not_stand_in_for_the_logs_own(
+    client: LedgerClient, browser: Browser
+) -> None:
+    (entry_id,) = _write(client, 1)
+    witness = Signer.generate("witness.example/w1", COSIGNATURE)
+    signed = SignedCheckpoint.parse(client.checkpoint())
+    cosigned = signed.with_signatures([signed.cosign(witness)])
+    client.checkpoints.add_cosignature(cosigned, witness.verifier_key)
+    bundle = proof_bundle(client, entry_id)
+    assert "witness.example/w1" in bundle["checkpoint"]
+    assert _verify(browser, bundle)["state"] == "verified"
+    text, _, lines = bundle["checkpoint"].rpartition("\n\n")
+    alone = "".join(f"{line}\n" for line in lines.splitlines() if "witness" in line)
+    assert alone
+    found = _verify(browser, bundle | {"checkpoint": f"{text}\n\n{alone}"})
+    assert (found["state"], found["step"]) == ("failed", "signature")

@@ -203,6 +203,15 @@ def test_what_came_after_its_checkpoint_is_left_out(client: LedgerClient) -> Non
     assert "later" not in json.dumps(report["tables"])
 
 
+def test_an_entry_that_its_tier_may_not_write_is_marked(client: LedgerClient) -> None:
+    forged = client.write(
+        LedgerEntry("KEY_CREATED", "KEY-F", "CREATED", "forged",
+                    metadata={"key_id": "KEY-F", "name": "f", "scope": {"tier": "ho1"}})
+    )  # fmt: skip
+    (row,) = _entries(_report(client))["keys"]
+    assert (row["entry_id"], row["counts"]) == (forged, False)
+
+
 class _Markup(HTMLParser):
     """What a page consists of."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from remit.gateway.auth import KeyStore
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.views import instant_of, read_fallbacks, read_usage
 
@@ -112,6 +113,24 @@ def test_pages_hold_every_row_once(ledger: LedgerClient, monkeypatch: pytest.Mon
         assert sum(row.calls for row in rows) == 15
     dearest = read_usage(ledger, by=["session"], limit=2)
     assert (len(dearest.rows), dearest.more) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"by": ["colour"]}, "Cannot group by 'colour'"),
+        ({"where": {"day": "x"}}, "Cannot group by 'day'"),
+        ({"by": ["user"], "order": "name", "after": ["a", "b"]}, "cursor"),
+        ({"by": ["day"], "order": "name", "after": ["1); DROP TABLE usage"]}, "cursor"),
+        ({"by": ["day"], "time_zone": "Moon/Sea"}, "Unknown time zone"),
+        ({"by": ["hour"], "since": datetime(1990, 1, 1, tzinfo=UTC)}, "periods"),
+    ],
+)
+def test_what_cannot_be_read_says_why(
+    ledger: LedgerClient, arguments: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        read_usage(ledger, **arguments)
 
 
 def test_why_calls_fell_back_is_grouped_with_examples(ledger: LedgerClient) -> None:

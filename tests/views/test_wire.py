@@ -202,3 +202,13 @@ def test_what_was_erased_or_is_not_asked_for_is_said(client: LedgerClient) -> No
     journey = prompt_journey(client, session_id=SESSION)
     assert "[erased under LED-" in "\n".join(journey_text(journey, colour=False, width=100))
     assert "[erased under LED-" in journey_page(journey)
+
+
+def test_an_answer_nested_deep_is_shown(client: LedgerClient) -> None:
+    deep = b"[" * 700 + b"]" * 700
+    Story(client).exchange(
+        wire="openai.chat", prompt=Content.exact(deep), answer=Content.exact(b'{"x":%b}' % deep)
+    )
+    journey = prompt_journey(client, session_id=SESSION)
+    assert "nested too deep" in "\n".join(journey_text(journey, colour=False, width=9999))
+    assert "nested too deep" in journey_page(journey)

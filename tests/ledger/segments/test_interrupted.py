@@ -28,7 +28,7 @@ import pytest
 
 from remit.gateway.leases import LeaseBusyError
 from remit.ledger import ErasureError, LedgerClient, LedgerEntry, LedgerError, entry_id
-from remit.ledger.segments import finish, move, purge_all, removal
+from remit.ledger.segments import finish, interrupted_copies, move, purge_all, removal
 from remit.ledger.tlog import TlogProof
 from tests.ledger.segments.faults import DISK_FAULTS, Faults, archive_all, archive_with_fault
 from tests.ledger.segments.writing import attached, problems, sessions, unguarded
@@ -402,6 +402,24 @@ def test_a_lost_archive_is_copied_anew_unless_rows_are_gone(copies: Copies, tmp_
     _require_whole(target, tmp_path / "elsewhere", whole, done=True)
 
 
+def test_another_file_of_that_name_is_not_touched(copies: Copies, tmp_path: Path) -> None:
+    directory = tmp_path / "archive"
+    directory.mkdir()
+    (other := directory / _NAME).write_text("of another ledger")
+    stray = directory / f"{_NAME.removesuffix('.db')}.new-00000000"
+    stray.touch()
+    target = copies()
+    with LedgerClient(target, signer=SIGNER) as client:
+        with pytest.raises(LedgerError, match="recorded no such segment"):
+            archive_all(client, directory)
+        assert other.read_text() == "of another ledger"
+        other.unlink()
+        archive_all(client, directory)
+        assert interrupted_copies(directory) == [stray]
+        with attached(client, directory):
+            assert any(str(stray) in note for note in client.verify().notes)
+
+
 def test_what_others_do_meanwhile_is_not_undone(tmp_path: Path) -> None:
     """A session that goes on stays whole, and what is erased is not in the segment either."""
     directory = tmp_path / "archive"
@@ -418,6 +436,16 @@ def test_what_others_do_meanwhile_is_not_undone(tmp_path: Path) -> None:
         assert [path.name for path in directory.iterdir()] == [_NAME]
         assert len([*client.query(session_id="SES-5")]) == 7
         assert files_hold(directory, "of SES-6") == []
+        assert problems(client, directory) == []
+
+
+def test_a_value_erased_before_its_row_leaves_the_segment(copies: Copies, tmp_path: Path) -> None:
+    directory, target = tmp_path / "archive", copies()
+    _interrupt(target, directory, 1)
+    with LedgerClient(target, signer=SIGNER) as client:
+        client.retain({"EXCHANGE": 0})
+    _finish(target, directory)
+    with LedgerClient(target, signer=SIGNER) as client:
         assert problems(client, directory) == []
 
 

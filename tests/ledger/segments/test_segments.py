@@ -280,6 +280,71 @@ def test_erasure_reaches_segments(place: tuple[str, Path], tmp_path: Path) -> No
         assert client.verify().problems == []
 
 
+def test_feedback_on_a_moved_entry_is_erased_with_it(tmp_path: Path) -> None:
+    """And what is said again in the database is erased with the segment's."""
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        sessions(client, 66, leading=0)
+        cut_off(client, tmp_path / "segments")
+        metadata = {"session_id": "SES-3", "user_message": "it was question 0 of SES-3, and wrong"}
+        quoted = client.write(LedgerEntry("FEEDBACK", entry_id(19), "D", "r", metadata=metadata))
+        metadata = {"session_id": "SES-OTHER", "user_message": "a comment by somebody else"}
+        rated = client.write(LedgerEntry("FEEDBACK", entry_id(18), "D", "r", metadata=metadata))
+        client.attach([tmp_path / "segments"])
+        client.erase(entry_id(18), reason="r")
+        for one in (quoted, rated):
+            said = str(client.read(one).metadata["user_message"])
+            assert said.startswith("[content erased under"), one
+        assert client.verify().problems == []
+
+
+def test_an_approved_session_is_not_erased_in_the_database_alone(tmp_path: Path) -> None:
+    """Its TOOL_INTENT stays, because the approval names it, although the session has left."""
+    own = {"session_id": "SES-A", "response": "a secret of SES-A"}
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        asked = client.write(LedgerEntry("APPROVAL_REQUESTED", "P", "D", "r", metadata=dict(own)))
+        client.write(LedgerEntry("APPROVAL_GRANTED", asked, "D", "r", metadata=dict(own)))
+        for kind in ("TOOL_INTENT", "EXCHANGE"):
+            client.write(LedgerEntry(kind, "P", "D", "r", metadata={**own, "result": kind}))
+        sessions(client, 48)
+        cut_off(client, tmp_path / "segments")
+        here = [entry.event_type for entry in client.query(session_id="SES-A")]
+        assert "TOOL_INTENT" in here
+        assert "EXCHANGE" not in here
+        with pytest.raises(ErasureError, match="segments may contain"):
+            client.erase(session_id="SES-A", reason="r")
+        with attached(client, tmp_path / "segments"):
+            client.erase(session_id="SES-A", reason="r")
+    assert files_hold(tmp_path, "a secret of SES-A") == []
+
+
+def test_a_segment_of_another_ledger_is_not_read(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with LedgerClient(tmp_path / f"{name}.db", signer=SIGNER) as client:
+            sessions(client, 48, leading=4 if name == "one" else 3)
+            cut_off(client, tmp_path / name)
+    with (
+        LedgerClient(tmp_path / "one.db", verifier_key=SIGNER.verifier_key) as client,
+        attached(client, tmp_path / "two"),
+    ):
+        with pytest.raises(LedgerError, match="do not contain their segment"):
+            client.query()
+        with pytest.raises(LedgerError, match="do not contain their segment"):
+            client.erase(session_id="SES-4", reason="r")
+        assert any(_FILE in str(problem) for problem in client.verify().problems)
+
+
+def test_each_copy_of_a_segment_is_verified(client: LedgerClient, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    cut_off(client, one)
+    shutil.copytree(one, two)
+    assert problems(client, one, two) == []
+    outside(str(two / _FILE), "UPDATE entries SET record = '{}' WHERE seq = 100")
+    for places in ((one, two), (two, one)):
+        found = problems(client, *places)
+        assert found
+        assert all(str(two / _FILE) in each for each in found)
+
+
 def test_an_erasure_that_was_stopped_is_finished(client: LedgerClient, tmp_path: Path) -> None:
     """The entry is recorded, and the bytes are in the segment still: it does not verify."""
     directory, kept = tmp_path / "segments", tmp_path / "kept"

@@ -258,3 +258,19 @@ def test_growth_is_consistent_and_no_rewriting_is(old: int, more: int, data: st.
     for bad in ([*path, path[0]], path[:-1], [path[-1], *path[1:]] if len(path) > 1 else []):
         with pytest.raises(ProofError):
             verify_consistency(old, new, bad, naive(_LEAVES[:old]), naive(_LEAVES[:new]))
+
+
+def test_sizes_that_make_no_sense() -> None:
+    for index, size in ((0, 0), (1, 1), (-1, 5)):
+        with pytest.raises(ProofError):
+            inclusion_proof(index, size, ranges(_LEAVES))
+        with pytest.raises(ProofError):
+            verify_inclusion(_LEAVES[0], index, size, [], EMPTY_ROOT)
+    with pytest.raises(ProofError):
+        consistency_proof(2, 1, ranges(_LEAVES))
+    with pytest.raises(ProofError, match="fork"):
+        verify_consistency(3, 3, [], naive(_LEAVES[:3]), naive(_LEAVES[1:4]))
+    with pytest.raises(ProofError):
+        verify_consistency(0, 3, [], b"\0" * 32, naive(_LEAVES[:3]))
+    with pytest.raises(ProofError):
+        verify_consistency(2, 1, [], EMPTY_ROOT, EMPTY_ROOT)

@@ -111,3 +111,13 @@ def test_files_that_are_not_as_packed_stop_it(top: Path) -> None:
     ran = _run(["sh"], top, "--root", "r", "--wheelhouse", "no such")
     assert ran.returncode == 1
     assert "There is no directory no such" in ran.stderr
+
+
+def test_another_directory_is_not_made_an_environment(shell: list[str], top: Path) -> None:
+    other = top.parent / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    ran = _run(shell, top, "--root", "r", "--venv", "other")
+    assert ran.returncode == 1
+    assert "other is not empty, and not a virtual environment" in ran.stderr
+    assert [one.name for one in other.iterdir()] == ["mine.txt"]

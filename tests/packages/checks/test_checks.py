@@ -217,6 +217,22 @@ def test_every_breach_is_found(small: Small, check: str, change: Change, says: s
 
 
 @pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("HO1/contracts/PRC-GREET-001@9.0.0.json", "contract PRC-GREET-001"),
+        ("HO1/prompt_packs/PRM-GREET-001.md", "prompt pack PRM-GREET-001"),
+        ("HO2/agents/more/greeter.json", "agent greeter"),
+    ],
+)
+def test_what_shapes_agents_has_one_owner(small: Small, path: str, name: str) -> None:
+    small.more["PKG-HELPER-001"] = ({path: "{}"}, {})
+    says = f"The {name} belongs to PKG-GREET-001, but PKG-HELPER-001 contains it too."
+    assert problems("resolution", small) == says
+    small.files[path] = small.more.pop("PKG-HELPER-001")[0][path]
+    assert problems("resolution", small) == ""
+
+
+@pytest.mark.parametrize(
     ("name", "allowed"),
     [
         ("anthropic/claude-x", True), ("anthropic:claude-x", True), (" Anthropic: claude-x", True),
@@ -227,6 +243,16 @@ def test_every_breach_is_found(small: Small, check: str, change: Change, says: s
 )  # fmt: skip
 def test_a_name_is_allowed_by_the_model_that_it_means(name: str, allowed: bool) -> None:
     assert allows_named(Permissions(models=("anthropic/claude-*", "other/*")), name) is allowed
+
+
+def test_an_agent_stays_below_its_framework_where_its_package_is_silent(small: Small) -> None:
+    permitted(tools=["list_files"], models=["local/*"])(small)
+    changed(AGENT_FILE, token_budget=1001, usd_budget="1.01")(small)
+    found = problems("completeness", small)
+    assert "token_budget of 1001; the maximum is 1000 by FMWK-GREET-001" in found
+    assert "usd_budget of 1.01; the maximum is 1.00 by FMWK-GREET-001" in found
+    changed(AGENT_FILE, token_budget=1000, usd_budget="1.00")(small)
+    assert problems("completeness", small) == ""
 
 
 def test_every_contract_has_a_case(small: Small) -> None:
@@ -285,6 +311,17 @@ def test_only_governed_files_are_listed(root: Path) -> None:
     assert disk.read("HOT/registries/packages.json") == b"HOT/registries/packages.json"
     assert disk.names("HOT/installed") == ["PKG-X-001"]
     assert disk.names("HOT/nowhere") == []
+
+
+def test_a_ledger_below_a_tier_is_not_governed_nor_what_begins_like_it(root: Path) -> None:
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db-evil"):
+        (root / "HOT" / name).write_text("x")
+    for ledger_path in ("HOT/ledger.db", str(root / "HOT/ledger.db")):
+        found = RootDisk(root, ledger_path=ledger_path).walk()
+        assert [path for path, _ in found if "ledger" in path] == ["HOT/ledger.db-evil"]
+    for elsewhere in ("ledger.db", "postgresql://host/db", "../ledger.db", ""):
+        found = RootDisk(root, ledger_path=elsewhere).walk()
+        assert len([path for path, _ in found if "ledger" in path]) == 4
 
 
 def test_links_and_pipes_are_found_and_never_read(root: Path, tmp_path: Path) -> None:

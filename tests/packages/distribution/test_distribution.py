@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from remit.packages import PackageError
 from remit.packages.distribution import Distribution, repack_wheel
 from tests.packages.distribution.placing import INFO, copy_project, regular, row
 
@@ -91,6 +92,8 @@ def _stating(*cells: str) -> Callable[[Path], None]:
         (_pipe, f"{_TARGET} cannot be read"),
         (_write("remit/extra.py"), "remit/extra.py exists, but RECORD does not name it"),
         (_write("remit/extra.pyc"), "remit/extra.pyc exists, but"),
+        (_write("remit/extra.so"), "remit/extra.so exists, but"),
+        (_write("remit/extra.pth"), "remit/extra.pth exists, but"),
         (_write("remit/__pycache__/extra.py"), "remit/__pycache__/extra.py exists, but"),
         (_write(f"{INFO}/METADATA", b"Version: 9\n"), f"{INFO}/METADATA has the hash"),
         (_link_directory, "is a link to a directory"),
@@ -277,6 +280,13 @@ def test_dirt_beside_the_source_is_left_out(own_source: Distribution) -> None:
     assert repack_wheel(own_source) == before
     (own_source.location / "kernel/errors.py").write_text("changed = True\n")
     assert repack_wheel(own_source) != before
+
+
+def test_nothing_is_made_of_a_changed_installation(copied: Distribution) -> None:
+    (copied.location / "kernel/errors.py").write_bytes(b"")
+    with pytest.raises(PackageError, match=r"errors\.py has the hash") as caught:
+        repack_wheel(copied)
+    assert caught.value.next_step
 
 
 def test_the_build_backend_makes_a_wheel_of_the_same_files(tmp_path: Path) -> None:

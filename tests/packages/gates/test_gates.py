@@ -197,6 +197,20 @@ def test_an_empty_root_passes_no_gate(house: House) -> None:
     assert "No package is installed." in errors["G1"]
 
 
+def test_a_registry_that_cannot_be_read_fails_its_gates_and_no_report(house: House) -> None:
+    with house.ledger() as ledger:
+        ledger.write(LedgerEntry("INSTALLED", "PKG-X-001", "INSTALLED", "x", metadata={}))
+    report = house.check()
+    failed = {gate.gate: gate.errors for gate in report.gates if not gate.passed}
+    assert failed.keys() == {"G0B", "G1", "G1-COMPLETE", "G3", "G4", "G5"}
+    assert all("cannot be read" in errors[0] for errors in failed.values())
+
+
+def test_a_gate_that_breaks_has_failed(house: House) -> None:
+    house.changes["model"] = fails(RuntimeError("boom"))
+    assert "RuntimeError: boom" in house.errors("G3")
+
+
 # -- ``remit gate check`` as people and programs use it, and ADMIN's two tools -------------------
 
 

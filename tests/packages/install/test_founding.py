@@ -45,6 +45,18 @@ def trust(root: Path, change: Callable[[TrustPolicy], TrustPolicy]) -> None:
         change_trust(root / TrustPolicy.FILE, ledger, change, "tester")
 
 
+def test_the_own_key_is_trusted_for_what_ships_and_nothing_else(root: Path) -> None:
+    (key,) = TrustPolicy.load(root / TrustPolicy.FILE).keys
+    assert set(key.packages) == set(shipped_ids())
+    assert not key.may_sign("PKG-EVIL-001")
+    fewer = [*key.packages[1:], "PKG-MINE-001"]
+    trust(root, lambda policy: policy.with_key(key.public, key.name, packages=fewer))
+    (after,) = found(root).keys
+    assert set(after.packages) == {*shipped_ids(), "PKG-MINE-001"}, "what newly ships is added"
+    assert after.key_id == key.key_id
+    assert found(root).keys == (after,)
+
+
 def test_a_key_that_was_put_there_before_is_not_trusted(tmp_path: Path) -> None:
     root = Root(tmp_path / "root")
     root.keys.mkdir(parents=True, mode=0o700)
@@ -69,6 +81,28 @@ def test_a_key_that_was_swapped_is_not_trusted(root: Path) -> None:
         found(root, new_ledger=True)
     assert tree(root) == before
     assert TrustPolicy.load(root / TrustPolicy.FILE).get(key.key_id) is None
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_killed_between_the_key_and_its_name(root: Path, recorded: bool) -> None:
+    place = root_key_path(Root(root))
+    beside = place.with_name("packages.pem.new")
+    own = PackageKey.load(place).key_id
+    if recorded:
+        place.rename(beside)
+    else:
+        place.unlink()
+        PackageKey.create(beside, "root")
+    stray = PackageKey.load(beside).key_id
+    policy = found(root)
+    now = PackageKey.load(place).key_id
+    assert not beside.exists()
+    assert policy.find(now).status == "active"
+    if recorded:
+        assert now == own
+    else:
+        assert now != stray
+        assert policy.get(stray) is None
 
 
 def test_a_lost_ledger_is_not_replaced_unasked(root: Path) -> None:

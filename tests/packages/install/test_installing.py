@@ -194,6 +194,18 @@ def test_a_file_may_come_from_nobody_and_move_between_packages(small: Path, scra
     assert check(small).owners["HO1/data/b.txt"].package_id == "PKG-TWO-001"
 
 
+def test_only_so_many_archives_are_kept(small: Path, scratch: Path) -> None:
+    config = small / "remit.toml"
+    config.write_text(config.read_text() + "\n[packages]\nkeep_versions = 2\n")
+    for version in ("1.0.0", "1.1.0", "1.2.0"):
+        put(small, one(scratch, version))
+    kept = small / f"HOT/installed/{ONE}/archives"
+    assert sorted(one.name for one in kept.iterdir()) == ["1.1.0.tar.gz", "1.2.0.tar.gz"]
+    with managing(small) as manager:
+        manager.rollback(ONE)
+    assert refused(small, lambda manager: manager.rollback(ONE, "1.0.0")) == "archive_lost"
+
+
 def test_restoring_says_what_it_found_and_what_it_left(
     small: Path, scratch: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

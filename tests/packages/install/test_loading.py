@@ -78,6 +78,13 @@ def test_a_changed_file_is_refused(stage: Stage, path: str, load: Callable[[Path
     load(stage.root)
 
 
+def test_changed_weights_are_not_used(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    file = stage.root / "HOT/routing/weights.json"
+    file.write_bytes(file.read_bytes() + b" ")
+    _opened(stage.root)
+    assert "differs from the file that PKG-ROUTER-001 installed" in caplog.text
+
+
 def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
     data = Path(stage.policy()).read_bytes()
 

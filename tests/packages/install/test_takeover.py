@@ -107,6 +107,8 @@ def test_nothing_of_other_packages_is_taken_over(stage: Stage, tmp_path: Path) -
     ("agent", "contract", "permissions", "says"),
     [
         ({"token_budget": 10**12}, {}, {}, "token_budget of 1000000000000; the maximum is 2000000"),
+        ({"usd_budget": "900000000"}, {}, {}, "usd_budget of 900000000; the maximum is 100.00"),
+        ({}, asks(session_id="SES-00000001"), {}, "reads entries of other sessions"),
         ({"model": HAIKU}, {}, {}, f"asks the model {HAIKU}, which its package does not permit"),
         ({"model": "auto"}, {}, {}, "asks the model auto, which its package does not permit"),
         ({}, fixed(provider_id="openai", model_id="gpt-4o"), {}, "fixes the model openai/gpt-4o"),
