@@ -285,20 +285,6 @@ def test_what_cannot_be_a_key_is_an_error(tmp_path: Path, wrong: dict[str, Any])
         assert keys.list() == []
 
 
-def test_wrong_words_with_a_key(keys: KeyStore, ledger: LedgerClient) -> None:
-    made = keys.create("k")
-    for grace_s in (-1, float("nan"), float("inf"), 1e12):
-        with pytest.raises(InvalidInputError):
-            keys.rotate("k", grace_s=grace_s)
-    for reason in ("a\nb", "r" * 501):
-        with pytest.raises(InvalidInputError):
-            keys.revoke("k", reason)
-    with pytest.raises(InvalidInputError, match="'group'"):
-        keys.budget_scope("group", "g")
-    assert ledger.count() == 1
-    assert keys.authenticate(made.key)
-
-
 def test_a_store_without_limits_lets_nobody_in(ledger: LedgerClient) -> None:
     before = threading.active_count()
     with KeyStore(ledger) as keys:
