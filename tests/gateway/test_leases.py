@@ -6,16 +6,12 @@ import asyncio
 import json
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from remit.gateway import CircuitBreakerConfig, InFlightCalls, LLMGateway, RouterConfig
 from remit.gateway.budget import TokenBudgeter
-from remit.gateway.leases.renewal import Renewal, is_out
 from remit.kernel.exchange import RouteOutcome
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider
@@ -87,20 +83,6 @@ def test_a_call_that_is_given_up_is_settled(ledger: LedgerClient) -> None:
         loop.close()
     until(lambda: len(gateway.recover()) == 1)
     assert ledger.orphans() == []
-
-
-def test_a_closed_ledger_ends_the_renewals(
-    ledger: LedgerClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = set(threading.enumerate())
-    renewal = Renewal(ledger, "another owner")
-    renewal.began("LED-00000001", 60)
-    (thread,) = (one for one in set(threading.enumerate()) - before if one.name == "remit-leases")
-    ledger.close()
-    thread.join(10)
-    assert not thread.is_alive()
-    assert not is_out("another owner")
-    assert caplog.text == ""
 
 
 def _turn(loop: asyncio.AbstractEventLoop, found: bool) -> bool:
