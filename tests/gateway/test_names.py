@@ -25,8 +25,6 @@ from tests.support.roots import new_root
 pytestmark = pytest.mark.any_store
 
 
-PROVIDERS = ("anthropic", "openai", "local", "mock")
-
 # Every form of a name, and the provider that is meant by it.
 NAMES: Mapping[str, str] = {
     "claude-sonnet-5": "anthropic",
