@@ -213,21 +213,6 @@ async def test_calls_are_lowered_to_what_is_left_and_then_refused(ledger: Ledger
     assert audit_budgets(ledger).equal
 
 
-async def test_a_scope_that_refuses_beats_one_that_lowers(ledger: LedgerClient) -> None:
-    keeper = TokenBudgeter(ledger)
-    keeper.allocate(SESSION, limits=BudgetLimits(tokens=2_000, on_short="clamp"))
-    order = BudgetScope(SESSION.session_id, "WO-1")
-    keeper.allocate(order, limits=BudgetLimits(tokens=2_000))
-    gateway = _gateway(ledger, keeper, provider := _Answers())
-    response = await gateway.aroute(_ask(work_order_id="WO-1", max_tokens=3_000))
-    assert response.error_code == "BUDGET_EXHAUSTED"
-    keeper.allocate(order, limits=BudgetLimits(tokens=5_000))
-    response = await gateway.aroute(_ask(work_order_id="WO-1", max_tokens=3_000))
-    assert response.outcome is RouteOutcome.SUCCESS
-    assert provider.asked[0] is not None
-    assert provider.asked[0] < 2_000
-
-
 async def test_dollars_that_are_left_lower_a_call_too(ledger: LedgerClient) -> None:
     keeper = TokenBudgeter(ledger)
     keeper.allocate(SESSION, limits=BudgetLimits.of(usd="0.001", on_short="clamp"))
