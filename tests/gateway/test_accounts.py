@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,9 +28,11 @@ from remit.gateway.budget import (
     BudgetRefusedError,
     BudgetScope,
     BudgetStatus,
+    DebitResult,
     Hold,
     TokenBudgeter,
     TokenUsage,
+    audit_budgets,
 )
 from remit.gateway.call_transactions import StartCall
 from remit.gateway.leases import Owner
@@ -38,6 +41,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.clocks import shared_clock
 from tests.support.soak import is_soak
+from tests.support.stores import outside
 
 _numbers = itertools.count()
 _few = st.sampled_from([None, None, 301, 120, 61, 60, 0])  # met exactly, and missed by one
@@ -536,6 +540,42 @@ def test_a_transaction_that_fails_holds_nothing(ledger: LedgerClient) -> None:
     assert ledger.select("SELECT count(*) FROM holds") == [(0,)]
 
 
+@pytest.mark.parametrize("nano", [10**9 + 1, 8_000_000_123_456_789, 2**62 - 1])
+def test_a_limit_in_dollars_is_rebuilt_to_the_nano(ledger: LedgerClient, nano: int) -> None:
+    """Or it is refused."""
+    keeper = TokenBudgeter(ledger)
+    InFlightCalls(ledger, keeper, charging=True)
+    try:
+        limits = BudgetLimits(nano=nano)
+    except InvalidInputError:
+        assert nano > 8 * 10**15
+        return
+    keeper.allocate(BudgetScope("S"), limits=limits)
+    audit = audit_budgets(ledger)
+    assert audit.equal, audit.differences
+
+
+def test_an_audit_of_a_busy_ledger_is_true(ledger: LedgerClient) -> None:
+    """Debits go on while it is adding up."""
+    keeper = TokenBudgeter(ledger)
+    InFlightCalls(ledger, keeper, charging=True)
+    scope = BudgetScope("S")
+    keeper.allocate(scope, 10**9)
+    for _ in range(3):
+        keeper.debit(scope, TokenUsage(1, 1, cost_nano=5))
+    meanwhile: list[DebitResult] = []
+
+    def progress(done: int, total: int) -> None:
+        if len(meanwhile) < 20:
+            meanwhile.append(keeper.debit(scope, TokenUsage(2, 2, cost_nano=7)))
+
+    begun = time.monotonic()
+    assert audit_budgets(ledger, progress=progress).equal
+    assert meanwhile
+    assert time.monotonic() - begun < 60
+    assert keeper.status(scope)[0].spent_nano == 15 + 7 * len(meanwhile)
+
+
 def test_a_bill_above_its_bound_raises_the_bound_of_its_model(ledger: LedgerClient) -> None:
     keeper = TokenBudgeter(ledger)
     scope = BudgetScope("S")
@@ -570,3 +610,14 @@ def test_a_bill_above_its_bound_raises_the_bound_of_its_model(ledger: LedgerClie
     assert state.reserved_tokens == 1_000  # one absurd bill bars no model for ever
     keeper.reserve(scope, "3", amount=structs.replace(asked, model=("p", "other")))
     assert keeper.status(scope)[0].reserved_tokens == 100
+
+
+def test_an_account_that_is_full_takes_the_next_bill_too(ledger: LedgerClient, target: str) -> None:
+    keeper = TokenBudgeter(ledger)
+    scope = BudgetScope("S")
+    keeper.allocate(scope, 1_000)
+    outside(target, f"UPDATE budgets SET spent_tokens = {2**62 - 1}, spent_nano = {2**62 - 1}")
+    keeper.debit(scope, TokenUsage(2**53 - 1, 0, cost_nano=2**53 - 1))
+    (state,) = keeper.status(scope)
+    assert min(state.spent_tokens, state.spent_nano) >= 2**62 - 1
+    assert not keeper.check(BudgetScope("S", requested_tokens=1)).allowed

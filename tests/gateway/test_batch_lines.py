@@ -79,3 +79,18 @@ def test_only_a_stated_failure_is_free(dialect: Any, result: dict[str, Any], bil
     answer = lines.answer_of(dialect, endpoint, json.dumps({"custom_id": "a", **result}).encode())
     assert isinstance(answer, Failure)
     assert answer.billing == billing
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"custom_id": "\ud800"}, {"custom_id": "\x00"}, {"custom_id": "x" * 600},
+     {"model": "\ud800"}, {"custom_id": ""}],
+)  # fmt: skip
+def test_names_that_no_row_can_hold_are_refused(changes: dict[str, str]) -> None:
+    model = changes.get("model", "gpt-4o-mini")
+    line = {"custom_id": changes.get("custom_id", "a"), "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {"model": model, "messages": [{"role": "user", "content": "x"}]}}  # fmt: skip
+    with pytest.raises(BodyError):
+        lines.read_line("openai", json.dumps(line).encode(), "")
+    assert lines.identified(json.dumps(line).encode()) == [] or "model" in changes

@@ -17,7 +17,7 @@ from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
 from remit.providers.prices import PriceTable
-from remit.providers.wire import RESPONSES
+from remit.providers.wire import MESSAGES, RESPONSES
 from remit.providers.wire.body import Body
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.wire import completion, serve
@@ -64,6 +64,15 @@ def test_what_nobody_can_bound_is_refused_under_a_limit(
     response = _gateway(ledger, provider).route(prompt_request(**changes))
     assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "UNBOUNDED")
     assert provider.call_count == 0
+
+
+async def test_one_callers_bad_id_harms_nobody_else(ledger: LedgerClient) -> None:
+    gateway = _gateway(ledger, MockProvider())
+    calls = [gateway.aroute(prompt_request()) for _ in range(8)]
+    calls.append(gateway.aroute(prompt_request(work_order_id="WO-\ud800")))
+    *good, bad = await asyncio.gather(*calls)
+    assert {response.outcome for response in good} == {RouteOutcome.SUCCESS}
+    assert bad.error_code == "INVALID_INPUT"
 
 
 class _Raises:
@@ -197,6 +206,16 @@ def test_uses_of_tools_are_billed_by_container_by_call_or_one_by_one(
     assert used.certainty == "measured"
 
 
+def test_containers_that_an_item_of_the_input_brought_are_billed_by_their_size() -> None:
+    tariff = Billing(PriceTable.shipped(), RouterConfig()).of("openai", "gpt-4o-mini")
+    answer = ProviderResponse("x", "m", 9, 2, server_tool_uses={"code_interpreter": 5})
+    tool = {"type": "code_interpreter", "container": {"memory_limit": "64g"}}
+    asked = {"input": [{"type": "additional_tools", "tools": [tool]}]}
+    bill = tariff.measured(answer, asked, (100, 100, 10 * 1_920_000_000))
+    assert bill is not None
+    assert (bill.usage.cost_nano or 0) > 5 * 1_920_000_000
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -213,6 +232,18 @@ def test_a_batch_has_no_discount_on_tools_that_the_provider_runs(more: dict[str,
     assert tariff.price is not None
     container = 1_920_000_000 if "tools" in more else 30_000_000
     assert in_batch.amount.nano == tariff.price.bound_nano(*alone.tokens) + container
+
+
+def test_a_batch_has_no_discount_on_a_tool_that_a_message_adds() -> None:
+    tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+    block = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}}
+    value = {"model": "claude-sonnet-4-5", "max_tokens": 9,
+             "messages": [{"role": "user", "content": [block]}]}  # fmt: skip
+    tariff = Billing(PriceTable.shipped(), RouterConfig()).of("anthropic", "claude-sonnet-4-5")
+    bound = tariff.batch_bound(Body.read(MESSAGES, orjson.dumps(value)))
+    assert bound.amount.bounded
+    assert tariff.price is not None
+    assert (bound.amount.nano or 0) >= tariff.price.bound_nano(*bound.tokens) + 30_000_000
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import pytest
 
 from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
+from remit.kernel.budget_values import nano_of
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
 from tests.support.requests import anthropic_provider, prompt_request
@@ -120,6 +122,21 @@ def test_a_debit_is_on_record_and_an_allocation_too(
     assert [e.event_type for e in ledger.read_all()] == ["BUDGET_ALLOCATED", "BUDGET_DEBIT"]
     with pytest.raises(BudgetRefusedError):
         budgeter.debit(BudgetScope("SES-OTHER"), TokenUsage(1, 1))
+
+
+def test_bad_scopes_are_refused(budgeter: TokenBudgeter) -> None:
+    with pytest.raises(InvalidInputError):
+        BudgetScope("")
+    with pytest.raises(InvalidInputError):
+        BudgetScope("S", requested_tokens=-1)
+    with pytest.raises(InvalidInputError):
+        budgeter.allocate(SESSION, -5)
+
+
+@pytest.mark.parametrize("usd", ["much", "nan", "-1", "1e999999"])
+def test_a_sum_that_cannot_be_counted_is_refused(usd: str) -> None:
+    with pytest.raises(InvalidInputError, match="not an amount"):
+        nano_of(usd)
 
 
 def test_everything_that_is_billed_is_in_the_bound(

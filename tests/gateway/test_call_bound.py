@@ -145,6 +145,21 @@ def test_tools_of_the_provider_cost_their_price_and_a_window_as_often_as_the_cal
 
 
 @pytest.mark.parametrize(
+    ("price", "tool"),
+    [
+        (GEMINI_3, {"googleSearch": {}}),  # each search is billed
+        (GEMINI_3, {"googleMaps": {}}),
+        (GEMINI_2, {"googleSearch": {}, "codeExecution": {}}),
+        (GEMINI_2, {"urlContext": {}}),
+        (None, {"googleSearch": {}}),
+    ],
+)
+def test_googles_tools_that_nothing_limits_have_no_bound(price: Price, tool: Any) -> None:
+    amount = _bound("gemini.generate", _messages(tools=[tool]), price).amount
+    assert amount.unbounded.startswith("tools[0]")
+
+
+@pytest.mark.parametrize(
     "tool",
     [
         {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "128g"}},
@@ -425,6 +440,12 @@ def test_answers_are_counted_as_lenient_servers_count(name: str, ten: Any) -> No
 @pytest.mark.parametrize("odd", ["many", {}, float("inf"), "inf", "9" * 40])
 def test_a_number_of_answers_that_is_none_has_no_bound(odd: Any) -> None:
     assert "n " in _bound("openai.chat", _messages(n=odd), GPT).amount.unbounded
+
+
+@pytest.mark.parametrize("kind", [{"type": None}, {}])
+def test_an_item_by_its_id_may_fill_the_window(kind: dict[str, Any]) -> None:
+    body = {"input": [{**kind, "id": "msg_1"}], "max_output_tokens": 5}
+    assert _bound("openai.responses", body, GPT).tokens[0] == GPT.context_window
 
 
 _CONVERSE = {"messages": [{"role": "user", "content": [{"text": "hi"}]}],

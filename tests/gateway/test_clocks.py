@@ -144,6 +144,15 @@ def test_a_call_that_is_out_is_settled_by_no_process_with_another_clock(
             caller.communicate()
 
 
+def test_of_another_boot_nothing_lives_on_one_machine(target: str) -> None:
+    owner = Owner.current()
+    earlier = Owner(owner.host, "an-earlier-boot", owner.namespace, owner.pid, owner.start, "x")
+    assert earlier.is_surely_dead(one_machine=True)
+    assert not earlier.is_surely_dead()  # it may be another machine's
+    with LedgerClient(target) as ledger:
+        assert ledger.is_of_one_machine == ("postgresql" not in target)
+
+
 _NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 

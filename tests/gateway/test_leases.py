@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -136,3 +137,42 @@ def test_a_process_stopped_before_it_hears_of_its_commit_settles_no_call_of_its_
         counts = ledger.count_by_event()
         assert (counts["DISPATCH"], counts["EXCHANGE"]) == (1, 1)
         assert ledger.orphans() == []
+
+
+async def test_connections_that_the_server_closed_are_other_pairs(
+    ledger: LedgerClient,
+) -> None:
+    """Never two upstream calls of one dispatch; nothing counts against provider or retries."""
+    first = 3
+    body = json.dumps(completion("hi")).encode()
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+    busy = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        if connection.number < first:
+            if connection.number == first - 1:
+                busy.set()
+            await busy.wait()
+            await connection.send(answer % (len(body), body))
+            await connection.reader.readexactly(1)  # the next request begins: too late
+            connection.reset()
+        else:
+            await connection.send(answer % (len(body), body))
+            await connection.reader.read()
+
+    async with raw_server(script) as server:
+        provider = openai_provider(server.url.removesuffix("/v1"))
+        gateway = _gateway(ledger, provider)
+        calls = [gateway.aroute(prompt_request()) for _ in range(first)]
+        assert {r.outcome for r in await asyncio.gather(*calls)} == {RouteOutcome.SUCCESS}
+        response = await gateway.aroute(prompt_request())
+        await provider.aclose()
+    assert (response.outcome, response.attempts) == (RouteOutcome.SUCCESS, 2)
+    *_, stale, last = ledger.query(event_type="EXCHANGE")
+    assert (stale.metadata["error_code"], last.decision) == ("SERVER_ERROR", "SUCCESS")
+    assert (last.metadata["attempt"], last.metadata["retry_of"]) == (2, stale.id)
+    assert stale.metadata["cost_usd"] == 0
+    assert len(server.requests) <= ledger.count_by_event()["DISPATCH"] == first + 2
+    (breaker,) = gateway.breakers.values()
+    assert breaker.state == "closed"  # one failure would have opened it

@@ -259,6 +259,15 @@ async def test_a_cap_is_shared_by_all_keys_below_it(
     assert audit.equal, audit.differences
 
 
+def test_owners_without_a_key_are_rebuilt(ledger: LedgerClient, budgeter: TokenBudgeter) -> None:
+    budgeter.allocate(BudgetScope(user_id="u"), limits=BudgetLimits(nano=USD))
+    gateway = _gateway(ledger, budgeter, MockProvider())
+    identity = Identity("somebody", "agent", user_id="u")
+    asyncio.run(gateway.aroute(prompt_request(), identity=identity))
+    audit = audit_budgets(ledger)
+    assert audit.equal, audit.differences
+
+
 @pytest.mark.parametrize(
     "limits", [BudgetLimits(requests_per_minute=1), BudgetLimits(tokens_per_minute=300)]
 )
@@ -461,6 +470,24 @@ def test_accounts_that_were_deleted_or_made_up_are_mended(
         audit_budgets(ledger, repair=True)
         assert audit_budgets(ledger).equal
         assert [_without_minute(state) for state in budgeter.list()] == before
+
+
+def test_calls_that_are_out_are_not_taken_for_a_difference(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    budgeter.allocate(SESSION, limits=BudgetLimits(nano=USD, turns=10))
+    seen = []
+
+    class Looks:
+        def send(self, request: ProviderRequest) -> ProviderResponse:
+            seen.append(audit_budgets(ledger))
+            seen.append(audit_budgets(ledger, repair=True))
+            return _answer()
+
+    _gateway(ledger, budgeter, Looks()).route(prompt_request())
+    assert [(audit.equal, audit.held_calls) for audit in seen] == [(True, 1)] * 2
+    assert seen[0].held_tokens > 100
+    assert audit_budgets(ledger).held_calls == 0
 
 
 # -- a commit that fails -------------------------------------------------------------------------

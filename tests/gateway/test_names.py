@@ -24,6 +24,7 @@ from tests.support.roots import new_root
 
 pytestmark = pytest.mark.any_store
 
+
 # Every form of a name, and the provider that is meant by it.
 NAMES: Mapping[str, str] = {
     "claude-sonnet-5": "anthropic",
@@ -119,6 +120,14 @@ def test_the_refusal_states_how_to_set_the_provider_up(
     )
     refused = ledger.read(answer.exchange_entry_id)
     assert refused.event_type == "PROMPT_REJECTED"
+
+
+def test_a_fallback_is_not_asked_in_place_of_a_provider_that_is_not_set_up(
+    ledger: LedgerClient,
+) -> None:
+    made = gateway(ledger, "mock", fallbacks={"claude-sonnet-5": ["mock/other"]})
+    assert ask(made[""], "claude-sonnet-5").error_code == "PROVIDER_NOT_FOUND"
+    assert not made["mock"].call_count
 
 
 def test_a_fallback_that_is_not_set_up_is_passed_over(ledger: LedgerClient) -> None:

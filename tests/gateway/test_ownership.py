@@ -76,6 +76,21 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
+def test_a_host_with_the_separator_is_read_back_as_another_name() -> None:
+    owner = replace(Owner.current(), host="a|b")
+    assert Owner.parse(owner.encode()) == replace(owner, host="a_b")
+
+
+@pytest.mark.parametrize("digits", ["²", "①"])
+def test_a_number_that_is_none_is_nobody(digits: str) -> None:
+    assert Owner.parse(f"host|boot|namespace|{digits}|1|t") is None
+
+
+def test_the_living_are_not_judged(sleeper: subprocess.Popen[bytes]) -> None:
+    assert not Owner.current().is_surely_dead()
+    assert not _of(sleeper.pid).is_surely_dead()
+
+
 # -- the name ------------------------------------------------------------------------------------
 
 
@@ -91,6 +106,12 @@ def test_the_dead_are(sleeper: subprocess.Popen[bytes]) -> None:
     assert owner.is_surely_dead()
 
 
+def test_a_number_used_again_is_somebody_else(sleeper: subprocess.Popen[bytes]) -> None:
+    owner = _of(sleeper.pid)
+    before = replace(owner, start=str(int(owner.start) - 1))
+    assert before.is_surely_dead()
+
+
 @pytest.mark.parametrize("change", [{"boot": "another"}, {"namespace": "pid:[1]"}, {"start": ""}])
 def test_who_cannot_be_seen_is_never_judged(
     sleeper: subprocess.Popen[bytes], change: dict[str, Any]
@@ -99,6 +120,19 @@ def test_who_cannot_be_seen_is_never_judged(
     sleeper.kill()
     sleeper.wait()
     assert _of(os.getpid()).boot
+    assert not owner.is_surely_dead()
+
+
+def test_a_process_that_proc_hides_is_not_judged(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As with the mount option ``hidepid``, which shows a user's own processes only."""
+    owner = _of(sleeper.pid)
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text(owner.boot)
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").symlink_to(owner.namespace)
+    monkeypatch.setattr(ownership, "_PROC", tmp_path)
     assert not owner.is_surely_dead()
 
 

@@ -14,7 +14,7 @@ from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, Router
 from remit.gateway.auth import AuthenticationError, Identity, LocalOperator
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
-from remit.providers import MockProvider, ProviderResponse
+from remit.providers import MockProvider, ProviderError, ProviderResponse
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
 from tests.support.stores import files_hold
 from tests.support.wire import Raw, completion, message, serve, tool_use
@@ -287,6 +287,19 @@ def test_a_provider_that_breaks_its_protocol_is_on_record(
     assert budgeter.status(BudgetScope("SES-TESTTEST"))[0].reserved_tokens == 0
 
 
+def test_what_json_cannot_carry_is_recorded_in_words(ledger: LedgerClient) -> None:
+    block = {"type": "tool_use", "id": "1", "name": "t", "input": {"n": 2**70, "x": float("nan")}}
+    odd = ProviderResponse("a\ud800b", "m", 1, 1, content_blocks=(block,))
+    tools = [{"name": "t", "input_schema": {}}]
+    gateway = _gateway(ledger, MockProvider(responses=[odd]))
+    response = gateway.route(prompt_request(tools=tools))
+    assert response.outcome is RouteOutcome.SUCCESS
+    exchange = ledger.read(response.exchange_entry_id)
+    assert exchange.metadata["response"] == "a\ufffdb"
+    assert exchange.metadata["content_blocks"][0]["input"] == {"n": str(2**70), "x": "nan"}
+    assert ledger.verify().verified
+
+
 def test_output_is_checked_and_returned_either_way(ledger: LedgerClient) -> None:
     schema = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
     answers = ['{"a": 1}', '{"a": "one"}', "no JSON"]
@@ -297,6 +310,51 @@ def test_output_is_checked_and_returned_either_way(ledger: LedgerClient) -> None
     assert [r.content for r in results] == answers
     assert "a fails 'type'" in results[1].output_validation_errors
     assert all(r.outcome is RouteOutcome.SUCCESS for r in results)
+
+
+@pytest.mark.parametrize("name", ["output_schema", "input_schema"])
+def test_a_schema_that_refers_nowhere_fetches_nothing(ledger: LedgerClient, name: str) -> None:
+    with serve(message("never asked")) as server:
+        schema = {"$ref": f"{server.url}/schema.json"}
+        gateway = _gateway(ledger, MockProvider('{"a": 1}'))
+        response = gateway.route(prompt_request(**{name: schema}, template_variables={}))
+        assert server.calls == []
+    if name == "output_schema":
+        assert response.output_valid is False
+        assert _events(ledger) == ["DISPATCH", "EXCHANGE"]
+    else:
+        assert response.error_code == "INVALID_INPUT"
+
+
+def test_a_recorded_answer_needs_no_closed_circuit(ledger: LedgerClient) -> None:
+    provider = MockProvider(responses=["Paid.", ProviderError("SERVER_ERROR", "down")])
+    config = CircuitBreakerConfig(failure_threshold=1, recovery_timeout_ms=600_000)
+    gateway = _gateway(ledger, provider, max_retries=0, circuit_breaker=config)
+    first = gateway.route(prompt_request(idempotency_key="one"))
+    assert gateway.route(prompt_request()).error_code == "SERVER_ERROR"
+    again = gateway.route(prompt_request(idempotency_key="one"))
+    assert (again.content, again.replayed) == ("Paid.", True)
+    assert again.exchange_entry_id == first.exchange_entry_id
+    other = gateway.route(prompt_request(idempotency_key="one", prompt="Another question?"))
+    assert other.error_code == "IDEMPOTENCY_MISMATCH"
+    assert gateway.route(prompt_request(idempotency_key="two")).error_code == "CIRCUIT_OPEN"
+    assert len(provider.requests) == 2
+
+
+async def test_a_refused_reservation_does_not_swallow_a_cancellation(ledger: LedgerClient) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-TESTTEST"), 5_000)
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+    gateway.register_provider("mock", MockProvider(delay_s=0.05))
+    tasks = [asyncio.create_task(gateway.aroute(prompt_request(max_tokens=4_000))) for _ in "ab"]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results)
+    ledger.flush()
+    assert ledger.orphans() == []
+    assert budgeter.status(BudgetScope("SES-TESTTEST"))[0].reserved_tokens == 0
 
 
 def test_an_interrupted_call_is_ended_and_on_record(ledger: LedgerClient) -> None:
@@ -317,6 +375,23 @@ def test_an_interrupted_call_is_ended_and_on_record(ledger: LedgerClient) -> Non
     assert time.monotonic() - started < 60
     assert _events(ledger) == ["DISPATCH", "EXCHANGE"]
     assert ledger.read("LED-00000001").metadata["error_code"] == "CANCELLED"
+
+
+def test_a_refused_dispatch_frees_the_trial_it_took(ledger: LedgerClient) -> None:
+    config = CircuitBreakerConfig(failure_threshold=1, recovery_timeout_ms=0)
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-TESTTEST"), 100_000)
+    gateway = LLMGateway(
+        ledger, budgeter, RouterConfig(max_retries=0, circuit_breaker=config), dev_mode=True
+    )
+    script = [ProviderError("SERVER_ERROR", "down")]
+    gateway.register_provider("mock", MockProvider(responses=script))
+    gateway.route(prompt_request())
+    # the check passes, the reservation does not: another scope fills up in between
+    check = budgeter.check
+    budgeter.check = lambda scope: check(BudgetScope("SES-TESTTEST"))  # type: ignore[method-assign]
+    assert gateway.route(prompt_request(max_tokens=500_000)).error_code == "BUDGET_EXHAUSTED"
+    assert gateway.route(prompt_request()).outcome is RouteOutcome.SUCCESS
 
 
 KEYS_BACK = {

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from remit.agents import ApprovalQueue
+from remit.agents.supervisor import unfinished_turn
 from remit.agents.workorders import recorded_order
 from remit.gateway.auth.projection import recorded_keys
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
@@ -142,3 +143,25 @@ def test_an_erasure_of_a_worker_accounts_for_nothing(target: str, tmp_path: Path
     assert done.returncode == 1
     assert f"{forged} does not account for its erasure" in done.stderr
     assert said == "LED-00000000"
+
+
+def test_a_tier_that_is_no_text_is_no_way_around_its_handle(ledger: LedgerClient) -> None:
+    handle = ledger.scoped(tier="ho1", work_order_id="WO-1")
+    for place in ("provenance", "scope"):
+        entry = LedgerEntry("A_PROGRAMS_OWN", "x", "x", "x", metadata={place: {"tier": ["hot"]}})
+        try:
+            written = handle.write(entry)
+        except ScopeError:
+            continue
+        assert handle.read(written).metadata["scope"]["tier"] == "ho1"
+
+
+def test_a_plan_of_a_worker_is_resumed_by_nobody_and_names_nobody(ledger: LedgerClient) -> None:
+    session = {"provenance": {**_WORKER, "agent_id": "the boss"}, "turn_number": 1}
+    forged = {**session, "wo_type": "tool_call", "step": 1, "attempt": 1, "scope": {"tier": "ho1"}}
+    ledger.write(LedgerEntry("WO_PLANNED", "WO-1", "x", "x", metadata=forged))
+    assert unfinished_turn(ledger, "SES-AAAAAAAA", 0) is None
+    asked = {"provenance": _WORKER, "scope": {"tier": "ho1"}, "tool_id": "t", "arguments": {},
+             "idempotency_key": "k", "kind": "approval"}  # fmt: skip
+    request = ledger.write(LedgerEntry("APPROVAL_REQUESTED", "WO-1", "x", "x", metadata=asked))
+    assert ApprovalQueue(ledger).get(request).agent_id == "agent"

@@ -264,6 +264,14 @@ def test_two_gateways_of_one_ledger_share_them(ledger: LedgerClient) -> None:
         assert len(server.calls) == 3
 
 
+def test_a_success_forgets_failures_that_others_counted(ledger: LedgerClient) -> None:
+    with serve(_DOWN, _DOWN, message("hi"), _DOWN, _DOWN, message("hi")) as server:
+        one = _gateway(ledger, server.url, poll_s=0.0)
+        other = _gateway(ledger, server.url, poll_s=0.0)
+        said = _ask(one, 2) + _ask(other) + _ask(one, 2) + _ask(other)
+    assert said == ["SERVER_ERROR", "SERVER_ERROR", "SUCCESS"] * 2
+
+
 def test_a_cancelled_trial_is_given_back(ledger: LedgerClient) -> None:
     async def cancel(gateway: LLMGateway, after_s: float) -> None:
         task = asyncio.create_task(gateway.aroute(prompt_request()))
@@ -315,6 +323,15 @@ def test_an_answer_of_before_the_opening_says_nothing_to_others(ledger: LedgerCl
         slow.join(_SECONDS)
         assert early == ["SUCCESS"]
         assert one.breakers["mock", "mock-model-1"].state is CircuitState.OPEN
+
+
+def test_names_of_models_do_not_fill_memory(ledger: LedgerClient) -> None:
+    with serve(message("hi")) as server:
+        gateway = _gateway(ledger, server.url, most_rows=8)
+        for number in range(40):
+            answer = gateway.route(prompt_request(model_id=f"m{number}", provider_id="mock"))
+            assert answer.outcome is RouteOutcome.SUCCESS
+        assert 0 < len(gateway.breakers) <= 8
 
 
 def test_a_request_that_cannot_be_made_again_ends_with_the_failure_that_was_sent(

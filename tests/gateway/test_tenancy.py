@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from remit.gateway import LLMGateway, PromptRequest, default_session
+from remit.gateway import Call, Choice, LLMGateway, Model, PromptRequest, default_session
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.kernel.exchange import ModelCapabilities
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.providers import MockProvider
+from remit.providers import Body, MockProvider
+from remit.providers.wire import CHAT
 from tests.support.requests import prompt_request
+
+_PLANNED = {"session_id": "SES-PLANNED1", "work_order_id": "WO-LATER-1"}
 
 ANN = Identity("ann", "agent", key_id="KEY-ANN")
 BOB = Identity("bob", "agent", key_id="KEY-BOB")
@@ -112,6 +116,14 @@ async def test_of_two_keys_that_race_for_a_session_one_has_it(
     assert reserved == 0
 
 
+async def test_an_order_that_is_planned_between_two_calls_is_closed_to_the_second(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    assert await _code(gateway, ANN, "SES-OFANN002", "WO-LATER-1") is None
+    ledger.write(LedgerEntry("WO_PLANNED", "x", "PLANNED", "", metadata={"provenance": _PLANNED}))
+    assert await _code(gateway, ANN, "SES-OFANN002", "WO-LATER-1") == "SESSION_NOT_YOURS"
+
+
 async def test_a_session_in_which_an_operator_calls_at_once_is_closed_to_keys(
     gateway: LLMGateway, ledger: LedgerClient
 ) -> None:
@@ -132,6 +144,72 @@ async def test_a_session_in_which_an_operator_calls_at_once_is_closed_to_keys(
         else:
             assert second.error_code == "SESSION_NOT_YOURS"
             assert dispatched == [first.dispatch_entry_id]
+
+
+async def test_whose_session_it_is_is_said_before_what_else_is_wrong(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    assert await _code(gateway, ANN, "SES-OFANN003") is None
+    for changes in (
+        {"provider_id": "nobody", "model_id": "m"},
+        {"max_tokens": 10**9},
+        {"idempotency_key": "one"},
+    ):
+        assert await _code(gateway, BOB, "SES-OFANN003", **changes) == "SESSION_NOT_YOURS"
+
+
+async def test_a_key_that_was_refused_its_session_can_be_used_elsewhere_at_once(
+    gateway: LLMGateway,
+) -> None:
+    key = {"idempotency_key": "one"}
+    assert await _code(gateway, ANN, "SES-OFANN004", **key) is None
+    assert await _code(gateway, BOB, "SES-OFANN004", **key) == "SESSION_NOT_YOURS"
+    own = prompt_request(
+        max_tokens=500, session_id="SES-OFBOB004", work_order_id="", idempotency_key="one"
+    )
+    answered = await gateway.aroute(own, identity=BOB)
+    assert (answered.error_code, answered.replayed) == (None, False)
+
+
+class _Route:
+    """A chooser with one route, of one model."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def knows(self, name: str) -> bool:
+        return name == "auto"
+
+    def named(self, name: str) -> tuple[str, str] | None:
+        return None
+
+    async def choose(self, call: Call) -> Choice:
+        self.asked += 1
+        return Choice([Model("mock", "mock-model-1", "mock-model-1")], "auto")
+
+    def capabilities(self, request: PromptRequest) -> ModelCapabilities:
+        return ModelCapabilities()
+
+
+async def test_a_router_hears_nothing_of_anothers_session(gateway: LLMGateway) -> None:
+    route = _Route()
+    gateway.register_router(route)
+    for who, code in ((ANN, None), (BOB, "SESSION_NOT_YOURS")):
+        assert await _code(gateway, who, "SES-ROUTED01", "WO-1", model_id="auto") == code
+        assert route.asked == 1
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn", "off"])
+async def test_a_session_is_closed_whatever_budgets_do(ledger: LedgerClient, mode: Any) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope(key_id="KEY-BOB"), limits=BudgetLimits(tokens=1))
+    budgeter.allocate(BudgetScope(key_id="KEY-ANN"), limits=BudgetLimits(tokens=10**6))
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True, budget_mode=mode)
+    gateway.register_provider("mock", MockProvider())
+    assert await _code(gateway, ANN, "SES-OFANN005") is None
+    assert await _code(gateway, BOB, "SES-OFANN005") == "SESSION_NOT_YOURS"
+    assert ledger.read_by_event_type("BUDGET_WARNING") == []
+    assert len(ledger.read_by_event_type("DISPATCH")) == 1
 
 
 async def test_a_default_session_is_its_keys_before_it_is_begun(ledger: LedgerClient) -> None:
@@ -185,3 +263,33 @@ async def test_an_erased_answer_is_not_given_again(
     erased = await gateway.aroute(request, identity=ANN)
     assert (erased.error_code, erased.content) == ("IDEMPOTENCY_ERASED", "")
     assert "was erased" in (erased.error_message or "")
+
+
+async def test_a_call_like_an_admitted_one_is_held_to_all_that_differs(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    raw = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}'
+    body = Body.read(CHAT, raw)
+    request = prompt_request(
+        prompt="", body=body, model_id="mock/m", session_id="SES-OFANN001",
+        max_tokens=None, temperature=None, work_order_id="", provider_id=None,
+    )  # fmt: skip
+    for _ in range(2):
+        assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    for code, identity, changes in (
+        ("SESSION_NOT_YOURS", BOB, {}),
+        ("SESSION_NOT_YOURS", ANN, {"work_order_id": "WO-SES-OFBOB001-1"}),
+        ("INVALID_INPUT", ANN, {"temperature": 9.0}),
+        ("INVALID_INPUT", ANN, {"max_tokens": 0}),
+        ("INVALID_INPUT", ANN, {"agent_id": "\x00"}),
+        ("INVALID_INPUT", ANN, {"input_schema": {"type": "object", "required": ["x"]}}),
+        ("AUTH_ERROR", ANN, {"for_key_id": "KEY-BOB"}),
+        ("AUTH_ERROR", replace(ANN, tiers=("hot",)), {}),
+        ("AUTH_ERROR", replace(ANN, agents=("another",)), {}),
+        ("AUTH_ERROR", replace(ANN, role="auditor"), {}),
+    ):
+        changed = replace(request, **changes)
+        refused = await gateway.aroute(changed, identity=identity)
+        assert refused.error_code == code, (code, changes)
+    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    assert len(ledger.read_by_event_type("DISPATCH")) == 3

@@ -238,3 +238,13 @@ async def test_first_come_first_served_also_where_a_later_one_would_fit() -> Non
     await asyncio.gather(*tasks)
     assert pot.served == list(range(30))
     assert pot.tries - tries < 30 * 4  # one at a time is woken, not all
+
+
+async def test_who_waits_on_one_scope_is_not_in_the_way_on_another() -> None:
+    room = WaitingRoom(10_000)
+    pot = _Pot(room, {"org": 100, "a": 0, "b": 100})
+    blocked = asyncio.ensure_future(pot.take(0, ["org", "a"], 1))
+    await asyncio.sleep(0.02)
+    await asyncio.wait_for(pot.take(1, ["org", "b"], 1), 2)
+    pot.give(["a"], 1)
+    await asyncio.wait_for(blocked, 5)

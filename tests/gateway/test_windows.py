@@ -213,6 +213,24 @@ async def test_calls_are_lowered_to_what_is_left_and_then_refused(ledger: Ledger
     assert audit_budgets(ledger).equal
 
 
+async def test_dollars_that_are_left_lower_a_call_too(ledger: LedgerClient) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits.of(usd="0.001", on_short="clamp"))
+    gateway = _gateway(ledger, keeper, provider := _Answers())
+    response = await gateway.aroute(_ask(max_tokens=16_000))
+    assert response.outcome is RouteOutcome.SUCCESS
+    (most,) = provider.asked
+    assert most is not None
+    assert 500 < most < 16_000
+    bounds = [
+        gateway.cost_bound(_ask(max_tokens=count), "openai", "gpt-4o-mini")
+        for count in (most, most + 1)
+    ]
+    assert bounds[0] is not None
+    assert bounds[1] is not None
+    assert bounds[0] <= 1_000_000 < bounds[1]  # as long as it could be
+
+
 @pytest.mark.parametrize(
     ("members", "lowered"),
     [

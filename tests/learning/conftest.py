@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +71,14 @@ def killed_at(number: int, provider: Scripted, *arguments: str) -> None:
         running.append(program)
         assert program.wait(120) == -signal.SIGKILL
     provider.reply = reply
+
+
+def becomes_another(provider: Scripted, reply: Callable[[dict[str, Any]], str]) -> None:
+    """After two answers another version of the model answers."""
+
+    def answering(body: dict[str, Any]) -> str:
+        provider.model = "gpt-4o-mini-2" if len(provider.bodies) > 2 else MODEL
+        return reply(body)
+
+    provider.bodies.clear()
+    provider.reply = answering

@@ -105,6 +105,15 @@ def test_twice_replaces_and_an_idempotency_key_makes_it_one(ledger: LedgerClient
     assert give_feedback(ledger, mine, score=1, by="app", identity=key).key_id == "KEY-1"
 
 
+def test_an_erased_target_is_refused(ledger: LedgerClient) -> None:
+    target = _exchange(ledger)
+    ledger.erase(target, reason="request 7")
+    before = ledger.count()
+    with pytest.raises(ConflictError, match="erased"):
+        give_feedback(ledger, target, score=1, by="ann")
+    assert ledger.count() == before
+
+
 @pytest.mark.any_store
 @pytest.mark.parametrize("how", ["entry", "session", "subject", "retention"])
 def test_a_reason_is_erased_with_what_it_is_about(place: tuple[str, Path], how: str) -> None:

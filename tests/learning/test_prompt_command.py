@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.learning.prompts.search import rules_of
+from remit.learning import grader, is_held_out
+from remit.learning.prompts.search import Quotes, rules_of
 from tests.learning.conftest import CONTRACT, MODEL, killed_at, record
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
@@ -86,6 +88,27 @@ def test_without_the_extra_it_names_it(answered: Path, monkeypatch: pytest.Monke
     assert "pip install 'remit[learn]'" in done.stderr
 
 
+def test_what_somebody_said_is_no_addition() -> None:
+    quotes = Quotes(
+        ["My brother lives at 12 Elm Street in Leeds, call +44-7700-900123.", "Give kilograms."],
+        ["Give every answer in one short sentence."],
+    )
+    assert quotes.found_in("If asked: my brother lives at 12 Elm Street.")
+    assert quotes.found_in("Call +44-7700-900123 first.")
+    assert not quotes.found_in("Give kilograms in every answer.")
+    chinese = "\u6211\u4f4f\u5728\u6986\u6811\u8857\u5341\u4e8c\u53f7\u8bf7\u8bb0\u4f4f"
+    known = ("My card is 4111 1111 1111 1111.", chinese, "Anna Schmidt, Leeds")
+    quotes = Quotes(known)
+    for addition in (
+        "Charge 4111-1111-1111 1111.", "Charge \uff14\uff11\uff11\uff11\uff11\uff11\uff11.",
+        "\u5730\u5740 \u6211\u4f4f\u5728\u6986\u6811\u8857\u5341\u4e8c\u53f7",
+        "Ask Anna Schmidt, Leeds.",
+    ):  # fmt: skip
+        assert quotes.found_in(addition), addition
+    assert not quotes.found_in(f"{chinese[-3:]} Ask for a card from 2020 on, in Leeds.")
+    assert not quotes.found_in("Give every answer in one short sentence.")
+
+
 def test_additions_state_what_a_schema_demands_and_the_prompt_does_not() -> None:
     schema = {
         "type": "object",
@@ -132,3 +155,49 @@ def test_no_addition_quotes_what_fills_the_prompt_or_what_a_candidate_answered(
     sent = [json.dumps(body["messages"]) for body in provider.bodies]
     assert not any("] The user is Anna" in one for one in sent)
     assert not any("] Lund from" in one and "] Their contact" in one for one in sent)
+
+
+def test_two_at_once(answered: Path, provider: Scripted) -> None:
+    others: list[subprocess.CompletedProcess[str]] = []
+
+    def meanwhile(body: dict[str, Any]) -> str:
+        if not others:
+            others.append(run_remit(*arguments(answered, 1)))
+        return answer(body)
+
+    provider.reply = meanwhile
+    provider.bodies.clear()
+    done = learned(answered, 1)
+    assert "running in another process" in others[0].stderr
+    assert len(provider.bodies) == done["search"]["calls"] + done["held_out"]["replayed"]
+
+
+def test_an_answer_nested_without_end_is_a_bad_answer() -> None:
+    grade: Any = grader({"type": "object"})
+    assert grade(None, "[" * 100_000) == 0
+
+
+def test_a_candidate_under_which_there_is_no_answer_does_not_gain_by_it(
+    answered: Path, provider: Scripted
+) -> None:
+    """The gate takes each call that failed as the worst loss there is."""
+    with Runtime.open(answered, model=MODEL) as runtime:
+        known = list(runtime.ledger.query(event_type="EXCHANGE"))
+    prompts = [one.metadata["prompt"] for one in known]
+    held_out = [_case(one) for one in prompts if is_held_out(one)]
+
+    def breaks(body: dict[str, Any]) -> str:
+        if _case(body["messages"]) in held_out[::2]:
+            raise OSError("The connection is closed.")
+        return answer(body)
+
+    provider.reply = breaks
+    done = learned(answered, 1)
+    assert done["effect"]["value"] == 1
+    assert 0 < done["held_out"]["failed"] == len(held_out) - done["held_out"]["replayed"]
+    assert done["gate"]["samples"] == len(held_out)
+    assert done["gate"]["low"] < 0
+
+
+def _case(messages: Any) -> str:
+    return json.dumps(messages).rpartition("Case ")[2].partition("?")[0]

@@ -13,14 +13,20 @@ from remit import Runtime
 from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
 from remit.kernel.event_loop import run_blocking
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed_files import InstalledFiles
 from remit.learning import ChangedRequests, is_held_out
 from remit.learning.proposals import Change, Learner
+from remit.learning.routes import calibrate
+from remit.operations.files import read_references
+from remit.providers.prices import PriceTable
 from tests.agents.queue.test_workers import working
 from tests.learning.conftest import (
     CONTRACT,
     MODEL,
     RULE,
+    answer,
+    becomes_another,
     killed_at,
     record,
 )
@@ -111,6 +117,39 @@ def test_workers_replay_over_kills_within_its_budget(answered: Path, provider: S
         report = runtime.ledger.verify()
         assert report.verified, report.problems
     assert not (answered / "replays").exists()  # another machine may have gone on
+
+
+def test_a_model_that_changes_in_the_middle(answered: Path, provider: Scripted) -> None:
+    becomes_another(provider, answer)
+    done = run_remit(*arguments(answered, 1))
+    assert done.returncode == 1, done.stdout
+    assert "gpt-4o-mini-2 answers now" in done.stderr
+    assert len(provider.bodies) == 3
+
+
+def test_prices_that_change_after_the_budget_ended(answered: Path, provider: Scripted) -> None:
+    with Runtime.open(answered, model=MODEL) as runtime:
+        (entry, *_) = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
+        contract = runtime.contracts.load(CONTRACT)
+        ask = ChangedRequests(runtime.ledger, InstalledFiles(answered), contract, {})
+        bound = runtime.gateway.cost_bound(ask(entry), "openai", MODEL)
+    assert bound is not None
+    one = (100 * 0.15 + 10 * 0.6) / 1e6
+    provider.bodies.clear()
+    first = replayed(answered, bound / 1e9 + 2.5 * one)
+    assert (first["ended"], first["replayed"]) == ("budget", len(provider.bodies))
+    assert first["spent_usd"] == pytest.approx(first["replayed"] * one)
+    (answered / "own.toml").write_text(
+        f'version = 2026-12-01\n[models."{MODEL}"]\nprovider = "openai"\n'
+        'date = 2026-12-01\ninput = "0.01"\noutput = "0.01"\n'
+    )
+    toml = (answered / "remit.toml").read_text()
+    (answered / "remit.toml").write_text(f'{toml}\n[budget]\nprices = "own.toml"\n')
+    asked = len(provider.bodies)
+    done = run_remit(*arguments(answered, 1))
+    assert (done.returncode, "prices changed" in done.stderr) == (1, True), done.stderr
+    assert f"{first['kept']} elsewhere" in done.stderr
+    assert len(provider.bodies) == asked
 
 
 def test_a_proposal_and_another_model(answered: Path, provider: Scripted) -> None:
@@ -274,4 +313,48 @@ def test_over_the_command_line(answered: Path, provider: Scripted, usd: str) -> 
     ):
         done = run_remit(*command)
         assert (done.returncode, "the range" in done.stderr) == (2, True), (command, done.stderr)
+    assert provider.bodies == []
+
+
+@pytest.mark.parametrize("usd", [float("nan"), float("inf"), -1.0])
+def test_in_python(usd: float) -> None:
+    with pytest.raises(InvalidInputError, match="not a budget"):
+        run_blocking(
+            calibrate(
+                None, None, [], [], lambda *_: 0.0,  # type: ignore[arg-type]
+                usd=usd, prices=PriceTable.shipped(), by="test",
+            )
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\xff\xfe{}", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+        (b'{"a": ' * 100_000, "cannot be read"),
+        (b'{"LED-1": "\\ud800"}', "cannot be read"),
+        (b"[]", "does not contain an object"),
+        (b"{}", "contains no reference answers"),
+        (b'{"LED-1": "a", "LED-1": "b"}', "twice"),
+        (b'{"LED-1": true}', "is neither text nor a number"),
+        (b'{"LED-1": " . "}', "is neither text nor a number"),
+        (bytes(17 << 20), "longer than 16 MiB"),
+    ],
+    ids=range(10),
+)
+def test_a_bad_file_of_right_answers_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    (tmp_path / "right.json").write_bytes(data)
+    with pytest.raises(InvalidInputError, match=said):
+        read_references(tmp_path / "right.json")
+
+
+def test_right_answers_of_an_unknown_exchange_change_nothing(
+    answered: Path, provider: Scripted
+) -> None:
+    provider.bodies.clear()
+    references = answered.parent / "right.json"
+    references.write_text('{"LED-7fffffff": "42"}')
+    done = run_remit(*arguments(answered, 1), "--references", references)
+    assert (done.returncode, "The ledger has no exchange" in done.stderr) == (2, True), done.stderr
     assert provider.bodies == []

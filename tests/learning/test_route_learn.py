@@ -182,6 +182,22 @@ def test_a_grader_that_fails_gives_no_grade(pair: Pair, tmp_path: Path) -> None:
     assert "is not a function" in refusal(root, "--code", "json:__name__", "--yes")
 
 
+def test_judged_answers_are_not_paid_for_again_after_enough_checks(
+    pair: Pair, tmp_path: Path
+) -> None:
+    root = pair.root(tmp_path / "root")
+    learn(root, "--prompts", prompts_file(tmp_path / "prompts.jsonl", range(24)), "--yes")
+    ids = record(root, range(100, 104))
+    judging(pair)
+    done = [learn(root, "--judge", "dearco/dear-1", "--yes") for _ in range(2)]
+    assert [(one["calls"], one["graded"]) for one in done] == [(4, 8), (0, 0)]
+    assert done[1]["plan"]["gradable"] == {}
+    assert done[1]["plan"]["graded"] == 24  # A fit counts only the checked prompts.
+    run_remit("feedback", ids[0], "--reference", right_answer(question(100)), "--root", root)
+    again = remit_json("route", "calibrate", "--usd", 1, "--root", root)
+    assert (again["calls"], again["without_reference"]) == (0, 3)
+
+
 def test_each_refusal_names_the_next_command(pair: Pair, tmp_path: Path) -> None:
     root = pair.root(tmp_path / "root", priced=False)
     assert "--output USD --context-window TOKENS --max-output-tokens TOKENS" in refusal(root)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -206,6 +209,16 @@ def costs(ledger: LedgerClient, candidate: Candidate, prices: PriceTable | None)
     return {one.costs[candidate.model_id] for one in found}
 
 
+def test_an_answer_has_its_present_price(ledger: LedgerClient, logged: list[GradedPrompt]) -> None:
+    now, dear = table({"cheap": 1, "dear": 3}), Candidate("dear", "p")
+    assert {one.costs["dear"] for one in logged} == {0.01}  # 100 tokens at 100 USD a million
+    assert costs(ledger, dear, now) == {0.0003}
+    assert costs(ledger, Candidate("mine", "p", served_as="dear"), now) == {0.0003}
+    assert costs(ledger, dear, PRICES) == costs(ledger, dear, None) == {0.01}
+    assert costs(ledger, Candidate("dear", "q"), now) == {0.01}  # of which no price is known
+    assert costs(ledger, replace(dear, input_price=0, output_price=0), now) == {0.0}
+
+
 @pytest.fixture(scope="module")
 def paying() -> RouteFit:
     fit = fit_route(made(400), 0.0058)
@@ -384,6 +397,22 @@ def test_abilities_are_shrunk_to_the_mean() -> None:
     found = abilities_of(prompts)
     assert found["dear"]["general"] == 100
     assert abs(found["cheap"]["code"] - found["cheap"]["general"]) <= 5
+
+
+def test_the_digest_of_a_price_is_the_same_in_every_process() -> None:
+    program = (
+        "from remit.learning.routes import prices_at\n"
+        "from remit.providers.prices import PriceTable\n"
+        "print(prices_at(PriceTable.shipped(), ['google/gemini-2.5-pro']))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True, check=True,
+        ).stdout
+        for seed in range(2)
+    }  # fmt: skip
+    assert len(found) == 1
 
 
 def test_an_unpriced_model_fits_no_budget(ledger: LedgerClient, gateway: LLMGateway) -> None:

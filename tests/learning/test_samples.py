@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from remit.gateway.auth import Identity
 from remit.kernel.installed_files import shipped_file
 from remit.learning import (
+    Replay,
     Signal,
     SignalPolicy,
     give_feedback,
@@ -23,6 +25,7 @@ from remit.learning import (
     observe,
     read_samples,
 )
+from remit.learning.evidence.party_shares import rater_weights
 from remit.learning.evidence.samples import Sample, corrects
 from remit.learning.signals import read_signals
 from remit.ledger import LedgerClient, LedgerEntry
@@ -114,6 +117,34 @@ def test_learnings_own_calls_are_no_samples(ledger: LedgerClient) -> None:
     assert [one.exchange_id for one in read_samples(ledger)] == [mine]
 
 
+def test_a_replay_whose_first_reading_failed_reads_all_calls_again(ledger: LedgerClient) -> None:
+    def exchange(**metadata: Any) -> str:
+        told = {"prompt": [{"role": "user", "content": "q"}], "response": "a", "model_id": "m",
+                "outcome": "success", "cost_usd": 0.5, **metadata}  # fmt: skip
+        return ledger.write(LedgerEntry("EXCHANGE", "S", "SUCCESS", "r", metadata=told))
+
+    asked = [exchange() for _ in range(3)]
+    for one in asked[1:]:
+        exchange(work_order_id=f"WO-R-{one}", charged_to=["session:learning"])
+    lost = {"work_order_id": f"WO-R-{asked[0]}", "charged_to": ["session:learning"]}
+    ledger.write(LedgerEntry("EXCHANGE_ORPHANED", "S", "ORPHANED", "r", metadata=lost))
+    failures = [OSError("away")]
+
+    def grade(entry: LedgerEntry, answer: str) -> float:
+        if entry.id == asked[2] and failures:
+            raise failures.pop()
+        return 1.0
+
+    gateway: Any = SimpleNamespace(cost_bound=lambda *_: 7)
+    request: Any = SimpleNamespace(provider_id="p", model_id="m")
+    replay = Replay(gateway, ledger, lambda _: request, grade, "WO-R", asked, "prices")
+    with pytest.raises(OSError, match="away"):
+        replay.run((), budget_nano=0)
+    for _ in range(2):
+        result = replay.run((), budget_nano=0)
+        assert (result.calls, result.spent_nano) == (2, 2 * 500_000_000 + 7)
+
+
 def test_an_answer_from_the_cache_counts_once(ledger: LedgerClient) -> None:
     """By the exchange that the provider answered; a judge and a search skip the copy too."""
     answered = _exchange(ledger)
@@ -153,6 +184,23 @@ def test_an_agents_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert [s.reward for s in found] == [0.5, 0.5, None, None, None, None]
         assert len({s.turn_id for s in found}) == 3
         assert all(s.prompt_pack_id and not s.tainted for s in found)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [{}, {"a": 5}, {"a": 9, "b": 1}, {"a": 100, "b": 100, "c": 1, "d": 1, "e": 1, "f": 1},
+     {"a": 0}, {"a": 0, "b": 0}, {"a": 9, "b": 0}, {"a": 90, "b": 9, "c": 3, "d": 1, "e": 0},
+     {"a": 1000, "b": 10, "c": 10}, dict.fromkeys("abcdefgh", 3), {"a": 7, "b": 5, "c": 3, "d": 1}],
+    ids=str,
+)  # fmt: skip
+def test_no_party_has_more_than_its_share(counts: dict[str, int]) -> None:
+    weights = rater_weights(counts)
+    assert weights.keys() == counts.keys()
+    given = {rater: weights[rater] * counts[rater] for rater in counts}
+    assert all(0 < weight <= 1 for weight in weights.values())
+    parties = sum(count > 0 for count in counts.values())
+    for part in filter(None, given.values()):
+        assert part / sum(given.values()) <= max(0.25, 1 / parties) + 1e-9
 
 
 # -- Signals over samples, their policy, and their entries on a real ledger ----------------------

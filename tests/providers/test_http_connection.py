@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from remit.providers import HttpUpstream, ProviderError, Timeouts
+from remit.providers import HttpUpstream, ProviderError, Timeouts, http_connection
 from tests.support.raw_http import (
     PATIENT,
     Connection,
@@ -46,6 +46,13 @@ async def test_a_second_answer_to_one_request_reaches_nobody(answer: bytes) -> N
             except ProviderError as error:
                 read.append(error.code.encode())
         assert read in ([b"{}", b"own"], [b"SERVER_ERROR", b"own"])
+
+
+async def test_connections_that_wait_too_long_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "_IDLE_S", 0.05)
+    async with connected(keeping) as (server, upstream):
+        await (await posted(upstream)).read()
+        assert await asyncio.wait_for(server.closed.get(), 20) == 0
 
 
 @pytest.mark.parametrize("flood", [False, True])

@@ -92,6 +92,13 @@ def test_a_template_with_tools_gets_functions_and_no_other_kind() -> None:
     assert caught.value.param == "tools[1]"
 
 
+def test_another_models_name_is_refused() -> None:
+    provider = LocalProvider(Path("none.gguf"), NAME, default_settings().local, "")
+    with pytest.raises(ProviderError) as caught:
+        provider.outgoing(provider_request(model_id="gpt-9"))
+    assert caught.value.param == "model"
+
+
 @pytest.mark.parametrize(
     ("expected", "said"), [("0" * 64, "has the SHA-256"), ("", "no SHA-256 is recorded")]
 )

@@ -71,6 +71,16 @@ def test_what_is_read_is_what_the_standard_says(body: bytes) -> None:
     assert [(name, data) for name, data in ours if data] == theirs
 
 
+@given(_STREAMS, st.integers(4080, 4110), st.lists(st.integers(0, 10_000), max_size=12))
+def test_long_events_are_found_the_same(body: bytes, length: int, places: list[int]) -> None:
+    body = b"data: " + b"x" * length + body
+    events = parse(*cut(body, places))
+    assert b"".join(event.raw for event in events) == body
+    assert events == parse(body)
+    single = parse(*(body[at : at + 1] for at in range(len(body))))
+    assert single == events
+
+
 @pytest.mark.parametrize("size", [1 << 20, MAX_EVENT_BYTES + 1])
 def test_an_event_above_the_bound_is_an_error(size: int) -> None:
     parser = SseParser()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from remit.providers import HttpUpstream, ProviderError, Upload
+from remit.providers import HttpUpstream, ProviderError, Timeouts, Upload
 from tests.support.object_store import ObjectStore, object_store
-from tests.support.raw_http import PATIENT
+from tests.support.raw_http import PATIENT, Connection, raw_server
 
 _PIECE = bytes(range(256)) * 256
 
@@ -88,3 +89,17 @@ async def test_an_early_answer_ends_the_upload(store: ObjectStore) -> None:
     assert shown.status == 200
     await shown.aclose()
     await client.aclose()
+
+
+async def test_a_server_that_takes_nothing_is_a_timeout() -> None:
+    async def silent(connection: Connection) -> None:
+        await asyncio.sleep(60)
+
+    async with raw_server(silent) as server:
+        client = HttpUpstream(server.url, {})
+        with pytest.raises(ProviderError) as caught:
+            await client.send(
+                "POST", "/uploads", Upload(_pieces(2_000), None), {}, Timeouts(20, 0.3, 0.3)
+            )
+        assert caught.value.code == "TIMEOUT"
+        await client.aclose()

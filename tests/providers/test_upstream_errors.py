@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -93,6 +95,12 @@ def test_any_body_is_an_error_that_can_be_recorded(status: int, body: bytes) -> 
     assert inside is None or inside.message.encode()
 
 
+def test_deep_and_great_bodies() -> None:
+    for body in (b"[" * 100_000, b'{"error":' * 900 + b"1" + b"}" * 900, b"9" * 5000):
+        assert error_of(400, CIMultiDict(), body).code == "INVALID_REQUEST"
+    assert len(refusal(400, {"error": "x" * 1_000_000}).message) < 600
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -142,6 +150,19 @@ def test_google_says_in_the_body_when_to_come_again(delay: Any, seconds: float |
     assert refusal(429, error, retry_after="7").retry_after_s == 7.0
 
 
+def test_a_date_to_come_again() -> None:
+    at = format_datetime(datetime.now(UTC) + timedelta(seconds=600), usegmt=True)
+    wait_s = refusal(429, {}, retry_after=at).retry_after_s
+    assert wait_s is not None
+    assert 300 < wait_s <= 600
+
+
+def test_the_server_says_whether_to_try_again() -> None:
+    assert not refusal(500, {}, x_should_retry="false").retryable
+    assert refusal(400, {}, x_should_retry="true").retryable
+    assert refusal(500, {}, x_should_retry="maybe").retryable
+
+
 @pytest.mark.parametrize(
     ("data", "code", "retryable", "message"),
     [
@@ -179,3 +200,24 @@ def test_errors_inside_a_stream(data: Any, code: str, retryable: bool, message: 
         assert (error.code, error.retryable, error.message) == (code, retryable, message)
         assert not error.maybe_billed
         assert error.status is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[DONE]", b"", b"error", b"[]", b'"error"', b"{", b"\xff error",
+        b'{"type":"message_start","message":{}}',
+        b'{"choices":[{"delta":{"content":"error"}}],"error":null}',
+        b'{"type":"response.completed","response":{"error":null}}',
+        b'{"type":"response.mcp_call.failed","error":"x"}',
+        b'{"type":"content_block_start","content_block":{"type":"x","error":"y"}}',
+    ],
+)  # fmt: skip
+def test_events_that_are_no_errors(data: bytes) -> None:
+    assert error_of_event(data) is None
+
+
+def test_credentials_inside_a_stream() -> None:
+    error = error_of_event({"error": {"message": f"no {KEY}", "param": KEY}}, [KEY])
+    assert error is not None
+    assert (error.message, error.param) == ("no [key]", "[key]")

@@ -7,19 +7,23 @@ import base64
 import datetime
 import gc
 import gzip
+import logging
 import resource
 import socket
 import ssl
+import weakref
 import zlib
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from remit.kernel.loops import call_in_thread
 from remit.providers import HttpUpstream, ProviderError, Timeouts, UpstreamReply, passed_on
 from tests.support.raw_http import (
     KEY,
@@ -97,6 +101,34 @@ async def test_bytes_go_out_and_come_back_as_they_are() -> None:
             f"x-api-key: {KEY}".lower().encode()
         ]
         assert sum(line.startswith(b"content-type") for line in lines) == 1
+
+
+@pytest.mark.parametrize("left", ["kept", "in use", "in use behind a close"])
+async def test_a_loop_that_ends_closes_its_connections(
+    left: str,
+) -> None:
+    """Behind its end they would be open for as long as the client."""
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def call() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        reply = await posted(upstream, BODY)
+        if left == "kept":
+            assert await reply.read() == BODY
+        elif left != "in use":
+            await upstream.aclose()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(call())
+
+    async with raw_server(keeping) as server:
+        upstream = client(server)
+        for number in range(2):
+            await asyncio.wait_for(call_in_thread("another loop", run), 20)
+            assert await asyncio.wait_for(server.closed.get(), 20) == number
+        gc.collect()
+        assert [loop() for loop in loops] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -258,6 +290,20 @@ async def test_a_server_that_compresses_nevertheless(how: str, size: int) -> Non
             assert await (await posted(upstream, BODY)).read() == body
 
 
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("br", b"\x0b\x02\x80{}\x03"), ("zstd", b"{}"), ("gzip, gzip", b"{}"), ("gzip", b"{}"),
+        ("gzip", gzip.compress(b"{}")[:-9]), ("gzip", gzip.compress(b"{}") * 500),
+        ("deflate", b"\xff\xff\xff"),
+    ],
+)  # fmt: skip
+async def test_a_compression_that_cannot_be_undone(encoding: str, data: bytes) -> None:
+    async with raw_server(answering(plain(data, more=f"content-encoding: {encoding}\r\n"))) as it:
+        error = await failure(it)
+    assert (error.code, error.maybe_billed, error.status) == ("SERVER_ERROR", True, 200)
+
+
 async def test_a_compressed_bomb_takes_no_memory() -> None:
     packer = zlib.compressobj(9, wbits=31)
     data = b"".join(packer.compress(b"\0" * 1_000_000) for _ in range(400)) + packer.flush()
@@ -311,6 +357,35 @@ async def test_time_to_connect_is_bounded() -> None:
     assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, False)
 
 
+@pytest.mark.parametrize("signed", [None, ({"Authorization": "Bearer signed-secret"}, "")])
+async def test_each_header_is_sent_once(signed: tuple[dict[str, str], str] | None) -> None:
+    names = ("Accept", "Host", "Content-Length", "Transfer-Encoding", "AUTHORIZATION", "X-A", "x-a")
+    headers = dict.fromkeys(names, "7")
+    async with connected(keeping) as (server, upstream):
+        named = upstream.url("").replace("://", "://user:password@")
+        both = HttpUpstream(named, {})
+        for client in (upstream, both):
+            reply = await client.send("POST", "/x", BODY, headers, PATIENT, signed=signed)
+            assert await reply.read() == BODY
+        await both.aclose()
+    for head, body in server.requests:
+        sent = [line.partition(b":")[0].lower() for line in head.split(b"\r\n")[1:] if line]
+        assert sorted(sent) == sorted(set(sent))
+        assert b"x-a" in sent
+        assert b"transfer-encoding" not in sent
+        assert body == BODY
+        assert (b"Bearer signed-secret" in head) == (signed is not None)
+
+
+@pytest.mark.parametrize("headers", [{"x-a": "b\r\nc: d"}, {"x-a": "b\n"}])
+async def test_headers_that_http_cannot_carry(headers: dict[str, str]) -> None:
+    async with connected(keeping) as (server, upstream):
+        with pytest.raises(ProviderError) as caught:
+            await upstream.send("POST", "/x", BODY, headers, PATIENT)
+        assert (caught.value.code, caught.value.maybe_billed) == ("INVALID_REQUEST", False)
+        assert server.requests == []
+
+
 @pytest.mark.parametrize("reset", [False, True])
 async def test_a_connection_that_was_closed_while_it_waited(reset: bool) -> None:
     async def script(connection: Connection) -> None:
@@ -333,6 +408,23 @@ async def test_a_connection_that_was_closed_while_it_waited(reset: bool) -> None
         assert await (await posted(upstream, b"2", reconnect=True)).read() == b"2"
         assert [body for _, body in server.requests] == [b"1", b"2"]
         assert server.connections == 2
+
+
+async def test_a_new_connection_that_breaks_is_not_one_that_waited() -> None:
+    async def script(connection: Connection) -> None:
+        _, body = await connection.request()
+        if connection.number == 0:
+            await connection.send(plain(body))
+            await connection.reader.read()
+        connection.reset()
+
+    async with connected(script) as (_, upstream):
+        assert await (await posted(upstream, b"1")).read() == b"1"
+        with pytest.raises(ProviderError) as caught:
+            await posted(upstream, b"2", reconnect=True)
+        error = caught.value
+        assert (error.stale, error.retryable, error.maybe_billed) == (False, True, True)
+        assert error.speaks_of_health
 
 
 @pytest.mark.parametrize("how", ["new connection", "late", "HTT", "HTTP/1.1 200 OK\r\nx: y\r\n"])
@@ -412,6 +504,54 @@ async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -
         assert head.startswith(b"POST http://provider.test/v1/chat/completions HTTP/1.1\r\n")
         assert b"proxy-authorization: basic" in head.lower()
         await upstream.aclose()
+
+
+async def test_nothing_listens_and_credentials_are_shown_nowhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        error = await failure(f"http://user:{quote(KEY, safe='')}@127.0.0.1:{port}/v1")
+    assert (error.code, error.retryable, error.maybe_billed) == ("SERVER_ERROR", True, False)
+    assert f"http://127.0.0.1:{port}/v1 cannot be reached" in error.message
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize("framed", [True, False])
+async def test_an_answer_that_comes_before_the_request_is_read(framed: bool) -> None:
+    async def script(connection: Connection) -> None:
+        if connection.number == 0:
+            await connection.reader.readuntil(b"\r\n\r\n")
+            if framed:
+                await connection.send(plain(b"too large", "413 Payload Too Large"))
+            else:
+                await connection.send(b"HTTP/1.1 413 x\r\nconnection: close\r\n\r\ntoo large")
+                connection.writer.write_eof()
+            await connection.reader.read()
+        else:
+            await keeping(connection)
+
+    async with connected(script) as (server, upstream):
+        reply = await posted(upstream, b"x" * 30_000_000)
+        assert (reply.status, await reply.read()) == (413, b"too large")
+        await reply.aclose()
+        assert await (await posted(upstream, BODY)).read() == BODY
+        assert server.connections == 2
+        assert [body for _, body in server.requests] == [BODY]
+
+
+async def test_credentials_that_a_server_sends_back_do_not_come_through() -> None:
+    stream = b"data: 1\n\ndata: " + KEY.encode() + b"\n\ndata: Bearer " + KEY.encode()
+    for kind in ("application/json", "text/event-stream"):
+        async with connected(answering(plain(stream, kind=kind))) as (_, upstream):
+            reply = await posted(upstream, BODY)
+            if kind == "application/json":
+                assert await reply.read() == stream.replace(KEY.encode(), b"[key]")
+            else:
+                raw, _ = await events_of(reply)
+                assert b"".join(raw) == stream.replace(KEY.encode(), b"[key]")
 
 
 async def test_credentials_in_headers_and_in_other_spellings_do_not_come_through() -> None:

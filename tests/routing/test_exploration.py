@@ -15,6 +15,7 @@ import pytest
 
 import remit
 from remit.gateway.budget import BudgetScope
+from remit.kernel.errors import RemitError
 from remit.ledger import LedgerEntry
 from remit.routing import explain, find_decision, replay
 from remit.routing.exploration import draw
@@ -171,3 +172,13 @@ def test_off_by_default_and_by_task(exploring: remit.Runtime) -> None:
     decision, exchange = _ask(exploring)
     assert decision.metadata["propensity"] == 1
     assert not {"propensity", "explored"} & exchange.metadata.keys()
+
+
+@pytest.mark.parametrize(
+    "wrong", ["share = 0.6\nusd_per_day = 1", "share = 0.1", "share = -1", "share = nan",
+              "share = 0.1\nusd_per_day = 1\nmodels = []"]
+)  # fmt: skip
+def test_wrong_settings_are_refused(wrong: str, tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root", f"\n[routing.exploration]\n{wrong}\n")
+    with pytest.raises(RemitError, match="exploration"):
+        remit.Runtime.open(root)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 from remit.gateway import CircuitState, LLMGateway
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.settings import default_settings
+from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerClient
 from remit.routing import (
     Candidate,
@@ -158,6 +161,47 @@ def test_shipped_models_count_at_their_makers_address_alone(
     assert not is_own("openai", shipped)
 
 
+@pytest.mark.parametrize(
+    "toml",
+    [
+        '[routing.routes.x]\nmodels = ["gpt-4o", "gpt-4o"]', "[routing.routes.x]\ntimeout_s = inf",
+        "[routing.routes.x]\nmax_usd = inf", "[routing]\nmodel_timeout_s = inf",
+        "[routing]\nemitter_timeout_s = nan",
+        '[routing.models.x]\nprovider = "p"\ninput_usd_per_million = inf',
+    ],
+)  # fmt: skip
+def test_configurations_that_would_fail_at_each_call(tmp_path: Path, toml: str) -> None:
+    file = tmp_path / "remit.toml"
+    file.write_text(toml)
+    with pytest.raises(ConfigError):
+        load_settings(file, environment={})
+
+
+def test_a_rewritten_choice_is_found_by_its_calls(ledger: LedgerClient, upstream: Upstream) -> None:
+    from dataclasses import replace
+
+    from remit.routing import compute_decision_hash
+
+    models = (candidate("a", 90, "status=500"), candidate("b", 80))
+    with gateway_to(ledger, upstream, models) as gateway:
+        result = route_request("Hello", emitting(ledger, gateway, models))
+    entry = find_decision(ledger, result.decision_id)
+    record = json.loads(entry.metadata["content"])
+    inputs = {
+        "prompt": entry.metadata["prompt"], "context": entry.metadata["context"],
+        "rule_version_hash": record["rule_version_hash"],
+        "candidates_considered": record["candidates_considered"],
+    }  # fmt: skip
+    for forged in (
+        {"chosen_model_id": "a", "decision_hash": compute_decision_hash(inputs, "a")},
+        {"fallback_attempts": 0},
+    ):
+        content = json.dumps({**record, **forged})
+        told = replay(replace(entry, metadata={**entry.metadata, "content": content}))
+        assert not told["agrees"]
+        assert told["checks"]["attempts"] is False
+
+
 def test_agents_keys_write_no_decision_into_chains_that_they_name() -> None:
     from remit.routing.router import _task_of
 
@@ -175,3 +219,13 @@ def test_a_listener_hears_an_ensembles_answer(ledger: LedgerClient, upstream: Up
     with gateway_to(ledger, upstream, models) as gateway:
         options = RouteOptions(gateway, models, mode="ensemble", on_text=heard.append)
         assert route_request("Hello", options).response.content == "".join(heard)
+
+
+def test_an_emitter_that_exits_ends_nothing(ledger: LedgerClient, upstream: Upstream) -> None:
+    async def leaving(_: object) -> None:
+        raise SystemExit(7)
+
+    models = (candidate("a", 90),)
+    with gateway_to(ledger, upstream, models) as gateway:
+        options = RouteOptions(gateway, models, decision_emitter=leaving)
+        assert route_request("Hello", options).model_id == "a"

@@ -33,6 +33,7 @@ from remit.routing import (
     ScoringInputs,
     Stage,
     Weights,
+    compute_decision_hash,
     create_thought_record_emitter,
     load_rules,
     route_request,
@@ -433,6 +434,21 @@ def test_a_change_is_found(made: Made, what: str, forged: bool) -> None:
     assert ("hash of the thought" in bad["differs"]) == (in_content and not forged)
     if not forged:  # the text is made of the same report
         assert f"{bad['id']} ({entry['id']}): " in run(entries, code=1)
+
+
+def test_an_order_that_bears_its_hash_is_found_by_its_scores(made: Made) -> None:
+    entries = copy.deepcopy(made.entries)
+    told = next(filter(is_plain, entries))["metadata"]
+    record = json.loads(told["content"])
+    other_order(record)
+    inputs = {"prompt": told["prompt"], "context": told["context"]} | {
+        name: record[name] for name in ("rule_version_hash", "candidates_considered")
+    }
+    record["decision_hash"] = compute_decision_hash(inputs, record["chosen_model_id"])
+    told["content"] = canonical_json(record).decode()
+    forge(entries)
+    (bad,) = json.loads(run(entries, "--json", code=1))["bad"]
+    assert bad["differs"] == ["candidates_considered"]
 
 
 def test_thoughts_out_of_order_or_missing_are_found(made: Made) -> None:

@@ -14,6 +14,7 @@ import pytest
 from remit.gateway import LLMGateway
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import (
+    RULES_UNAVAILABLE,
     Candidate,
     LearnedHead,
     RouteOptions,
@@ -25,6 +26,7 @@ from remit.routing import (
     create_thought_record_emitter,
     explain,
     find_decision,
+    load_rules,
     replay,
     route_request,
     score_candidates,
@@ -187,6 +189,17 @@ def test_explain_names_the_neighbours_by_exchange(
     found = explain(ledger, route_all(ledger, gateway, rules)[0])
     assert found["neighbours"][0] == {"exchange_id": "LED-00000001", "similarity": 1.0}
     assert "LED-00000001 (1.00)" in found["why"][-1]
+
+
+def test_rules_whose_head_is_missing_or_changed_are_not_in_force(tmp_path: Path) -> None:
+    rules = make_rules(make_head())
+    file, beside = tmp_path / "learned.json", tmp_path / "learned.head.json"
+    file.write_text(json.dumps(rules.weights.document))
+    assert load_rules(file).version_hash == RULES_UNAVAILABLE
+    beside.write_text(json.dumps(make_head(8)))
+    assert load_rules(file).version_hash == RULES_UNAVAILABLE
+    beside.write_text(json.dumps(make_head()))
+    assert load_rules(file).version_hash == rules.version_hash
 
 
 def test_a_session_with_a_warm_cache_costs_less(ledger: LedgerClient) -> None:

@@ -22,7 +22,7 @@ from remit.routing import (
     route_request,
 )
 from tests.packages.shipped import SHIPPED
-from tests.routing.models import emitting
+from tests.routing.models import candidate, emitting
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.upstream import Upstream
 from tests.support.wire import completion, serve
@@ -140,6 +140,31 @@ def test_an_ensemble_asks_no_more_than_its_money_allows(
         )  # fmt: skip
     assert len(raised.value.attempts) == 4
     assert upstream.count() == 0
+
+
+def test_each_member_counts_as_a_turn_and_the_ledger_agrees(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
+
+    budgeter = TokenBudgeter(ledger)
+    scope = BudgetScope("SES-TESTTEST")
+    budgeter.allocate(scope, limits=BudgetLimits(tokens=10**9, turns=3))
+    models = (candidate("a", 90), candidate("b", 80), candidate("c", 70))
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+    for one in models:
+        gateway.register_provider(one.provider_id, openai_provider(upstream.url))
+    request = prompt_request()
+    result = route_request(
+        "Hello", emitting(ledger, gateway, models, mode="ensemble", request=request)
+    )
+    assert result.fallback_attempts == 2
+    with pytest.raises(FallbackChainExhaustedError) as raised:
+        route_request("Hello", emitting(ledger, gateway, models, request=request))
+    assert [one.error.code for one in raised.value.attempts] == ["TURN_LIMIT"]  # type: ignore[union-attr]
+    assert len(ledger.read_by_event_type("PROMPT_REJECTED")) == 1
+    assert len(ledger.read_by_event_type("THOUGHT_RECORD")) == 1  # refused: no trace of its prompt
+    assert audit_budgets(ledger).equal
 
 
 # -- pipelines -----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from remit.routing import (
     Candidate,
     ScoringInputs,
     Weights,
+    WeightsError,
     read_intent,
     score_candidates,
 )
@@ -91,6 +93,14 @@ def test_a_score_by_hand() -> None:
     }
 
 
+def test_an_unknown_price_is_never_cheap() -> None:
+    free = Candidate("free", "p", input_price=0, output_price=0)
+    dear = Candidate("dear", "p", input_price=10**12, output_price=10**12)
+    unknown = Candidate("unknown", "p")
+    scores = score_candidates(_inputs(free, dear, unknown, operator_preference="cost")).scores
+    assert scores["free"] > scores["dear"] > scores["unknown"]
+
+
 @pytest.mark.parametrize(
     ("prompt", "task", "language"),
     [
@@ -115,3 +125,11 @@ def test_what_a_prompt_is_taken_for(prompt: str, task: str, language: str) -> No
 def test_the_version_is_the_hash_of_the_rules_canonical_json() -> None:
     digest = sha256_hex(rfc8785.dumps(dict(WEIGHTS.document)))
     assert WEIGHTS.rule_version_hash == f"rv:sha256:{digest}"
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -1, 0.0000001, True, "1", None, 1e300])
+def test_numbers_that_rules_do_not_take(number: Any) -> None:
+    document = deepcopy(dict(WEIGHTS.document))
+    document["features"] = {**document["features"], "ability": number}
+    with pytest.raises(WeightsError, match=r"features\.ability"):
+        Weights.from_document(document)

@@ -73,9 +73,11 @@ def test_a_failure_after_a_missing_endpoint_is_answered_as_it_was(
     body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
     with serving(tmp_path / "root", provider.url, toml=toml) as served:
         _replies(provider, missing, failure)
-        status, raw, _ = served.ask("POST", "/v1/responses", body)
+        session = new_session()
+        named = {"x-remit-session": session}
+        status, raw, _ = served.ask("POST", "/v1/responses", body, headers=named)
         assert (status, b"overloaded" in raw) == (502, True)
-        assert not list(served.entries("PROMPT_REJECTED"))
+        assert not list(served.entries("PROMPT_REJECTED", session))
 
 
 def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from remit.gateway.auth import Directory, KeyStore, shown_keys
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, TokenUsage
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 
 
 def test_a_name_is_declared_and_changed_on_record(ledger: LedgerClient) -> None:
@@ -100,3 +100,17 @@ def test_an_erased_name_is_gone_and_the_id_goes_on(ledger: LedgerClient) -> None
     assert found.entry == made.entry
     assert ledger.verify_chain() == (True, [])
     assert directory.rename("user", "u1", "A", by="op")[1].name == "A"
+
+
+def test_what_a_worker_writes_names_nobody(ledger: LedgerClient) -> None:
+    said = {"kind": "team", "owner_id": "red", "name": "Mine", "by": "me", "tier": "ho1"}
+    ledger.write(LedgerEntry("OWNER_NAMED", "team:red", "CREATED", "x", metadata=said))
+    assert Directory(ledger).declared() == {}
+
+
+@pytest.mark.parametrize("bad", ["", " x", "a\nb", "x" * 129, 5])
+def test_what_cannot_be_a_name_or_id(ledger: LedgerClient, bad: Any) -> None:
+    for id_, name in ((bad, "fine"), ("fine", bad)):
+        with pytest.raises(InvalidInputError, match="The team's"):
+            Directory(ledger).declare("team", id_, name, by="ann")
+    assert ledger.count() == 0

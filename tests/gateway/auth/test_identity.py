@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.gateway.auth import PERMISSIONS, ROLES, Identity, LocalOperator
+from remit.gateway.auth import PERMISSIONS, ROLES, Identity, LocalOperator, token_from_headers
 from remit.kernel.errors import InvalidInputError
 
 DOCS = Path(__file__).parents[3] / "docs/keys.md"
@@ -81,3 +81,31 @@ def test_nobody_has_more_than_whom_he_has_it_from() -> None:
     assert not part.may_use_tier("hot")
     assert part.may("call")
     assert not Identity("a", "agent", within=Identity("k", "auditor")).may("call")
+
+
+@pytest.mark.parametrize(
+    ("authorization", "x_api_key", "token"),
+    [
+        ("Bearer abc", None, "abc"),
+        ("BEARER   abc  ", None, "abc"),
+        (None, " abc\t", "abc"),
+        ("Bearer one", "two", "one"),
+        ("Bearer dummy", "sk-remit-two", "sk-remit-two"),
+        ("Bearer dummy", "rat1.two", "rat1.two"),
+        ("Bearer sk-remit-one", "sk-remit-two", "sk-remit-one"),
+        ("Basic dXNlcg==", "two", "two"),
+        ("Bearer", None, None),
+        ("Bearerabc", None, None),
+        ("Bearer a b", None, None),
+        ("Bearer \u00e4", None, None),
+        (None, "a\x00b", None),
+        (None, "a\nb", None),
+        ("Bearer " + "a" * 512, None, "a" * 512),
+        ("Bearer " + "a" * 513, None, None),
+        (None, "a" * 513, None),
+    ],
+)
+def test_the_token_in_the_headers(
+    authorization: str | None, x_api_key: str | None, token: str | None
+) -> None:
+    assert token_from_headers(authorization, x_api_key) == token

@@ -63,6 +63,31 @@ def test_an_edited_key_is_found(target: str, ledger: LedgerClient, edit: str, sa
         assert all(made.key_id in one for one in found)
 
 
+def test_a_key_that_is_taken_out_and_a_wrong_epoch_are_found(
+    target: str, ledger: LedgerClient
+) -> None:
+    with KeyStore(ledger) as keys:
+        made = keys.create("x")
+        keys.create("y")
+    outside(target, "DELETE FROM virtual_keys WHERE name = 'x'", "UPDATE key_epoch SET epoch = 1")
+    assert _problems(ledger) == [
+        "key_epoch: there is [1], and the latest change of a key is 2",
+        f"virtual_keys: {made.key_id} has no row",
+    ]
+
+
+def test_an_import_that_never_was_excuses_nothing(target: str, ledger: LedgerClient) -> None:
+    with KeyStore(ledger) as keys:
+        made = keys.create("x")
+    size = ledger.count()
+    outside(target, f"INSERT INTO ledger_info VALUES ('imported', '{size}')")
+    (found,) = _problems(ledger)
+    assert found == (
+        f"virtual_keys: by the ledger there is no row {made.key_id}; by ledger_info an import "
+        f"brought the first {size} entries, and an import brings no such rows"
+    )
+
+
 def test_what_an_older_version_did_not_record_is_named(target: str, ledger: LedgerClient) -> None:
     made = {
         "key_id": "KEY-1", "name": "x", "prefix": "sk-remit-abcd", "requested_by": "operator",

@@ -16,6 +16,7 @@ from remit.gateway.auth import (
     AuthUnavailableError,
     KeyStore,
 )
+from remit.gateway.auth.virtual_key import KeyRow
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
 from tests.support.postgres import PostgresServer
@@ -90,6 +91,30 @@ def test_another_client_sees_new_keys_and_new_secrets(target: str) -> None:
         until(lambda: _lets_in(others, third.key))
 
 
+def test_an_older_row_does_not_bring_a_key_back(target: str) -> None:
+    with LedgerClient(target) as ledger, KeyStore(ledger, LIMITS) as keys:
+        made = keys.create("k")
+        (row,) = ledger.select(KeyRow.SELECT)
+        keys.revoke("k")
+        assert keys._cache is not None
+        keys._cache.apply([KeyRow.of(row)])  # read before, arriving after
+        assert not _lets_in(keys, made.key)
+
+
+def test_a_restored_database_counts_as_it_is(target: str) -> None:
+    with LedgerClient(target) as ledger, KeyStore(ledger, LIMITS) as keys:
+        kept, lost = keys.create("kept"), keys.create("lost")
+        for number in range(3):
+            keys.create(f"later {number}")
+        outside(
+            target,
+            "DELETE FROM virtual_keys WHERE changed > 1",
+            "UPDATE key_epoch SET epoch = 1",
+        )
+        until(lambda: not _lets_in(keys, lost.key))
+        assert _lets_in(keys, kept.key)
+
+
 @pytest.mark.parametrize("way", ["tables gone", "rows unreadable"])
 def test_nobody_is_let_in_when_keys_cannot_be_read_for_long(
     target: str, way: str, caplog: pytest.LogCaptureFixture
@@ -136,6 +161,49 @@ def test_a_server_that_is_gone_lets_nobody_in_and_back_again_does(tmp_path: Path
             until(lambda: _lets_in(keys, made.key), 60)
     finally:
         server.stop()
+
+
+def test_a_store_whose_ledger_was_closed_lets_nobody_in(tmp_path: Path) -> None:
+    ledger = LedgerClient(tmp_path / "ledger.db")
+    keys = KeyStore(ledger, LIMITS)
+    made = keys.create("k")
+    ledger.close()
+    until(lambda: not _lets_in(keys, made.key))
+    keys.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_let_nobody_in_by(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as ledger, KeyStore(ledger, LIMITS) as keys:
+        made = keys.create("k")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                keys.authenticate(made.key)
+            except AuthUnavailableError:
+                keys.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert _lets_in(keys, made.key)
+
+
+def test_refusals_are_told_as_a_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    limits = AuthLimits(revocation_s=0.1, stale_after_s=5, refused_log_s=600)
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        with KeyStore(ledger, limits) as keys:
+            assert not _lets_in(keys, "sk-remit-mine")
+            until(lambda: "refused" in caplog.text)
+            for _ in range(500):
+                assert not _lets_in(keys, "sk-remit-mine")
+            time.sleep(0.5)  # the next line is due in ten minutes, or at the end
+            told = [record.getMessage() for record in caplog.records]
+            assert told == ["1 calls without a valid key were refused"]
+        told = [record.getMessage() for record in caplog.records]
+        assert told[1:] == ["500 calls without a valid key were refused"]
+        assert "mine" not in caplog.text
 
 
 def test_authenticating_never_asks_the_database(

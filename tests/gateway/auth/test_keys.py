@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.auth import AuthenticationError, AuthLimits, KeyStore
+from remit.gateway.auth import AuthenticationError, AuthLimits, AuthUnavailableError, KeyStore
 from remit.kernel.errors import ConflictError, InvalidInputError
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, Transaction
-from tests.support.stores import files_hold
+from remit.server.extensions import Authenticator, HttpError
+from tests.support.stores import files_hold, outside
 from tests.support.waiting import until
 
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
@@ -52,6 +55,16 @@ def test_only_the_very_key_counts(keys: KeyStore) -> None:
     assert keys.refused == len(wrong)
     assert keys.authenticate(key)
     assert keys.refused == len(wrong)
+
+
+def test_an_unknown_key_that_the_server_gives_time_counts_once(ledger: LedgerClient) -> None:
+    with KeyStore(ledger, LIMITS) as keys:
+        authenticator = Authenticator(keys, "PRC-PASSTHROUGH-001", 0.01, lookup=keys.lookup)
+        unknown = keys.create("k").key[:-1] + "~"
+        for header in (b"sk-remit-short", unknown.encode(), b"other"):
+            with pytest.raises(HttpError):
+                run_blocking(authenticator.authenticate([(b"x-api-key", header)]))
+        assert keys.refused == 3
 
 
 def test_what_a_key_leaves_on_record(keys: KeyStore, ledger: LedgerClient) -> None:
@@ -238,3 +251,65 @@ def test_what_belongs_to_a_key_is_done_with_it(keys: KeyStore, ledger: LedgerCli
     assert len(ledger.select("SELECT key_id FROM mine")) == 1
     assert [key.name for key in keys.list()] == ["k"]
     keys.create("other")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ""},
+        {"name": " k"},
+        {"name": "a\nb"},
+        {"name": "\udc80"},
+        {"name": "a\u200bb"},
+        {"name": "a" * 129},
+        {"name": 5},
+        {"name": "KEY-0123456789ABCDEF"},
+        {"role": "root"},
+        {"team_id": "t" * 129},
+        {"models": "gpt-4o"},
+        {"models": [""]},
+        {"agents": ["a\nb"]},
+        {"tiers": ["ho3"]},
+        {"expires": "2000-01-01T00:00:00Z"},
+        {"expires": "2999-01-01T00:00:00"},
+        {"expires": "soon"},
+        {"requested_by": ""},
+        {"models": [f"{n:04}" + "m" * 120 for n in range(600)]},
+    ],
+)
+def test_what_cannot_be_a_key_is_an_error(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as ledger, KeyStore(ledger, LIMITS) as keys:
+        with pytest.raises(InvalidInputError):
+            keys.create(**{"name": "k", **wrong})
+        assert ledger.count() == 0
+        assert keys.list() == []
+
+
+def test_a_store_without_limits_lets_nobody_in(ledger: LedgerClient) -> None:
+    before = threading.active_count()
+    with KeyStore(ledger) as keys:
+        made = keys.create("k")
+        assert threading.active_count() == before
+        with pytest.raises(AuthUnavailableError):
+            keys.authenticate(made.key)
+
+
+def test_limits_that_make_no_sense_are_refused() -> None:
+    for wrong in ((0, 5, 60), (0.5, -1, 60), (0.5, 5, float("nan")), (0.5, 5, float("inf")),
+                  (6, 5, 60)):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            AuthLimits(*wrong)
+
+
+@pytest.mark.parametrize(
+    "damage", ["hash = 'nonsense'", "models = '['", "tiers = '5'", "expires = 'soon'"]
+)
+def test_a_damaged_row_lets_nobody_in(target: str, damage: str) -> None:
+    with LedgerClient(target) as ledger:
+        with KeyStore(ledger) as keys:
+            made = keys.create("k")
+        outside(target, f"UPDATE virtual_keys SET {damage}")
+        with pytest.raises(AuthUnavailableError, match=made.key_id):
+            KeyStore(ledger, LIMITS)
+        with pytest.raises(AuthUnavailableError, match=made.key_id):
+            KeyStore(ledger).list()

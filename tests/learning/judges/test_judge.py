@@ -147,6 +147,19 @@ def test_calibrated_by_people_and_uncalibrated_until_then(asked: tuple[Path, lis
     assert after["length_correlation"] == pytest.approx(1, abs=0.01)
 
 
+def test_an_erasure_takes_the_judges_copies(asked: tuple[Path, list[str]]) -> None:
+    place, ids = asked
+    judged(place, *ids, "--model", MODEL, "--calls", 100)
+    with Runtime.open(place, model=MODEL) as runtime:
+        runtime.ledger.erase(subject_id="person-39", reason="request 9", requested_by="test")
+        calls = [str(one.metadata) for one in runtime.ledger.query(
+            event_type="EXCHANGE", session_id="SES-39")]  # fmt: skip
+        assert len(calls) == 2
+        assert not any("word" in one or "Write 39" in one for one in calls)
+    again = judged(place, ids[39], "--model", MODEL, "--calls", 1)
+    assert (again["calls"], again["passed_over"]) == (0, 1)
+
+
 # -- A judge's grades against people's: what is computed -----------------------------------------
 
 

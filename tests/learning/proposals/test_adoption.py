@@ -16,7 +16,7 @@ from remit.learning.meta import EffectReader, read_questions
 from remit.learning.proposals import Change, ProposalError
 from remit.learning.routes import graded_prompts
 from remit.ledger import LedgerError, entry_id
-from remit.packages import policy_epoch
+from remit.packages import PackageError, policy_epoch
 from remit.packages.gates import check_gates
 from tests.learning.proposals.conftest import OPERATOR, World, gain
 
@@ -115,6 +115,21 @@ def test_a_learner_writes_nothing_but_proposals(world: World) -> None:
     }  # fmt: skip
 
 
+def test_an_adoption_that_a_gate_refuses_changes_no_trusted_key(world: World) -> None:
+    proposal, place = world.propose(BUDGET), world.place / "HO1/contracts/PRC-EXECUTE-001.json"
+    trusted, contract = (world.place / "trust.json").read_bytes(), place.read_bytes()
+    place.write_bytes(contract + b" ")
+    before = world.runtime.ledger.count()
+    with pytest.raises(PackageError) as refused:
+        world.governance().adopt(proposal.proposal_id, reason="Sessions run over.")
+    assert refused.value.code == "gate_failed"
+    assert (world.place / "trust.json").read_bytes() == trusted
+    assert world.runtime.ledger.count() == before
+    place.write_bytes(contract)
+    world.governance().adopt(proposal.proposal_id, reason="Sessions run over.")
+    assert (world.place / "trust.json").read_bytes() != trusted
+
+
 def test_erased_evidence_proposes_nothing(world: World) -> None:
     world.runtime.ledger.erase(world.exchanges[0], reason="request", requested_by="otto")
     with pytest.raises(ProposalError, match="was erased"):
@@ -145,6 +160,20 @@ def test_only_the_latest_is_rolled_back_and_to_the_one_before(world: World) -> N
     assert budget.session_turns != 9
 
 
+def test_a_learned_package_comes_by_adoption_alone(world: World) -> None:
+    from remit.packages import IncomingArchive
+    from remit.runtime import package_manager
+
+    proposal = world.propose(BUDGET)
+    data = world.learner().proposals.archive(proposal.proposal_id).read_bytes()
+    manager = package_manager(world.root, world.runtime.ledger, world.runtime.loaded, by="x")
+    with pytest.raises(PackageError, match="with a recorded decision"):
+        manager.install([IncomingArchive(data)], dev=True, approve=True)
+    world.governance().adopt(proposal.proposal_id, reason="Yes.")
+    with pytest.raises(PackageError, match="with a recorded decision"):
+        manager.remove(proposal.package_id)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -164,3 +193,10 @@ def test_only_the_latest_is_rolled_back_and_to_the_one_before(world: World) -> N
 def test_what_may_not_be_learned(asked: World, change: Change) -> None:
     with pytest.raises(InvalidInputError):
         asked.propose(change)
+
+
+def test_ceilings_hold_for_what_is_learned(world: World) -> None:
+    tools = Change("tool_permission", settings={"chat": {"tools_allowed": ["launch_missiles"]}})
+    with pytest.raises(PackageError, match="no package permits"):
+        world.governance().adopt(world.propose(tools).proposal_id, reason="Bold.")
+    assert policy_epoch(world.runtime.ledger) == 0

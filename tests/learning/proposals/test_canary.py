@@ -261,6 +261,40 @@ def test_a_person_stops_adopts_or_rejects_during_a_canary(place: Path) -> None:
         assert "canary" not in ask(runtime)[0].metadata
 
 
+def test_terms_that_are_wrong_are_refused(place: Path) -> None:
+    for name in ("elsewhere", "former"):
+        command(place, "key", "create", "--name", name)
+    command(place, "key", "revoke", "former", "--reason", "left")
+    share = ("--share", 0.5, "--usd", 1)
+    wrong: list[tuple[tuple[object, ...], str]] = [
+        (("--share", 1, "--usd", 1), ""), (("--share", 0.5), ""), (("--shadow", *share), ""),
+        (("--share", 0.5, "--usd", "nan"), ""), ((*share, "--key", "elsewere"), "elsewere"),
+        ((*share, "--key", "former"), "revoked"),
+        ((*share, "--task", "cod"), "Tasks: chat, code, "),
+    ]  # fmt: skip
+    for terms, said in wrong:
+        done = run_remit("learn", "adopt", "last", "--reason", "x", *terms, "--root", place)
+        assert done.returncode in (1, 2), terms
+        assert said in done.stderr
+    with opened(place) as runtime:
+        assert not list(runtime.ledger.query(event_type="SIGNAL_CANARY"))
+        assert not list(runtime.ledger.query(event_type="SIGNAL_ADOPTED"))
+
+
+def test_a_canary_of_a_key_that_was_revoked_ends(place: Path) -> None:
+    command(place, "key", "create", "--name", "elsewhere")
+    begin(place, "--share", 0.5, "--usd", 1, "--key", "elsewhere")
+    assert command(place, "learn", "settle")["verdict"] == ""
+    command(place, "key", "revoke", "elsewhere", "--reason", "left")
+    found = command(place, "learn", "settle")
+    assert (found["verdict"], "'elsewhere'" in found["reason"]) == ("stop", True), found
+    assert "revoked" in found["reason"]
+    with opened(place) as runtime:
+        assert canary_in_force(runtime.ledger) is None
+        (_, stopped) = list(runtime.ledger.query(event_type="SIGNAL_CANARY"))
+        assert "revoked" in stopped.metadata["compared"]["reason"]
+
+
 def test_erased_evidence_stops_the_canary_and_leaves_no_head(place: Path) -> None:
     proposal = begin(place)
     with opened(place) as runtime:
@@ -289,6 +323,33 @@ print("asked", flush=True)
 while True:
     ask(runtime)
 """
+
+
+_KILLED_AT_THE_HEAD = """
+import os, signal, sys
+from remit.routing.trail import append
+from remit.runtime.installation import governance
+from tests.learning.proposals.conftest import ADMIN
+from tests.learning.proposals.test_canary import load_settings, opened
+from pathlib import Path
+runtime = opened(Path(sys.argv[1]))
+append._Stage.write = lambda stage: os.kill(os.getpid(), signal.SIGKILL)
+loaded = load_settings(runtime.root.config)
+governance(runtime.root, runtime.ledger, loaded, ADMIN).start_canary(
+    "last", reason="A try.", share=0.5, usd=1
+)
+"""
+
+
+def test_a_kill_leaves_no_canary_without_its_head(place: Path) -> None:
+    child = subprocess.run([sys.executable, "-c", _KILLED_AT_THE_HEAD, str(place)])
+    assert child.returncode == -signal.SIGKILL
+    with opened(place) as runtime:
+        assert canary_in_force(runtime.ledger) is None
+        assert "canary" not in ask(runtime)[0].metadata
+    begin(place)
+    with opened(place) as runtime:
+        assert ask(runtime)[0].metadata["canary"]["share"] == 0.5
 
 
 def test_a_kill_loses_neither_the_canary_nor_what_it_spent(place: Path) -> None:
@@ -391,6 +452,25 @@ def test_a_loss_is_stopped_and_a_gain_is_adopted() -> None:
     assert _ends(0.65, 0.75, 10.0, 5)["loss"] == 5
     assert _ends(0.80, 0.75, 10.0, 5)["adopt"] == 5
     assert _ends(0.75, 0.75, 0.2, 5)["loss"] == 0
+
+
+def test_failed_calls_have_the_grade_0() -> None:
+    """A route whose answers are as good but whose calls fail is stopped, whoever graded."""
+    terms = CanaryTerms("LED-0", "", "PRP-1", "PKG-1", 0.5, 10.0, 0.05, "", "", "ann")
+    good = Sample(exchange_id="LED-1", canary="PRP-1", reward=1.0, raters=("ann",))
+    for change, verdict in (
+        ({"failed": True, "reward": None, "raters": ()}, "stop"),
+        ({"failed": True, "cancelled": True, "reward": None, "raters": ()}, "adopt"),
+        ({"failed": True, "tainted": "degradation"}, "adopt"),
+        ({}, "adopt"),
+    ):
+        comparison = Comparison(terms)
+        for number in range(300):
+            comparison.add(replace(good, arm="old"))
+            comparison.add(replace(good, arm="new", **({} if number % 5 else change)))
+        found = comparison.result()
+        assert found.verdict == verdict, change
+    assert "worse" not in found.reason
 
 
 @soak_only

@@ -6,6 +6,8 @@ import json
 import subprocess
 from typing import Any
 
+import pytest
+
 from remit.kernel.settings import load_settings
 from remit.learning import ReplayResult
 from remit.learning.held_out_replay import Pair
@@ -128,3 +130,50 @@ def test_decided_over_the_api_by_an_admin_alone(world: World) -> None:
     assert question["exchanges"] == 1
     back = api.ask(f"POST {one}/rollback", said, key=admin.key)
     assert (back.status, back.json["epoch"]) == (200, 2)
+
+
+def test_edited_and_stale_proposals_are_not_adopted_over_the_api(world: World) -> None:
+    keys = open_keys(world.runtime)
+    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
+    proposal = world.propose(BUDGET)
+    one = f"/api/learn/proposals/{proposal.proposal_id}"
+    file = world.learner().proposals.archive(proposal.proposal_id)
+    data = file.read_bytes()
+
+    def refused(words: str) -> None:
+        before = world.runtime.ledger.count()
+        answer = api.ask(f"POST {one}/adopt", {"reason": "Fine."}, key=admin)
+        assert (answer.status, answer.error["code"]) == (409, "conflict")
+        assert words in answer.error["message"]
+        assert world.runtime.ledger.count() == before
+        assert load_settings(world.root.config).settings.budget.session_tokens != 12_345
+
+    file.write_bytes(data.replace(b"12345", b"99999"))
+    refused("changed later")
+    file.unlink()
+    refused("cannot be read")
+    file.write_bytes(data)
+    world.runtime.ledger.erase(world.exchanges[0], reason="request", requested_by="otto")
+    assert "was erased" in api.ask(f"GET {one}").json["stale"]
+    refused("was erased")
+
+
+@pytest.mark.parametrize("verb", ["adopt", "reject", "rollback"])
+def test_a_reason_that_is_none_decides_nothing(world: World, verb: str) -> None:
+    keys = open_keys(world.runtime)
+    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
+    proposal = world.propose(BUDGET)
+    if verb == "rollback":
+        world.governance().adopt(proposal.proposal_id, reason="Fine.")
+    one = f"/api/learn/proposals/{proposal.proposal_id}"
+    state = api.ask(f"GET {one}").json["state"]
+    before = world.runtime.ledger.count()
+    for reason in ("", " \n ", "a\x00b", "\ud800", "x" * 1001, None, 7, ["x"]):
+        answer = api.ask(f"POST {one}/{verb}", {"reason": reason}, key=admin)
+        assert (answer.status, answer.error["code"]) == (400, "invalid_input"), (reason, answer)
+    for key in ("operator", "auditor", "agent"):
+        other = keys.create(key, role=key).key
+        before += 1
+        assert api.ask(f"POST {one}/{verb}", {"reason": "Fine."}, key=other).status == 403
+    assert api.ask(f"GET {one}").json["state"] == state
+    assert world.runtime.ledger.count() == before

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from remit import Runtime
+from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.learning import read_samples
-from remit.learning.proposals import Change
-from remit.packages import Registry
+from remit.learning import give_feedback, read_samples
+from remit.learning.proposals import Change, Governance, ProposalError, Proposals
+from remit.ledger import open_root_ledger
+from remit.packages import Registry, policy_epoch
 from remit.packages.gates import check_gates
+from remit.packages.trust import sync_trust
 from remit.routing import LearnedHead, WeightsError, append_head, head_on_record
-from remit.runtime.installation import forget_erased
-from tests.learning.proposals.conftest import World, opened
+from remit.runtime.installation import forget_erased, gate_context, package_manager
+from tests.learning.proposals.conftest import ADMIN, World, opened
 from tests.support.commands import run_remit
+from tests.support.processes import run_forked
 from tests.support.stores import checkpoint, files_hold
 
 SECRET = "quetzal-marigold-7731"
@@ -72,6 +78,25 @@ def test_a_learned_package_goes_with_what_it_holds(world: World) -> None:
     assert "its evidence was erased" in refused.stderr
 
 
+def test_a_waiting_prompt_goes_with_what_it_quotes(world: World) -> None:
+    """What it holds is erased, which was no evidence of it."""
+    secret = world.exchange(f"Tell me of {SECRET}, please.")
+    change = Change("prompt", contract_id="PRC-EXECUTE-001", additions=[f"Never say {SECRET}."])
+    said = give_feedback(world.runtime.ledger, world.exchanges[0], score=0, by="ann").entry_id
+    proposal = world.propose(change, evidence=[said], holds=[secret])
+    world.runtime.ledger.erase(secret, reason="request", requested_by="otto")
+    with pytest.raises(ProposalError, match="was erased") as refused:
+        world.governance().adopt(proposal.proposal_id, reason="Fine.")
+    assert refused.value.code == "stale"
+    with pytest.raises(ProposalError, match="was erased"):
+        world.propose(change, evidence=[said], holds=[secret])
+    world.runtime.close()
+    assert files_hold(world.place, SECRET)
+    with Runtime.open(world.place):
+        pass
+    assert not files_hold(world.place, SECRET)
+
+
 def test_a_head_that_decisions_were_made_with_is_erased_too(place: tuple[str, Path]) -> None:
     database, directory = place
     on_server = database.startswith("postgresql")
@@ -105,6 +130,52 @@ def test_a_head_that_decisions_were_made_with_is_erased_too(place: tuple[str, Pa
             head_on_record(ledger, head.digest)
         assert [s.tainted for s in read_samples(ledger)][-1] == "erased"
         assert ledger.verify().verified
+
+
+BUDGET = Change("budget", settings={"budget": {"session_tokens": 12_345}})
+
+
+def adopt_and_die(place: str, proposal_id: str, fatal: str) -> None:
+    """Adopt a proposal in a process that is killed as it comes to a step."""
+    root = Root(Path(place))
+    loaded = load_settings(root.config)
+
+    def step(name: str) -> None:
+        if name.startswith(fatal):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with open_root_ledger(root, loaded.settings.ledger) as ledger:
+        governance = Governance(
+            root,
+            ledger,
+            package_manager(root, ledger, loaded, by="anna", step=step),
+            lambda proposed: gate_context(root, ledger, proposed),
+            ADMIN,
+        )
+        governance.adopt(proposal_id, reason="Sessions run over.")
+
+
+@pytest.mark.parametrize(("step", "adopted"), [("record", False), ("place", True)])
+def test_killed_at_a_step(world: World, step: str, adopted: bool) -> None:
+    proposal = world.propose(BUDGET)
+    world.runtime.close()
+    ended = run_forked(
+        adopt_and_die, str(world.place), proposal.proposal_id, step, environment=dict(os.environ)
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    shown = run_remit("gate", "check", "--gate", "G0B", "--root", world.place)
+    assert "ok " in shown.stdout, shown.stdout
+    loaded = load_settings(world.root.config)
+    assert (loaded.settings.budget.session_tokens == 12_345) is adopted
+    with open_root_ledger(world.root, loaded.settings.ledger) as ledger:
+        assert policy_epoch(ledger) == int(adopted)
+        keys = sync_trust(world.root.path / "trust.json", ledger).keys
+        assert any(one.may_sign("PKG-LEARNED-LIMITS-001") for one in keys) is adopted
+        assert Proposals(world.root, ledger).get("last").state == ("adopted" if adopted else "open")
+        assert check_gates(gate_context(world.root, ledger, loaded), by="test").passed
+    if not adopted:
+        done = run_remit("learn", "adopt", "last", "--reason", "Again.", "--root", world.place)
+        assert done.returncode == 0, done.stderr
 
 
 # An adoption that is killed at any step is done whole, or not at all, after the next command.

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from remit.learning import give_feedback
+from remit.learning import Estimate, give_feedback
 from remit.learning.proposals import Change, ProposalError
 from remit.ledger import LedgerEntry
 from remit.packages import policy_epoch
-from tests.learning.proposals.conftest import World, open_runtime
+from tests.learning.proposals.conftest import World, gain, open_runtime
 from tests.support.commands import run_remit
 
 BOUNDARY = Change("boundary", contract_id="PRC-EXECUTE-001", boundary={"max_tokens": 777})
+
+
+LONGER = Change("boundary", contract_id="PRC-EXECUTE-001", boundary={"max_tokens": 999})
 
 
 def graded(world: World, epoch: int, reward: float, count: int) -> None:
@@ -79,3 +82,39 @@ def test_what_disappoints_is_taken_back_by_a_proposal(world: World) -> None:
         with pytest.raises(ProposalError, match="is itself a rollback"):
             world.governance().rollback(rollback["proposal_id"], reason="Once more.")
     assert "No adopted change made answers" in learn("report", "--propose").stderr
+
+
+def test_what_cannot_be_taken_back_by_a_proposal(world: World) -> None:
+    first = world.propose(BOUNDARY)
+
+    def refused(gate: Estimate = gain()) -> str:  # noqa: B008
+        before = world.runtime.ledger.count()
+        with pytest.raises(ProposalError) as error:
+            world.learner().propose_rollback(
+                first, evidence=world.exchanges, predicted=gain(), gate=gate, replay={},
+                reason="Worse.",
+            )  # fmt: skip
+        assert world.runtime.ledger.count() == before
+        return error.value.code
+
+    assert refused() == "decided"  # not adopted
+    world.governance().adopt(first.proposal_id, reason="Longer answers.")
+    for gate in (
+        gain(effective_samples=199),
+        gain(low=0.0),
+        gain(method="welch"),
+    ):
+        assert refused(gate) == "not_enough"
+    world.governance().adopt(world.propose(LONGER).proposal_id, reason="Longer still.")
+    assert refused() == "not_in_force"
+    world.governance().rollback("last", reason="Too long.")
+    rollback = world.learner().propose_rollback(
+        first, evidence=world.exchanges, predicted=gain(), gate=gain(), replay={},
+        reason="Worse.",
+    )  # fmt: skip
+    assert refused() == "decided"  # proposed already
+    world.governance().rollback(first.proposal_id, reason="At once.")
+    with pytest.raises(ProposalError, match="already rolled back") as stale:
+        world.governance().adopt(rollback.proposal_id, reason="Late.")
+    assert stale.value.code == "stale"
+    world.governance().reject(rollback.proposal_id, reason="Done already.")

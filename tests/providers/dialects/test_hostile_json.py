@@ -98,3 +98,13 @@ def test_a_body_of_any_shape_is_fitted_to_its_provider_or_passed_on() -> None:
             if isinstance(body, dict):
                 headers = {"anthropic-version": "2026-10-21"}
                 assert fields.sent(endpoint, endpoint, body, model, name, headers=headers)
+
+
+@pytest.mark.parametrize("name", ["gemini", "openai"])
+def test_a_schema_as_deep_as_a_body_may_be_is_passed_on(name: str) -> None:
+    deep: dict[str, Any] = {"type": "object"}
+    for _ in range(120):
+        deep = {"properties": {"a": deep}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": deep}}]
+    sent = fields.sent(fields.CHAT, fields.CHAT, {"tools": tools}, "m", name).body.value
+    assert sent["tools"] == tools

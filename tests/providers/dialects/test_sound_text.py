@@ -122,6 +122,21 @@ def test_pieces_and_the_whole_of_a_stream_are_sound(endpoint: str, kind: str, cu
         assert end.block[kind] == wanted
 
 
+def test_two_calls_whose_pieces_take_turns_keep_their_own_halves() -> None:
+    reader = Reading("openai.chat")
+    sent = [(0, '{"q":"' + HIGH), (1, '{"q":"' + HIGH), (0, LOW + '"}'), (1, 'x"}')]
+    chunks = [
+        {"choices": [{"index": 0, "delta": {"tool_calls": [
+            {"index": index, "id": f"c{index}", "function": {"name": "t", "arguments": piece}}
+        ]}}]}
+        for index, piece in sent
+    ]  # fmt: skip
+    events = [event for chunk in chunks for event in reader.feed(chunk)]
+    events += reader.finish()
+    blocks = [event.block["input"] for event in events if isinstance(event, BlockEnd)]
+    assert blocks == [{"q": EMOJI}, {"q": "\ufffdx"}]
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from remit.providers import ProviderResponse
+from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
+    DialectError,
     ModelCall,
     read_answer,
     read_request,
@@ -105,6 +106,17 @@ def test_names_that_were_mapped_come_back(client: str) -> None:
     written = write_answer(client, answer, call, answer_id="i", created=1, model="m")
     assert str(written).count(name) == (2 if client == "openai.responses" else 1)
     assert sent["tools"][0]["name"] not in str(written)
+
+
+def test_what_is_no_answer_is_said_so() -> None:
+    for endpoint in ENDPOINTS:
+        with pytest.raises(DialectError) as raised:
+            read_answer(endpoint, {"id": "x"})
+        assert raised.value.__cause__ is not raised.value  # A cycle would never end.
+        with pytest.raises(ProviderError):
+            read_answer(endpoint, {"type": "error", "error": {"message": "down"}})
+    with pytest.raises(DialectError):
+        read_answer("openai.embeddings", {})
 
 
 def test_citations_of_converse_reach_other_clients() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from remit.kernel.exchange import BlockEnd
+from remit.kernel.exchange import BlockEnd, TextDelta
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
@@ -360,3 +360,18 @@ def test_a_call_that_is_cut_without_a_reason_is_no_answer(reason: str | None) ->
             reader.finish()
     else:
         assert isinstance(reader.finish()[-1], BlockEnd)
+
+
+def test_the_first_candidate_of_gemini_is_found_by_its_index() -> None:
+    def candidate(index: int, text: str, **more: Any) -> dict[str, Any]:
+        return {"index": index, "content": {"role": "model", "parts": [{"text": text}]}, **more}
+
+    reader = Reading("gemini.generate")
+    events = reader.feed({"candidates": [candidate(1, "no"), candidate(0, "Hel")]})
+    events += reader.feed({"candidates": [candidate(0, "lo", finishReason="STOP")]})
+    events += reader.finish()
+    said = [event.text for event in events if isinstance(event, TextDelta)]
+    assert said == ["Hel", "lo"]
+    assert [event.block for event in events if isinstance(event, BlockEnd)] == [
+        {"type": "text", "text": "Hello"}
+    ]

@@ -334,3 +334,17 @@ def test_a_part_with_the_payloads_of_two_kinds_is_refused(
     with pytest.raises(DialectError, match="more than one kind") as refused:
         _to(target, source, MINIMAL[source](**more))
     assert refused.value.param == where
+
+
+def _gemini(part: dict[str, Any], **more: Any) -> dict[str, Any]:
+    turns = [{"role": "user", "parts": [{"text": "a"}]}, {"role": "model", "parts": [part]}]
+    return {"model": "m", "contents": turns, **more}
+
+
+@pytest.mark.parametrize("tools", [None, [{"functionDeclarations": [{"name": "f"}]}]])
+def test_gemini_may_allow_only_functions_that_it_defines(tools: Any) -> None:
+    config = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["g"]}}
+    body = _gemini({"text": "b"}, tools=tools, toolConfig=config)
+    with pytest.raises(DialectError) as refused:
+        _to("anthropic.messages", "gemini.generate", body)
+    assert refused.value.param == "toolConfig.functionCallingConfig.allowedFunctionNames"

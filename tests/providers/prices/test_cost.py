@@ -7,11 +7,13 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from remit.gateway import call_bound
+from remit.kernel.errors import InvalidInputError
 from remit.providers.prices import Price, PriceTable, Rates, Tier, Usage
 
 SHIPPED = list(PriceTable.shipped())
@@ -101,6 +103,14 @@ def test_prices_as_the_providers_quote_them() -> None:
     assert haiku.cost_nano(Usage(100_001, 0)) == 50_000_500
 
 
+def test_a_part_of_a_nano_dollar_is_a_whole_one() -> None:
+    price = Price("m", "p", "2026-11-22", Rates(1, 1, 1, 1, 1, 1))
+    assert price.cost_nano(Usage(0, 0)) == 0
+    assert price.cost_nano(Usage(1, 1)) == 1  # two millionths, rounded once
+    assert price.cost_nano(Usage(1_000_000, 1)) == 2
+    assert price.bound_nano(1, 0) == 1
+
+
 def test_a_tier_begins_above_its_limit_and_prices_the_whole_call() -> None:
     cheap, dear = Rates(10**9, 0, 0, 0, 0, 0), Rates(2 * 10**9, 0, 0, 0, 0, 0)
     price = Price("m", "p", "2026-11-22", cheap, (Tier(1000, dear),))
@@ -109,6 +119,24 @@ def test_a_tier_begins_above_its_limit_and_prices_the_whole_call() -> None:
     discount = replace(price, rates=dear, tiers=(Tier(1000, cheap),))
     assert discount.cost_nano(Usage(1001, 0)) == 1_001_000
     assert discount.bound_nano(1001, 0) == 2_002_000  # the call may also stay below the tier
+
+
+@pytest.mark.parametrize(
+    ("counts", "named"),
+    [
+        ({"input_tokens": -1}, "input_tokens"),
+        ({"output_tokens": -1}, "output_tokens"),
+        ({"input_tokens": 1.5}, "input_tokens"),
+        ({"input_tokens": True}, "input_tokens"),
+        ({"cached_input_tokens": 11}, "cached_input_tokens"),
+        ({"cached_input_tokens": 6, "cache_write_tokens": 5}, "cache_write_tokens"),
+        ({"cache_write_tokens": 3, "cache_write_short_tokens": 4}, "cache_write_short_tokens"),
+        ({"reasoning_tokens": 11}, "reasoning_tokens"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(counts: dict[str, int], named: str) -> None:
+    with pytest.raises(InvalidInputError, match=named):
+        Usage(**{"input_tokens": 10, "output_tokens": 10, **counts})
 
 
 # -- What sound costs: by its tokens, its length, or the text that is spoken -------------------

@@ -68,6 +68,20 @@ def test_a_name_finds_its_model_or_none(provider: str, name: str, found: str | N
         assert model(shipped, provider, name) == found
 
 
+def test_every_shipped_price_says_when_and_how_much() -> None:
+    prices = list(PriceTable.shipped())
+    assert len(prices) == len(PriceTable.shipped()) > 50
+    providers = {price.provider for price in prices}
+    assert providers >= {"openai", "anthropic", "google", "mistral", "deepseek", "xai"}
+    for price in prices:
+        assert price.date <= PriceTable.shipped().version[:10]
+        assert price.rates.input or price.per_second or price.per_character
+        assert price.rates.output or price.max_output_tokens is None
+        assert price.rates.cached_input <= price.rates.input, price.model
+        assert price.rates.input <= price.rates.cache_write <= price.rates.cache_write_long
+        assert PriceTable.shipped().find(price.provider, price.model) is price
+
+
 def test_rates_are_read_exactly_and_left_out_ones_are_those_of_their_whole(tmp_path: Path) -> None:
     more = (
         'cached_input = 0.1\ncache_write = "0.000000300"\nreasoning = 3\nsource = "a letter"\n'

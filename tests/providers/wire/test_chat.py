@@ -151,6 +151,16 @@ def test_calls_without_an_index_or_all_with_the_same() -> None:
     assert _calls(_sum(_delta(tool_calls=[start]), _delta(tool_calls=[rest]))) == [CALL]
 
 
+def test_only_what_has_a_finish_reason_has_ended() -> None:
+    second = {"choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": None}]}
+    total = _sum(_delta(content="a"), second, _delta("stop"))
+    assert not total.ended
+    second["choices"][0]["finish_reason"] = "stop"
+    total.add("", json.dumps(second).encode())
+    assert total.ended
+    assert not total.is_last
+
+
 def test_thoughts_that_come_twice_in_one_piece_count_once() -> None:
     details = [{"type": "reasoning.text", "index": 0, "format": "f", "text": "hmm"}]
     total = _sum(

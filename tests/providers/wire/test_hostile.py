@@ -159,6 +159,8 @@ _ANSWERS = (
     ("anthropic.messages", test_messages.ANSWERS, message_events),
     ("openai.responses", test_responses.ANSWERS, response_events),
 )
+
+
 STREAMS = [
     *((endpoint, [each if isinstance(each, tuple) else ("", each) for each in cut(answer, 4)])
       for endpoint, answers, cut in _ANSWERS for answer in answers.values()),
@@ -206,6 +208,25 @@ def test_a_stream_with_wrong_values(
         if not events:
             break
     _check_stream(endpoint, events)
+
+
+def test_a_long_stream_takes_time_in_proportion() -> None:
+    choice = {
+        "index": 0, "delta": {"content": "x" * 8}, "token_ids": [1, 2],
+        "logprobs": {"content": [{"token": "x"}], "refusal": None},
+    }  # fmt: skip
+    piece = json.dumps({"choices": [choice]}).encode()
+    total = stream_sum("openai.chat")
+    for _ in range(100_000):
+        total.add("", piece)
+    assert total.size == len(total.text) == 800_000
+    assert len(total.answer()["choices"][0]["token_ids"]) == 200_000
+    said = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0,
+            "delta": "x" * 8, "logprobs": [{"token": "x"}]}  # fmt: skip
+    total = stream_sum("openai.responses")
+    for _ in range(100_000):
+        total.add("", json.dumps(said).encode())
+    assert total.size == len(total.text) == 800_000
 
 
 _USED = {"input_tokens": 1000, "output_tokens": 500, "total_tokens": 1500}

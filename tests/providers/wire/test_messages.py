@@ -128,6 +128,9 @@ START = {
 }
 
 
+STOP = {"type": "message_stop"}
+
+
 def _start(index: int, block: dict[str, Any]) -> dict[str, Any]:
     return {"type": "content_block_start", "index": index, "content_block": block}
 
@@ -145,6 +148,12 @@ def test_a_stream_that_breaks_off() -> None:
     # What had been made by the start is not what was made.
     assert "output_tokens" not in total.answer()["usage"]
     assert answer_facts("anthropic.messages", total.answer()).usage is None
+
+
+def test_output_that_is_only_counted_at_the_start_is_not_counted() -> None:
+    total = _sum(START, _start(0, TEXT), {"type": "message_delta", "delta": {}, "usage": {}}, STOP)
+    assert total.ended
+    assert total.usage is None
 
 
 def test_compaction_replaces() -> None:
@@ -181,3 +190,13 @@ def test_what_a_whole_answer_says() -> None:
         answer = _answer(TEXT, stop_reason=reason)
         for read in (answer_facts, read_answer):
             assert read("anthropic.messages", answer).finish_reason == finish
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+def test_uses_of_tools_are_unknown_in_content_that_is_no_list(is_list: bool) -> None:
+    block = {"type": "text", "text": "x"}
+    answer = {
+        "usage": {"input_tokens": 3, "output_tokens": 5},
+        "content": [block] if is_list else block,
+    }
+    assert (answer_facts("anthropic.messages", answer).usage is not None) == is_list

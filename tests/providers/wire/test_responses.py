@@ -93,6 +93,16 @@ def test_without_the_last_event_the_output_still_adds_up(name: str) -> None:
     assert total.usage is None
 
 
+@pytest.mark.parametrize("output", [None, []])
+def test_a_last_event_without_the_output(output: Any) -> None:
+    whole = ANSWERS["a tool"]
+    events = response_events(whole, 3)[:-1]
+    last = {"type": "response.completed", "response": {**whole, "output": output}}
+    total = stream_sum("openai.responses")
+    assert added(total, [*events, ("response.completed", json.dumps(last).encode())]) == whole
+    assert total.usage is not None
+
+
 @pytest.mark.parametrize("last", [[], {"type": "message", "content": []}])
 def test_a_container_that_the_last_event_leaves_out_is_billed(last: Any) -> None:
     usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
@@ -137,3 +147,15 @@ def test_a_use_of_a_tool_that_only_its_progress_shows_is_billed(
     assert total.usage is not None
     assert total.usage.server_tool_uses == {tool: 1}
     assert total.answer()["output"] == [use, said]
+
+
+def test_an_item_that_cannot_be_read_makes_the_usage_of_a_stream_unreported() -> None:
+    total = stream_sum("openai.responses")
+    for event in (
+        {"type": "response.output_item.done", "output_index": 0, "item": None},
+        {"type": "response.output_text.delta", "output_index": 0, "delta": "x"},
+        {"type": "response.completed", "response": {
+            "status": "completed", "output": [], "usage": ANSWERS["a tool"]["usage"]}},
+    ):  # fmt: skip
+        total.add("", json.dumps(event).encode())
+    assert total.usage is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+
 import pytest
 
 from remit.ledger import Erased, LedgerClient
@@ -9,7 +12,9 @@ from remit.routing.trail import (
     ThoughtInput,
     ThoughtRecord,
     create_thought_record,
+    export_thought_records,
     get_thought_record,
+    import_thought_records,
     list_thought_records,
     verify_trail,
 )
@@ -94,6 +99,17 @@ def test_by_session_and_by_subject(ledger: LedgerClient, target: str) -> None:
     assert ledger.verify().verified
 
 
+def test_equal_thoughts_of_a_session_go_together(ledger: LedgerClient) -> None:
+    thought = ThoughtInput("plan", "T", "agent", "the very same thought", "SES-1")
+    first, _ = (create_thought_record(ledger, thought) for _ in range(2))
+    ledger.erase(first.entry_id, reason="asked")
+    assert all(isinstance(record.content, Erased) for record in list_thought_records(ledger))
+    third = create_thought_record(ledger, thought)
+    assert get_thought_record(ledger, third.id) == third
+    report = verify_trail(ledger)
+    assert (report.verified, report.erased, report.records) == (True, 2, 3)
+
+
 def test_the_bytes_leave_the_file(tmp_path: object) -> None:
     from pathlib import Path
 
@@ -103,3 +119,25 @@ def test_the_bytes_leave_the_file(tmp_path: object) -> None:
         assert files_hold(directory, SECRET)
         ledger.erase(made[2].entry_id, reason="asked")
         assert files_hold(directory, SECRET) == []
+
+
+def test_exported_and_imported_without_its_content(ledger: LedgerClient, tmp_path: object) -> None:
+    made = [_think(ledger, number, "SES-1") for number in range(5)]
+    erasure_id = ledger.erase(made[2].entry_id, reason="asked").erasure_id
+    out = io.BytesIO()
+    export_thought_records(ledger, out)
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert told[2]["content"] is None
+    assert told[2]["erased"] == erasure_id
+    assert "erased" not in told[1]
+    with LedgerClient(f"{tmp_path}/other.db") as other:
+        assert import_thought_records(other, io.BytesIO(out.getvalue())) == 5
+        gone = list_thought_records(other)[2]
+        assert (gone.content, gone.hash) == (Erased(erasure_id), made[2].hash)
+        report = verify_trail(other)
+        assert (report.verified, report.erased) == (True, 1), report.problems
+        again = io.BytesIO()
+        export_thought_records(other, again)
+        assert again.getvalue() == out.getvalue()
+        assert made[2].hash not in _content(f"{tmp_path}/other.db")
+        assert other.verify().verified

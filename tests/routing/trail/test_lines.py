@@ -123,6 +123,19 @@ def test_a_damaged_line_is_named_and_nothing_is_written(
         assert list_thought_records(other) == []
 
 
+@pytest.mark.parametrize(
+    "more",
+    ['"content":"other"', '"agent_id":"other"', '"hash":null', '"content":[[7]]'],
+)
+def test_a_key_that_is_given_twice(seven: Told, tmp_path: Path, more: str) -> None:
+    lines = [json.dumps(item) for item in seven]
+    lines[3] = lines[3].replace("{", f"{{{more},", 1)
+    with LedgerClient(tmp_path / "other.db") as other:
+        with pytest.raises(ThoughtLineError, match=r"^Line 4: .*twice"):
+            import_thought_records(other, lines)
+        assert other.count() == 0
+
+
 def test_an_import_that_does_not_fit_is_refused_whole(
     ledger: LedgerClient, chain: list[ThoughtRecord], tmp_path: Path
 ) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing.trail import (
     ThoughtInput,
     ThoughtLineError,
@@ -16,11 +19,14 @@ from remit.routing.trail import (
     create_thought_record,
     export_thought_records,
     get_thought_record,
+    hash_thought,
     import_thought_records,
     list_thought_records,
     verify_trail,
 )
 from tests.support.stores import outside
+
+Told = list[dict[str, Any]]
 
 
 def _think(ledger: LedgerClient, task_id: str, text: str) -> ThoughtRecord:
@@ -31,6 +37,10 @@ def _lines(ledger: LedgerClient) -> bytes:
     out = io.BytesIO()
     export_thought_records(ledger, out)
     return out.getvalue()
+
+
+def _stream(told: Told) -> io.BytesIO:
+    return io.BytesIO("".join(json.dumps(item) + "\n" for item in told).encode())
 
 
 class Moved:
@@ -98,3 +108,70 @@ def test_without_an_erasure_everything_comes_back_by_itself(
     ledger.import_jsonl(moved.path)
     assert import_thought_records(ledger, io.BytesIO(moved.after)) == 6
     moved.check(ledger)
+
+
+def _changed(index: int, **changes: Any) -> Callable[[Told], Any]:
+    return lambda told: told[index].update(changes)
+
+
+# What is not the export of this ledger's trail: the line where it shows, and the change. The
+# thought of line 3 is erased; the line 4 is of the task B.
+FOREIGN: dict[str, tuple[int, Callable[[Told], Any]]] = {
+    "another agent": (3, _changed(2, agent_id="other")),
+    "another session": (3, _changed(2, session_id="other")),
+    "another time": (3, _changed(2, timestamp="2020-01-01T00:00:00Z")),
+    "another type": (3, _changed(2, type="analysis")),
+    "another id": (3, _changed(2, id="other")),
+    "another hash": (5, _changed(2, hash="f" * 64)),
+    "left out": (4, lambda told: told.pop(2)),
+    "another hash of what is erased there": (6, lambda told: told[5].update(
+        content=None, erased="LED-00000001", hash="e" * 64,
+    )),
+    "another thought of B": (4, _changed(3, content=None, erased="LED-00000001", hash="e" * 64)),
+}  # fmt: skip
+
+
+@pytest.mark.any_store
+@pytest.mark.parametrize("change", FOREIGN)
+def test_a_foreign_export_is_refused(ledger: LedgerClient, tmp_path: Path, change: str) -> None:
+    moved = Moved(tmp_path, 2)
+    ledger.import_jsonl(moved.path)
+    told = [json.loads(line) for line in moved.after.splitlines()]
+    line, do = FOREIGN[change]
+    do(told)
+    with pytest.raises(ThoughtLineError, match=f"^Line {line}: "):
+        import_thought_records(ledger, _stream(told))
+    assert not verify_trail(ledger, "A").verified
+    with pytest.raises(TrailDamagedError):
+        _think(ledger, "A", "still held")
+    assert import_thought_records(ledger, io.BytesIO(moved.after)) >= 1
+    moved.check(ledger)
+
+
+def test_a_row_that_was_taken_away_comes_back(
+    ledger: LedgerClient, chain: list[ThoughtRecord], target: str
+) -> None:
+    lines = _lines(ledger)
+    outside(target, f"DELETE FROM thoughts WHERE thought_id = '{chain[4].id}'")
+    with pytest.raises(TrailDamagedError, match=chain[4].entry_id):
+        _think(ledger, "TASK-A", "this would fork")
+    assert import_thought_records(ledger, io.BytesIO(lines)) == 1
+    assert _think(ledger, "TASK-A", "it goes on").prev_hash == chain[4].hash
+    assert verify_trail(ledger).verified
+
+
+def test_an_entry_that_is_no_thought_s_holds_its_task(
+    ledger: LedgerClient, chain: list[ThoughtRecord]
+) -> None:
+    told = json.loads(_lines(ledger).splitlines()[-1])
+    ledger.write(LedgerEntry("THOUGHT_RECORD", "TASK-A", "plan", "by hand"))
+    count = ledger.count()
+    with pytest.raises(TrailDamagedError):
+        _think(ledger, "TASK-A", "behind what?")
+    thought = ("x", "plan", "TASK-A", "more", "now", chain[4].hash)
+    told.update(id="x", content="more", timestamp="now", prev_hash=chain[4].hash)
+    told.update(hash=hash_thought(*thought))
+    with pytest.raises(ThoughtLineError, match=r"^Line 1: .* no place of its own"):
+        import_thought_records(ledger, _stream([told]))
+    assert ledger.count() == count
+    assert not verify_trail(ledger, "TASK-A").verified

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing.trail import (
+    ThoughtInput,
     ThoughtRecord,
+    TrailDamagedError,
     create_thought_record,
+    get_thought_record,
+    list_thought_records,
     verify_trail,
 )
 from tests.support.stores import outside
@@ -137,3 +142,30 @@ def test_what_is_outside_the_hash_the_ledger_itself_guards(
     outside(target, _record(long_chain[2], '"agent_id":"agent"', '"agent_id":"other"'))
     assert verify_trail(ledger).verified
     assert ledger.verify().first_bad_seq == _seq(long_chain[2])
+
+
+def test_damage_is_not_read_as_if_it_were_sound(
+    ledger: LedgerClient, chain: Chain, target: str
+) -> None:
+    outside(target, f"DELETE FROM entries WHERE seq = {_seq(chain[2])}")
+    with pytest.raises(TrailDamagedError, match=chain[2].id):
+        list_thought_records(ledger)
+    with pytest.raises(TrailDamagedError, match="trail verify"):
+        get_thought_record(ledger, chain[2].id)
+    assert list_thought_records(ledger, limit=2) == chain[:2]
+    outside(target, "DELETE FROM thoughts WHERE seq = 2", _row(chain[2], "seq = 2"))
+    with pytest.raises(TrailDamagedError):
+        get_thought_record(ledger, chain[2].id)
+
+
+@pytest.mark.parametrize("change", ["position = 'zz'", "seq = 'zz'", "hash = x'00'"])
+def test_nothing_goes_behind_a_place_that_cannot_be_read(tmp_path: Path, change: str) -> None:
+    target = str(tmp_path / "ledger.db")
+    with LedgerClient(target) as ledger:
+        thought = ThoughtInput("plan", "TASK-A", "agent", "a thought")
+        last = [create_thought_record(ledger, thought) for _ in range(2)][-1]
+        outside(target, _row(last, change))
+        with pytest.raises(TrailDamagedError, match="trail verify"):
+            create_thought_record(ledger, thought)
+        assert ledger.count() == 2
+        assert create_thought_record(ledger, ThoughtInput("plan", "B", "a", "b")).entry_id
