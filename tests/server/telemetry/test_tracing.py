@@ -19,6 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from remit.kernel.exchange import RouteOutcome
 from remit.server.telemetry import (
     context_from_headers,
+    set_up_tracing,
     tracing_observer,
     with_parent,
 )
@@ -228,3 +229,33 @@ def test_the_variables_alone_turn_spans_on_and_name_the_service(tmp_path: Path) 
     assert (headers["x-tenant"], headers["authorization"]) == ("blue", "Basic abc")
     assert resource["service.name"] == "house-gateway"
     assert resource["deployment.environment.name"] == "prod"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "x", "00-" + "0" * 32 + f"-{SPAN}-01", f"00-{TRACE}-{SPAN}", "\ud800", "0" * 9999],
+)
+def test_headers_that_mean_nothing_are_nothing(header: str | None, seen: _Seen) -> None:
+    assert context_from_headers(header, "x" * 9999) is None
+    with with_parent(context_from_headers(header)):
+        seen.observer()(call_report())
+    assert seen.spans[0].parent is None
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_SDK_DISABLED": "true"},
+        {"OTEL_TRACES_EXPORTER": "none"},
+        {"OTEL_TRACES_SAMPLER": "always_off"},
+    ],
+)
+def test_no_span_leaves(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    with Collector() as collector:
+        for name, value in {ENDPOINT: collector.url, **variables}.items():
+            monkeypatch.setenv(name, value)
+        provider = set_up_tracing()
+        if provider is not None and (observe := tracing_observer(provider)) is not None:
+            observe(call_report())
+            provider.shutdown()
+    assert collector.got == []
