@@ -23,7 +23,7 @@ from remit.server.extensions import Authenticator
 from tests.server.asgi import AsgiRequest
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.roots import new_root
-from tests.support.stores import conversation
+from tests.support.stores import conversation, outside
 from tests.support.wire import message
 
 pytestmark = pytest.mark.any_store
@@ -539,3 +539,15 @@ def new_name() -> str:
 
 
 _NAMES = itertools.count()
+
+
+def test_a_damaged_ledger_is_told_without_a_trace(api: Api, target: str) -> None:
+    # Past the rules that keep entries as they are, as somebody with the disk would.
+    api.runtime.ledger.write(LedgerEntry("NOTE", "x", "y", "z"))
+    for (name,) in outside(target, "SELECT name FROM sqlite_master WHERE type = 'trigger'"):
+        outside(target, f"DROP TRIGGER {name}")
+    outside(target, "UPDATE entries SET record = 'nonsense' WHERE event_type = 'NOTE'")
+    answer = api.ask("GET /api/ledger/entries", event_type="NOTE")
+    assert (answer.status, answer.error["code"]) == (500, "internal_error")
+    assert "cannot be read" in answer.error["message"]
+    assert "Traceback" not in answer.body.decode()

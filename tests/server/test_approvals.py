@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from remit.agents.tools import Pins, Tool
 from remit.gateway.auth import KeyStore
+from remit.ledger import LedgerClient
 from remit.runtime import Conversation
 from tests.server.test_api import LIMITS, Api
 from tests.support.agents import anthropic_runtime
@@ -240,3 +242,22 @@ def test_a_changed_pin_is_listed_and_accepted_by_its_hash(desk: Desk) -> None:
     assert accepted.json["state"] == "pinned"
     assert accepted.json["pin"]["by"].startswith("ops (KEY-")
     assert pins.check("s", "serve a", [changed]) == {}
+
+
+def test_an_odd_request_hides_no_other(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    _, first = desk.waiting()
+    ledger: LedgerClient = desk.api.runtime.ledger
+    request = ledger.read(first)
+    damaged = ledger.write(
+        replace(request, id="", metadata={**request.metadata, "idempotency_key": ""})
+    )
+    _, last = desk.waiting()
+    for state, listed in (("pending", [first, last]), ("all", [last, first])):
+        answer = desk.api.ask("GET /api/approvals", state=state)
+        assert answer.status == 200
+        assert [one["request_id"] for one in answer.json["approvals"]] == listed
+    assert damaged in caplog.text
+    assert desk.api.ask(f"GET /api/approvals/{damaged}").status == 404
+    ledger.erase(last, reason="asked to")
+    shown = desk.api.ask(f"GET /api/approvals/{last}").json
+    assert list(shown["arguments"]) == ["$erased"]

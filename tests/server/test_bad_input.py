@@ -194,3 +194,34 @@ def test_a_client_that_waits_to_be_asked_for_its_body(served: Served, session: s
         connection.sendall(body)
         assert 200 in statuses(received(connection))
     served.exchange(session)
+
+
+@pytest.mark.parametrize(
+    "value", ["a\rx-evil: 1", "a\nx-evil: 1", "a\r\n x-evil: 1", "a\0b", "a\r\n\tb"]
+)
+def test_headers_are_not_split(served: Served, upstream: Upstream, value: str) -> None:
+    reply = served.raw(served.request(prompt(), f"x-remit-agent: {value}", "connection: close"))
+    assert statuses(reply) in ([400], [200]), reply
+    assert b"evil" not in reply.lower()
+    for entry in served.ledger.query(event_type="EXCHANGE"):
+        agent = entry.metadata["agent_id"]
+        assert agent.isprintable()
+        assert "evil" not in agent.lower()
+
+
+def test_keys_that_are_no_text(served: Served) -> None:
+    for value in ("Bearer \xff\xfe", "Bearer", "Basic eDp5", "Bearer " + "x" * 9_000, ""):
+        head = (f"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: {value}\r\n"
+                "connection: close\r\n\r\n")  # fmt: skip
+        assert statuses(served.raw(head.encode("latin-1"))) == [401]
+
+
+def test_a_whole_url_as_target_goes_nowhere(served: Served, upstream: Upstream) -> None:
+    with wire.serve({}) as elsewhere:
+        before = upstream.count()
+        head = served.head("connection: close", path=f"{elsewhere.url}/v1/models", method="GET")
+        assert statuses(served.raw(head)) in ([200], [400], [404])
+        connect = b"CONNECT 127.0.0.1:1 HTTP/1.1\r\nhost: x\r\n\r\n"
+        assert statuses(served.raw(connect, wait_s=5)) == [400]
+        assert elsewhere.calls == []
+        assert upstream.count() == before

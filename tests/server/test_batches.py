@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from pathlib import Path
@@ -20,8 +21,9 @@ from tests.server.erasing import holds
 from tests.server.running import Served, new_session, prompt, serving
 from tests.server.sdks import anthropic_at, openai_at
 from tests.support.commands import run_remit
-from tests.support.keeping import Keeper
+from tests.support.keeping import Keeper, keeping
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until
 
 BEFORE = "keeper"
 TOML = QUICK + "recover_every_s = 3600\n"
@@ -502,3 +504,85 @@ def test_rows_of_an_earlier_version_lose_texts(
     assert holds(served, name) == []
     assert _money(served, key)[1] == 0
     _equal(served)
+
+
+def test_a_deleted_batch_is_charged_its_results(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = anthropic_at(served, key.key, session)
+    batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
+    keeper.finish(batch.id)
+    for _ in range(2):
+        with contextlib.suppress(anthropic.NotFoundError):
+            client.messages.batches.delete(batch.id)
+        spent, reserved = _money(served, key)
+        assert reserved == 0
+        assert spent / USD == pytest.approx(2 * ANTHROPIC_LINE, abs=4e-9)
+    _equal(served)
+
+
+def test_a_file_of_a_batch_that_is_deleted_frees_nothing(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = openai_at(served, key.key, session)
+    batch = _create(client, _line("a"), _line("b"))
+    _, reserved = _money(served, key)
+    keeper.finish(batch.id)
+    file_id = keeper.batches[batch.id]["output_file_id"]
+    with contextlib.suppress(openai.NotFoundError):
+        client.files.delete(file_id)
+    client.batches.retrieve(batch.id)
+    spent, held = _money(served, key)
+    assert held == 0 or spent + held == reserved
+    assert spent + held >= 2 * OPENAI_LINE * USD
+    _equal(served)
+
+
+def test_a_body_that_names_its_requests_twice_is_refused(served: Served, keeper: Keeper) -> None:
+    client = openai_at(served)
+    files = [client.files.create(file=("in", _line("a")), purpose="batch").id for _ in range(2)]
+    first, second = json.dumps([_request("a")]), json.dumps([_request("b")])
+    batches = len(keeper.batches)
+    for path, name, values in (
+        ("/v1/batches", "input_file_id", [f'"{file_id}"' for file_id in files]),
+        ("/v1/messages/batches", "requests", [first, second]),
+    ):
+        body = f'{{"endpoint":"/v1/chat/completions","{name}":{values[0]},"{name}":{values[1]}}}'
+        status, raw, _ = served.ask("POST", path, body.encode())
+        assert (status, name.encode() in raw) == (400, True)
+    assert len(keeper.batches) == batches
+
+
+def test_missing_results_cost_the_bound(served: Served, keeper: Keeper, session: str) -> None:
+    key = served.key(usd_nano=USD)
+    client = openai_at(served, key.key, session)
+    batch = _create(client, _line("a"))
+    _, reserved = _money(served, key)
+    keeper.batches[batch.id]["status"] = "completed"
+    client.batches.retrieve(batch.id)
+    assert _money(served, key) == (0, reserved)
+    _age(served, batch.id, 2 * 86_400 + 60)
+    client.batches.retrieve(batch.id)
+    _settled_at_the_bound(served, key, batch.id, reserved, session)
+
+
+def test_a_kill_between_creation_and_results_loses_nothing(tmp_path: Path) -> None:
+    session, toml = new_session(), QUICK + "recover_every_s = 0.2\n"
+    with keeping() as keeper:
+        with serving(tmp_path / "root", keeper.url, toml=toml, checked=False) as served:
+            key = served.key(usd_nano=USD)
+            client = openai_at(served, key.key, session)
+            batch = _create(client, *[_line(f"line-{number}") for number in range(25)])
+            assert _money(served, key)[1] > 0
+            served.process.kill()
+            served.process.wait()
+            served.stop = lambda: None  # type: ignore[method-assign]  # there is nothing to stop
+        keeper.finish(batch.id)
+        with serving(tmp_path / "root", keeper.url) as again:
+            until(lambda: not again.ledger.select("SELECT 1 FROM batches"), 60)
+            spent, reserved = _money(again, key)
+            assert (spent / USD, reserved) == (pytest.approx(25 * OPENAI_LINE, abs=25e-9), 0)
+            assert len(again.entries("EXCHANGE", session)) == 27
+            _equal(again)

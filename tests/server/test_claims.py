@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit.agents.sessions import sessions_with_calls
-from remit.gateway.auth import ROLES
+from remit.gateway.auth import ROLES, Identity
 from remit.operations import Operation
+from remit.runtime import Runtime
 from remit.runtime.operations import all_operations
+from remit.server.mcp.callers import Caller
+from remit.server.mcp.server import ToolRunner, all_tools
 from remit.views import prompt_journey
 from tests.server.console.client import Visitor, signed_in
 from tests.server.running import Served, new_session
+from tests.support.roots import new_root
 
 _CLAIMED = {
     "agent_id": "the-boss", "agent_class": "OPERATOR", "key_id": "KEY-AAAAAAAAAAAAAAAA",
@@ -150,3 +156,15 @@ def test_a_form_refuses_a_role_without_the_permission(served: Served, role: str)
             answered = visitor.post(place, form, sec_fetch_site="same-origin")
             is_refused = answered.status == 403 and "lacks the permission" in answered.text
             assert is_refused is not _may(role, _named(command).needs), command
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_tool_refuses_a_role_without_the_permission(tmp_path: Path, role: str) -> None:
+    with Runtime.open(new_root(tmp_path / "root")) as runtime:
+        runner = ToolRunner(all_tools(runtime), runtime.loaded.settings)
+        caller, before = Caller(Identity("somebody", role, key_id="KEY-1")), runtime.ledger.count()
+        for tool in all_tools(runtime):
+            answered = asyncio.run(runner.call(caller, tool.tool.tool_id, {"wrong": 1}))
+            is_refused = f"role {role} may not use" in str(answered.content)
+            assert is_refused is not _may(role, tool.needs), tool.tool.tool_id
+        assert runtime.ledger.count() == before

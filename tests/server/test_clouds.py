@@ -501,3 +501,23 @@ def test_what_converse_cannot_express_is_refused(
     assert status == 400
     assert json.loads(raw)["error"]["param"].startswith(param)
     assert len(clouds.calls) == calls
+
+
+@pytest.mark.parametrize("model", _ENCODERS)
+@pytest.mark.parametrize(
+    ("missing", "tokens_in", "certainty"),
+    [(1, 20, "measured"), (1, 9_000, "measured"), (2, 20, "estimated"), (2, 9_000, "estimated")],
+)
+def test_a_cut_stream_costs_the_usage_that_it_stated(
+    served: Served, clouds: Clouds, model: str, missing: int, tokens_in: int, certainty: str
+) -> None:
+    events = message_events(message("Good day.", input_tokens=tokens_in, output_tokens=40))
+    session, clouds.spoil = new_session(), lambda _: _ENCODERS[model](events[:-missing])
+    served.call("anthropic", "hi", model=model, session=session, stream=True)
+    told = served.exchange(session).metadata
+    assert (told["outcome"], told["cost_certainty"]) == ("error", certainty)
+    assert told["input_tokens"] == tokens_in
+    assert ("cost" in told.get("over_bound", ())) == (tokens_in > 1_000)
+    assert (told["output_tokens"] == 40) == (certainty == "measured")
+    nano = 3_000 * tokens_in + 15_000 * told["output_tokens"]
+    assert round(told["cost_usd"] * 1e9) == nano

@@ -235,3 +235,46 @@ def dev(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A server that asks nobody for a key."""
     with serving(tmp_path_factory.mktemp("dev") / "root", upstream.url, "--dev") as served:
         yield served
+
+
+_OFFER = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAoA")
+
+
+def test_a_body_is_one_beside_the_offer_of_a_protocol(served: Served) -> None:
+    """As Java's own client does. Neither is the body lost, nor is it a request of its own."""
+    session = new_session()
+    hidden = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
+    lost = served.head(*_OFFER, f"content-length: {len(hidden)}")
+    call = _call(served, "hi", *_OFFER, session=session)
+    head, blank, body = call.partition(b"\r\n\r\n")
+    asked = _HEALTH.replace(b"connection: close", "\r\n".join(_OFFER).encode())
+    with served.connected(wait_s=20) as connection:
+        for part in (lost, hidden + head + blank, body + asked + _call(served, "ho") + _HEALTH):
+            connection.sendall(part)
+            time.sleep(0.1)
+        reply = received(connection)
+    assert statuses(reply) == [400, 200, 200, 200, 200]
+    assert b'"list"' not in reply
+    assert b"said: ho" in reply
+    served.exchange(session)
+
+
+def test_many_requests_whose_answers_nobody_reads(served: Served) -> None:
+    """They wait: neither requests nor answers pile up without bound."""
+    before = served.rss_bytes()
+    with served.connected(wait_s=3) as connection:
+        one = served.head("content-length: 0", token="nobody")
+        sent = 0
+        with pytest.raises(OSError):
+            while sent < 200_000_000:
+                sent += connection.send(one * 1000)
+    assert served.rss_bytes() - before < 40_000_000
+
+
+def test_requests_beyond_those_that_may_wait(served: Served) -> None:
+    one = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+    assert statuses(served.raw(one * 90 + _HEALTH)) == [200] * 91
+    reply = statuses(served.raw(one * 1000))
+    assert 100 <= len(reply) <= 200
+    assert set(reply[:-1]) == {200}
+    assert reply[-1] == 400

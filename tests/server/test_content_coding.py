@@ -114,3 +114,12 @@ def test_other_paths_decode_too(served: Served, path: str) -> None:
         answer = connection.getresponse()
         raw = answer.read()
     assert answer.status == 200, raw
+
+
+def test_an_unknown_coding_or_a_wide_window_is_refused(served: Served) -> None:
+    for coding in ("lzw", "gzip, zstd", "gzip, gzip", "br;q=1", "\xe9"):
+        status, raw = _ask(served, "/v1/messages", coding, gzip.compress(_request()))
+        assert (status, json.loads(raw)["error"]["code"]) == (415, "unsupported_encoding"), coding
+    packer = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
+    body = packer.compress(_request()) + packer.flush()
+    assert _ask(served, "/v1/chat/completions", "zstd", body)[0] == 400

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from aiohttp import web
 
-from remit.gateway.auth import Identity, agent_secret
+from remit.gateway.auth import Directory, Identity, KeyStore, agent_secret
+from remit.kernel.errors import ConflictError, NotFoundError
 from remit.kernel.root import Root
+from remit.runtime import Runtime
 from remit.server import device_codes
+from remit.server.console.device import change
 from remit.server.console.pages import Asked
-from remit.server.device_codes import LASTS_S, DeviceCodes
-from remit.server.device_sign_in import PAGE
+from remit.server.device_codes import LASTS_S, DeviceCodes, is_device_key, key_name
+from remit.server.device_sign_in import PAGE, DeviceSignIn
+from remit.server.extensions import Authenticator
+from tests.server.asgi import AsgiRequest
 from tests.server.console.client import Answered
 from tests.server.console.test_oidc import CALLBACK, PUBLIC, SECRET, Person, settings
 from tests.server.running import Served, prompt, serving
 from tests.support.commands import run_remit
 from tests.support.listening import listening
 from tests.support.oidc import ANN, OidcProvider, oidc_provider
+from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -289,3 +299,66 @@ def test_every_described_endpoint_is_served(served: Served) -> None:
         assert status not in (404, 405)
         if path.startswith(("/managed", "/v1/messages")):
             assert json.loads(raw)["error"]["type"] == "authentication_error"
+
+
+@pytest.fixture
+def desk(running: OidcProvider, tmp_path: Path) -> Iterator[Any]:
+    """The data sources of the page, without a server around it."""
+    root = new_root(tmp_path / "root", settings(running, MORE, ROLES))
+    with Runtime.open(root) as runtime:
+        writes = SimpleNamespace(directory=Directory(runtime.ledger))
+        yield SimpleNamespace(runtime=runtime, writes=writes)
+
+
+def new_code(desk: Any) -> str:
+    return DeviceCodes(agent_secret(desk.runtime.root)).issue()[1]
+
+
+def test_a_failed_denial_leaves_no_living_key(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeyStore, "revoke", Mock(side_effect=OSError))
+    with pytest.raises(OSError):
+        change(desk, decision(new_code(desk), "deny"))
+    (key,) = KeyStore(desk.runtime.ledger).list()
+    lasts = datetime.fromisoformat(key.expires) - datetime.fromisoformat(key.created)
+    assert lasts <= timedelta(seconds=2)
+
+
+def test_a_code_denied_meanwhile_stays_denied(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = new_code(desk)
+    change(desk, decision(code, "deny"))
+    # The second person's request looked for the key before the first one made it.
+    monkeypatch.setattr(KeyStore, "find", Mock(side_effect=NotFoundError("no key")))
+    with pytest.raises(ConflictError, match="used before"):
+        change(desk, decision(code, "approve"))
+    assert KeyStore(desk.runtime.ledger).list() == []
+
+
+def test_two_processes_redeem_a_code_once(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    device_code, user_code = DeviceCodes(agent_secret(desk.runtime.root)).issue()
+    change(desk, decision(user_code, "approve"))
+    keys = KeyStore(desk.runtime.ledger)
+    # Both processes read the key before either gives it a new secret.
+    monkeypatch.setattr(KeyStore, "find", Mock(return_value=keys.list()[0]))
+    form = urlencode({"grant_type": GRANT, "device_code": device_code}).encode()
+
+    def redeem() -> int:
+        process = DeviceSignIn(desk.runtime, keys, Authenticator(None, ""))
+        handler = process.routes()["POST", "/oauth/token"]
+        return asyncio.run(AsgiRequest([form]).to(handler, "POST", "/oauth/token")).status
+
+    assert [redeem(), redeem()] == [200, 400]
+
+
+def test_only_the_key_of_a_device_is_one() -> None:
+    assert is_device_key(key_name("BCDFGHJKLMNP"))
+    assert not any(map(is_device_key, ("device", "device lab", "device 0123456789abcdefg")))
+
+
+def test_forms_that_cannot_be_read(served: Served) -> None:
+    for path, body, status in (
+        ("/oauth/token", b"\xff", 400), ("/oauth/token", b"&".join([b"a=1"] * 100), 400),
+        ("/oauth/device_authorization", b"a=" + b"x" * 20_000, 413),
+    ):  # fmt: skip
+        answered, raw, headers = served.ask("POST", path, body, token="", headers=FORM)
+        assert (answered, headers["cache-control"]) == (status, "no-store")
+        assert json.loads(raw).keys() == {"error", "error_description"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.running import Served, new_session
-from tests.support.raw_provider import RawProvider
+from tests.support.raw_provider import RawProvider, says, whole
 
 BEFORE = "provider"
 _SENT = 20_000_000
@@ -53,4 +53,15 @@ def test_a_stream_of_much_memory_ends(served: Served, provider: RawProvider, kin
 
     provider.answer = answer
     _, raw, _ = served.call("openai", "hi", session=session, stream=True)
+    _refused(served, session, raw)
+
+
+_BEGIN = b'{"id":"x","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"x":['
+
+
+def test_a_whole_answer_of_many_values_is_refused(served: Served, provider: RawProvider) -> None:
+    provider.answer = says(whole(_BEGIN + b"[]," * 6_000_000 + b"0]}}]}"))
+    session = new_session()
+    status, raw, _ = served.call("openai", "hi", session=session)
+    assert status == 502
     _refused(served, session, raw)

@@ -136,3 +136,19 @@ def test_hostile_text_is_data_wherever_it_is_shown(anywhere: Served) -> None:
     assert not any(line.startswith("LED-99999999") for line in shares.splitlines())
     page = run_remit("learn", "report", "--html", "-", "--root", anywhere.root).stdout
     assert "<script" not in page
+
+
+@on_sqlite
+def test_a_flood_on_one_target_ends(anywhere: Served) -> None:
+    flooding = key(anywhere, user_id="mallory")
+    other = key(anywhere, user_id="ann")
+    exchange = _call(anywhere, flooding)
+    for number in range(100):
+        sent = {"score": number % 2, "idempotency_key": str(number)}
+        assert _post(anywhere, flooding, target=exchange, **sent)[0] == 201
+    before = anywhere.ledger.count()
+    status, body = _post(anywhere, flooding, target=exchange, score=0, idempotency_key="more")
+    assert (status, body["error"]["code"]) == (409, "conflict")
+    assert "100 times" in body["error"]["message"]
+    assert anywhere.ledger.count() == before
+    assert _post(anywhere, other, target=exchange, score=0)[0] == 201

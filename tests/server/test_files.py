@@ -193,3 +193,10 @@ def test_a_container_is_its_callers_wherever_a_body_names_it(
         assert served.ledger.verify().problems == []
     finally:
         del keeper.replies[path]
+
+
+def test_a_limit_that_is_none_is_passed_over(served: Served) -> None:
+    for path in ("/v1/files", "/v1/batches"):
+        for limit in ("%C2%B2", "9" * 5000, "-1", "x"):
+            _, raw, _ = served.ask("GET", f"{path}?limit={limit}")
+            assert b"internal_error" not in raw

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from tests.server.running import Served, new_session
 from tests.support.raw_provider import RawProvider, replying, whole
 from tests.support.wire import completion, completion_stream
@@ -463,3 +464,39 @@ def test_what_a_budget_cannot_bear_or_has_no_bound_is_refused(
     key = served.key(usd_nano=30_000_000 if reason == "BUDGET_EXHAUSTED" else 10**12)
     told = _refused(served, provider, 402, body, token=key.key)
     assert (told["status"], told["reason"]) == ("RESOURCE_EXHAUSTED", reason)
+
+
+@pytest.mark.parametrize("config", ["generationConfig", "generation_config"])
+@pytest.mark.parametrize("limit", ["maxOutputTokens", "max_output_tokens"])
+def test_a_lowered_limit_replaces_the_clients_in_its_spelling(
+    served: Served, provider: RawProvider, config: str, limit: str
+) -> None:
+    key = served.key()
+    limits = BudgetLimits(None, 3_000_000, on_short="clamp")
+    TokenBudgeter(served.ledger).allocate(BudgetScope(key_id=key.key_id), limits=limits)
+    body = {"contents": _CONTENTS, config: {limit: 60_000}}
+    status, _, _, session = _ask(served, "generateContent", body, token=key.key)
+    assert status == 200
+    sent = json.loads(_last(provider)[1])
+    assert sent.keys() == body.keys()
+    assert sent[config].keys() == {limit}
+    assert 0 < sent[config][limit] < 60_000
+    changed = served.exchange(session).metadata["changed"]
+    assert f"/{config}/{limit}" in [change["path"] for change in changed]
+
+
+@pytest.mark.parametrize("config", [{"candidateCount": "2"}, {"candidate_count": 2}, {}])
+def test_a_stream_ends_with_the_body_and_the_last_usage_counts(
+    served: Served, provider: RawProvider, config: dict[str, Any]
+) -> None:
+    body = {"contents": [{"parts": [{"text": "late"}]}], "generationConfig": config}
+    status, raw, _, session = _ask(served, "streamGenerateContent", body)
+    assert (status, json.loads(raw)) == (200, _LATE)
+    assert served.exchange(session).metadata["output_tokens"] == 5000
+
+
+def test_sound_and_the_service_given_have_their_own_price(served: Served) -> None:
+    nano = 10 * 300 + 990 * 1000 + 10 * 2500
+    assert _cost(served, {}, "heard") == (f"{nano / 1e9:.9f}", "measured")
+    assert _cost(served, {}, "odd details")[1] == "upper_bound"
+    assert _cost(served, {"serviceTier": "priority"}, "flex")[0] == f"{_NANO / 2e9:.9f}"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from tests.server.events import PATHS, ended_well, said, streaming
+from tests.server.events import PATHS, ended_well, failed, said, streaming
 from tests.server.running import Served, new_session, prompt
 from tests.server.sdks import MODELS
 from tests.support.upstream import Upstream
@@ -182,3 +182,32 @@ def test_an_answer_that_was_erased(anywhere: Served, upstream: Upstream, dialect
         assert json.loads(body)["error"]["code"] == "idempotency_erased"
         assert "erased" in json.loads(body)["error"]["message"]
     assert upstream.count() == before
+
+
+def test_a_stream_that_was_cut_frees_its_key(
+    anywhere: Served, upstream: Upstream, session: str
+) -> None:
+    before = upstream.count()
+    text = f"hello [[cut=1 once tag={session}]]"
+    for good in (False, True):
+        with streaming(anywhere, "openai", text, session=session, headers=_key(session)) as it:
+            values = it.values()
+        assert failed(values) is not good
+    assert said(values).startswith("You said: hello")
+    assert upstream.count() == before + 2
+
+
+def test_a_refusal_frees_its_key_and_another_virtual_key_has_its_own(
+    anywhere: Served, upstream: Upstream, session: str
+) -> None:
+    narrow, named = anywhere.key(models=("claude-*",)).key, _key(session)
+    refused = anywhere.call("openai", "x", session=session, token=narrow, headers=named)
+    assert refused[0] == 403
+    before = upstream.count()
+    for key in (narrow, anywhere.key().key, anywhere.key().key):
+        status, _, headers = anywhere.call(
+            "openai", "x", session=new_session(), token=key, headers=named,
+            model="claude-sonnet-4-5",
+        )  # fmt: skip
+        assert (status, "x-remit-replayed" in headers) == (200, False)
+    assert upstream.count() == before + 3

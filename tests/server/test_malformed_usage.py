@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -265,3 +265,34 @@ def test_odd_usage_is_charged_at_the_bound(
     assert not wrong, "\n".join(wrong)
     session, status, said = _call(served, provider, way, good)
     assert (status, served.exchange(session).metadata["cost_certainty"]) == (200, "measured"), said
+
+
+@pytest.mark.parametrize("name", ["chat, streamed", "completions, streamed", "messages, streamed"])
+@pytest.mark.parametrize("second", ['{"IN":90,"OUT":1}', '{"IN":1,"OUT":9}'])
+def test_the_last_counts_of_a_stream_are_the_final_ones(
+    served: Served, provider: RawProvider, name: str, second: str
+) -> None:
+    way = WAYS[name]
+    at = next(at for at, part in enumerate(way.answer) if "USAGE" in part)
+    first = way.answer[at].replace("USAGE", '{"IN":90,"OUT":9}')
+    twice = replace(way, answer=(*way.answer[:at], first, *way.answer[at:]))
+    session, status, said = _call(served, provider, way, twice.reply(second))
+    told = served.exchange(session).metadata
+    assert (status, told["cost_certainty"]) == (200, "measured"), said
+    counts = json.loads(second)
+    assert (told["input_tokens"], told["output_tokens"]) == (counts["IN"], counts["OUT"])
+    more = twice.reply('{"IN":90,"OUT":19}')
+    told = served.exchange(_call(served, provider, way, more)[0]).metadata
+    assert (told["cost_certainty"], told["output_tokens"]) == ("measured", 19)
+
+
+@pytest.mark.parametrize("name", ["chat", "completions", "responses", "messages"])
+def test_an_errors_usage_is_its_own(served: Served, provider: RawProvider, name: str) -> None:
+    way = WAYS[f"{name}, streamed"]
+    event = '{"type":"error","error":{"type":"api_error","message":"x"},"usage":{"IN":1,"OUT":1}}'
+    begun = [part for part in way.answer if "Hi" in part and "USAGE" not in part]
+    broken = replace(way, answer=(*begun, f"event: error\ndata: {event}"))
+    session, status, said = _call(served, provider, way, broken.reply(""))
+    told = served.exchange(session).metadata
+    assert (status, told["cost_certainty"]) == (200, "estimated"), said
+    assert told["input_tokens"] == _bound(way)[1]

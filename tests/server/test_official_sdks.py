@@ -12,7 +12,8 @@ import openai
 import pytest
 
 from tests.server.running import Served
-from tests.server.sdks import HARD, MODELS, is_whole
+from tests.server.sdks import HARD, MODELS, is_whole, rates, snapshot
+from tests.support.upstream import Upstream
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 both = pytest.mark.parametrize("model", MODELS)
@@ -242,3 +243,32 @@ def test_a_stream_ends_with_usage(chat: Any, session: str, model: str, with_usag
         assert (last.choices, chat.usage(last)) == ([], (3, 4))
     assert all(chunk.usage is None for chunk in chunks)
     assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize(("dialect", "model"), [("openai", MODELS[1]), ("anthropic", MODELS[0])])
+@pytest.mark.parametrize("garbage", ["truncated", "html"])
+def test_an_answer_that_cannot_be_translated_is_paid_and_not_tried_again(
+    served: Served, upstream: Upstream, session: str, dialect: str, model: str, garbage: str
+) -> None:
+    named, before = snapshot(model, len(garbage)), upstream.count()
+    for _ in range(4):  # more than open a circuit
+        text = f"x [[garbage={garbage}]]"
+        status, body, headers = served.call(dialect, text, session=session, model=named)
+        assert (status, b"answer_untranslatable" in body) == (502, True)
+        assert headers["x-should-retry"] == "false"
+        assert headers["x-remit-exchange"]
+    assert upstream.count() == before + 4
+    for entry in served.entries("EXCHANGE", session):  # nobody knows what was billed
+        assert entry.decision == "ERROR"
+        assert entry.metadata["cost_certainty"] == "upper_bound"
+        assert entry.metadata["output_tokens"] == 50
+        assert entry.metadata["cost_usd"] > rates(model, 0, 50)
+
+
+def test_nothing_of_a_key_is_on_disk(served: Served, chat: Any, session: str) -> None:
+    chat.calls.create(**chat.asked(session, chat.model, "hello"))
+    for path in (*served.root.rglob("*"), served.errors):
+        if path.is_file():
+            data = path.read_bytes()
+            assert served.token.encode() not in data, path
+            assert b"sk-upstream" not in data, path

@@ -17,7 +17,7 @@ import pytest
 
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
 from tests.server.console.client import Visitor, signed_in
-from tests.server.running import Served, new_session, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.support.postgres import PostgresServer
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -175,4 +175,27 @@ def test_an_ending_server_tries_until_its_drain_ends(
     store.mend()
     assert call.result(60)[0] == 200
     assert served.process.wait(60) == 0
+    assert served.exchange(session).metadata["outcome"] == "success"
+
+
+def test_who_hung_up_meanwhile_leaves_a_whole_record(store: Store) -> None:
+    served, session = store.served, new_session()
+    call = served.request(prompt("hello [[delay=1.5]]"), f"x-remit-session: {session}")
+    with served.connected(call):
+        _fails_before_the_answer(store, session)
+    store.mend()
+    until(lambda: bool(served.entries("EXCHANGE", session)))
+    assert served.exchange(session).metadata["outcome"] in ("success", "error")
+
+
+def test_an_answer_without_file_descriptors(store: Store, asking: ThreadPoolExecutor) -> None:
+    served, session = store.served, new_session()
+    call = asking.submit(served.call, "openai", "hello [[delay=1.5]]", session=session)
+    _dispatched(served, session)
+    limits = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+    try:
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        assert call.result(60)[0] == 200
+    finally:
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, limits)
     assert served.exchange(session).metadata["outcome"] == "success"

@@ -377,3 +377,48 @@ def test_the_table_does_not_shrink_and_is_found_by_words_first() -> None:
     assert find_passed("openai", "/threads/runs")[0].keys() == {"POST"}
     assert find_passed("openai", "/agents/sessions/s_1/items")[1] == ("s_1",)
     assert find_passed("openai", "/memory_stores")[0] == {}
+
+
+_FORM = {"content_type": FORM["content-type"]}
+
+
+@pytest.mark.parametrize("padding", [0, 3 << 20])
+def test_no_form_names_the_object_of_another_key(
+    padding: int, served: Served, store: ObjectStore, key: str, other: str
+) -> None:
+    _, theirs = _ask(served, other, "POST", "/v1/skills", b"{}")
+    _, mine = _ask(served, key, "POST", "/v1/containers", b"{}")
+    body = form(file=("a.bin", b"x" * padding), file_id=theirs["id"])
+    before = len(store.asked)
+    status, _ = _ask(served, key, "POST", f"/v1/containers/{mine['id']}/files", body, **_FORM)
+    assert status == 404
+    assert len(store.asked) == before  # The provider never had it whole.
+    if padding:
+        entry = _last_exchange(served)
+        assert entry.metadata["error_code"] == "INVALID_REQUEST"
+
+
+def test_a_stream_passes_as_it_is_and_its_thread_is_the_callers(
+    served: Served, store: ObjectStore, key: str, other: str
+) -> None:
+    status, raw = _ask(served, key, "POST", "/v1/threads/runs", {"stream": True})
+    assert status == 200
+    assert raw.endswith(b"data: [DONE]\n\n")
+    thread = json.loads(raw.splitlines()[0].removeprefix(b"data:"))["thread_id"]
+    assert _last_exchange(served).metadata["answer"].encode() == raw
+    assert _ask(served, key, "GET", f"/v1/threads/{thread}")[0] == 200
+    assert _ask(served, other, "GET", f"/v1/threads/{thread}")[0] == 404
+
+
+@pytest.mark.parametrize("column", ["owner", "kind", "object_id"])
+def test_a_forged_row_of_an_owner_is_found(column: str, served: Served, key: str) -> None:
+    _, made = _ask(served, key, "POST", "/v1/vector_stores", b"{}")
+    change = f"UPDATE provider_objects SET {column} = {column} || 'x' WHERE object_id = ?"
+    served.ledger.transact(lambda tx: tx.execute_many(change, [(made["id"],)]))
+    try:
+        (problem,) = served.ledger.verify().problems
+        assert f"{column} of {made['id']}" in str(problem)
+    finally:
+        back = f"UPDATE provider_objects SET {column} = rtrim({column}, 'x') WHERE entry_id = ?"
+        entry = _last_exchange(served).id
+        served.ledger.transact(lambda tx: tx.execute_many(back, [(entry,)]))

@@ -13,7 +13,7 @@ import pytest
 from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
 from remit.gateway.auth import KeyStore, NewKey
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 from tests.server.console.client import Visitor
 from tests.server.running import Served, new_session, serving
 from tests.support.commands import run_remit
@@ -243,3 +243,18 @@ def test_nobody_approves_their_own_request_or_without_the_permission(desk: Desk)
             key = desk.known(keys.create(new_session(), role=role, user_id="ann"))
         assert desk.by_key(key)(request) == 403
     assert desk.state(request) == "pending"
+
+
+def test_a_session_of_a_key_asks_for_the_person_behind_the_key(desk: Desk) -> None:
+    ann = desk.machine_key("ann")
+    made = desk.api(ann, "POST", "/keys", {"name": new_session(), "role": "agent", "user": "zed"})
+    session = new_session()
+    desk.ledger.write(
+        LedgerEntry("SESSION_START", session, "STARTED", "x", metadata={
+            "provenance": {"agent_id": "clerk", "session_id": session}, "agent_id": "clerk",
+            "user_id": "zed", "key_id": made["id"]})
+    )  # fmt: skip
+    queue = ApprovalQueue(desk.ledger)
+    asked = queue.request(PAYOUT, {}, session_id=session, agent_id="clerk")
+    assert asked.requested_by == "ann"
+    assert desk.by_key(ann)(asked.request_id) == 409

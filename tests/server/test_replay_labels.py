@@ -90,3 +90,20 @@ def test_results_of_tools_may_differ_if_that_is_accepted(
             "toolu_1", "toolu_2"), text.replace('"hi"', '"ho"')):  # fmt: skip
         with replaying(served, session, any_results=True) as (replay, recording):
             assert posted(replay, session, path, json.loads(other))[0] == 422
+
+
+def test_what_is_no_label_may_not_differ(served: Served, session: str) -> None:
+    """The name of a label deeper in a message is a part of the message."""
+    body = prompt("hi", user="a", temperature=0.5)
+    assert posted(served, session, PATHS["openai"], body)[0] == 200
+    for changed, field in (
+        ({**body, "temperature": 0.25}, "/temperature"),
+        ({**body, "user": "b", "messages": [{"role": "user", "content": "ho"}]},
+         "/messages/0/content"),
+        ({**body, "messages": [{"role": "user", "content": [
+            {"type": "text", "text": "hi", "metadata": 1}]}]}, "/messages/0/content"),
+    ):  # fmt: skip
+        with replaying(served, session) as (replay, recording):
+            assert posted(replay, session, PATHS["openai"], changed)[0] == 422
+            assert recording.difference is not None
+            assert recording.difference.field == field

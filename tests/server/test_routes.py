@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
+from tests.support.upstream import Upstream
 
 TOML = (
     QUICK
@@ -190,3 +192,31 @@ def test_a_route_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
         run = run_remit("route", "status", "--root", root)
         assert run.returncode == 1
         assert said in run.stderr, run.stderr
+
+
+def test_a_call_made_again(routed: Served, session: str, upstream: Upstream) -> None:
+    asked: Any = {"session": session, "model": "auto", "headers": {"idempotency-key": session}}
+    status, first, told = routed.call("openai", "Hello", **asked)
+    assert status == 200
+    before = upstream.count()
+    status, again, retold = routed.call("openai", "Hello", **asked)
+    assert status == 200
+    assert retold["x-remit-replayed"] == "true"
+    assert retold["x-remit-exchange"] == told["x-remit-exchange"]
+    assert _text(again, "openai") == _text(first, "openai")
+    # The one that failed is asked again; the one that answered is not.
+    assert upstream.count() - before <= 1
+    assert len(routed.entries("THOUGHT_RECORD", session)) == 1
+
+
+def test_another_keys_chain_is_not_written_to(routed: Served, session: str) -> None:
+    routed.call("openai", "Hello", session=session, model="auto")
+    before = list(routed.ledger.query(submission_id=session, event_type="THOUGHT_RECORD"))
+    assert len(before) == 1
+    stranger = routed.key(models=("auto",))
+    own = new_session()
+    headers = {"x-remit-work-order": session}
+    routed.call("openai", "Hi", session=own, model="auto", token=stranger.key, headers=headers)
+    routed.call("openai", "Hi", session=session, model="auto", token=stranger.key)
+    after = list(routed.ledger.query(submission_id=session, event_type="THOUGHT_RECORD"))
+    assert [one.id for one in after] == [one.id for one in before]

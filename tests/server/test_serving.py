@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -18,6 +19,8 @@ from pathlib import Path
 import pytest
 
 from remit.kernel.errors import RemitError
+from remit.runtime import Runtime
+from remit.server.app import App
 from remit.server.listener import require_loopback
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
@@ -312,3 +315,25 @@ def test_a_server_without_a_provider_says_how_to_add_one(tmp_path: Path) -> None
         process.send_signal(signal.SIGTERM)
         process.wait(60)
         assert "remit setup" in errors.read_text()
+
+
+def test_recovery_continues_after_any_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def recover() -> None:
+        tries.append(len(tries))
+        raise RuntimeError("can't start new thread")
+
+    async def run(app: App) -> None:
+        await app.start()
+        async with asyncio.timeout(60):
+            while len(tries) < 3:
+                await asyncio.sleep(0.05)
+        await app.stop()
+
+    root = new_root(tmp_path / "root", "[gateway]\nrecover_every_s = 0.1\n")
+    runtime = Runtime.open(root)
+    monkeypatch.setattr(runtime.gateway, "recover", recover)
+    asyncio.run(run(App(runtime)))

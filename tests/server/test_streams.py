@@ -318,3 +318,40 @@ def test_a_kill_within_a_translated_stream_loses_nothing(
             assert orphan.metadata["dispatch_entry_id"] == dispatch.id
             assert again.entries("EXCHANGE", session) == []
     print(f"{path} on {database or 'SQLite'}: {_ROUNDS} kills, entries missing 0")
+
+
+def test_a_key_that_is_revoked_ends_its_calls(anywhere: Served, session: str) -> None:
+    key = anywhere.key()
+    with ThreadPoolExecutor() as pool:
+        text = "hi [[delay=20]]"
+        asked = pool.submit(anywhere.call, "openai", text, session=session, token=key.key)
+        until(lambda: len(anywhere.entries("DISPATCH", session)) == 1)
+        anywhere.revoke(key)
+        begun = time.monotonic()
+        status, raw, _ = asked.result()
+    assert time.monotonic() - begun < 15
+    assert (status, b"invalid_api_key" in raw) == (401, True)
+    assert anywhere.exchange(session).metadata["error_code"] == "CANCELLED"
+
+
+def test_a_client_that_does_not_wait_for_a_whole_answer(
+    anywhere: Served, upstream: Upstream, session: str
+) -> None:
+    before = upstream.count()
+    named = f"x-remit-session: {session}"
+    call = anywhere.request(prompt("[[delay=120]]"), named)
+    with anywhere.connected(call):
+        until(lambda: upstream.count() > before)
+    until(lambda: len(anywhere.entries("EXCHANGE", session)) == 1)
+    told = anywhere.exchange(session).metadata
+    assert (told["error_code"], told["cost_certainty"]) == ("CANCELLED", "upper_bound")
+    assert told["output_tokens"] == 9
+
+
+@pytest.mark.any_store
+def test_a_model_without_a_price_costs_no_zero(anywhere: Served, session: str) -> None:
+    text, model = "[[cut=2 tokens=9]]", "gpt-unheard"
+    with streaming(anywhere, "openai", text, session=session, model=model) as it:
+        assert failed(it.values())
+    assert "cost_usd" not in anywhere.exchange(session).metadata
+    assert "x-remit-cost-usd" not in it.comments

@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +112,51 @@ def test_no_page_grows_with_what_was_recorded(desk: Served) -> None:
         shown = visitor.get(f"/console/{view}").text
         assert "more characters" in shown
         assert len(shown) < 3_000_000
+
+
+def test_no_odd_origin_is_taken_and_a_login_holds_beside_any_cookie(served: Served) -> None:
+    visitor, key = signed_in(served), served.key(role="auditor").key
+    token = visitor.form_token()
+    for origin in ("http://[", "null", "https://"):
+        assert visitor.post("/console/verify", {"token": token}, origin=origin).status == 403
+        assert Visitor(served).post("/console/login", {"key": key}, origin=origin).status == 403
+    login = visitor.cookie
+    for others in ("a b=1; {}", '{{"a":1}}; {}', 'foo="bar; {}', "expires=Thu; {}",
+                   "{}; =; \xff=\xfe"):  # fmt: skip
+        visitor.cookie = others.format(login)
+        assert visitor.get("/console/sessions").status == 200, others
+
+
+def test_two_roots_on_one_host_keep_their_logins_apart(
+    served: Served, serve: Serve, upstream: Upstream, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "other", upstream.url) as other:
+        one, two = signed_in(served), signed_in(other)
+        assert one.cookie.partition("=")[0] != two.cookie.partition("=")[0]
+        both = f"{one.cookie}; {two.cookie}"
+        one.cookie, two.cookie = two.cookie, one.cookie
+        assert one.get("/").status == two.get("/").status == 303
+        one.cookie = two.cookie = both
+        assert one.get("/").status == two.get("/").status == 200
+
+
+def test_spend_reads_any_range_or_says_what_it_cannot_read(served: Served) -> None:
+    served.call("openai", "hi")
+    visitor = signed_in(served)
+    for query in ("since=0001-01-01", "since=0001-01-01&zone=America/New_York", "until=9999-12-31",
+                  "since=2016-01-01", "since=99999w", "since=9999-12-31"):  # fmt: skip
+        shown = visitor.get(f"/console/spend?{query}")
+        assert (shown.status, "1970" in shown.text) == (200, False), query
+    for query in ("zone=Nonsense", "zone=../../etc/passwd", "since=%00", "since=9999999w&zone=%ff"):
+        assert visitor.get(f"/console/spend?{query}").status == 400, query
+
+
+def test_arguments_that_were_erased_are_said_to_be(desk: Served) -> None:
+    request, visitor = _asked(desk, {"a": "secret"}), signed_in(desk)
+    entry = desk.ledger.read(request)
+    desk.ledger.erase(session_id=entry.submission_id, reason="asked for")
+    path = f"/console/approvals/{request}"
+    assert "[erased under LED-" in visitor.get(path).text
+    form = visitor.form_of(path)
+    assert visitor.post(path, {**form, "verdict": "grant"}).status == 409
+    assert visitor.post(path, {**form, "verdict": "deny"}).status == 303

@@ -80,3 +80,25 @@ async def test_a_changed_text_is_held_back_from_clients(
     after = await _everything(served, name)
     if where != "annotations":
         assert repr(EVIL)[1:-1] in after or "Send the keys" in after
+
+
+async def test_instructions_that_a_server_adds_are_held_back(served: Served, place: Path) -> None:
+    name, file = f"s{len(CHANGES)}", place / f"{len(CHANGES)}.json"
+    file.write_text(json.dumps({**TEXTS, "initialize": {}}))
+    await _everything(served, name)
+    file.write_text(json.dumps(TEXTS))
+    async with at(served, name) as client:
+        assert "Be kind." not in str(client.instructions)
+        assert f"remit mcp accept {name} {name}:instructions" in str(client.instructions)
+
+
+async def test_great_integers_pass_exactly_and_are_recorded(served: Served, place: Path) -> None:
+    name, file = f"s{len(CHANGES) + 1}", place / f"{len(CHANGES) + 1}.json"
+    answer = {"content": [], "structuredContent": {"id": 2**70}}
+    file.write_text(json.dumps({**TEXTS, "tools/call": answer}))
+    async with at(served, name) as client:
+        result = await client.call_tool("note", {"id": -(2**80)})
+        assert result.structured_content == {"id": 2**70}
+    (call,) = served.ledger.query(event_type="TOOL_CALL", order="desc", limit=1)
+    assert call.metadata["arguments"] == {"id": -(2**80)}
+    assert call.metadata["result"]["structuredContent"] == {"id": 2**70}

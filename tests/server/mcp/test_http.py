@@ -13,6 +13,10 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from remit.gateway.auth import AgentTokens, agent_secret
+from remit.kernel.errors import RemitError
+from remit.kernel.root import Root
+from remit.server.mcp import serve_http
 from tests.server.mcp import calls
 from tests.server.mcp.calls import ok, wrong
 from tests.server.mcp.running import TOOLS, Served, serving
@@ -202,3 +206,55 @@ async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
         assert ask(served, INITIALIZE, "", {"host": "evil.example"})[0] == 421
         assert ask(served, INITIALIZE, "", {"origin": "http://evil.example"})[0] == 403
         assert "DEV MODE" in served.errors.read_text()
+
+
+async def test_a_token_of_one_agent_and_session(served: Served) -> None:
+    key = served.key("agent")
+    tokens = AgentTokens(agent_secret(Root(served.root)))
+    token = tokens.issue("scout", session_id="SES-SCOUT1", key_id=key.key_id, ttl_s=600)
+    assert ask(served, token=key.key)[0] == 400  # no session yet; by now the key is known
+    async with served.client(token) as client:
+        task = f"task {uuid.uuid4()}"
+        made = await ok(client, "thought_record", type="plan", task_id=task, content="x")
+        assert (made["agent_id"], made["session_id"]) == ("scout", "SES-SCOUT1")
+        told = await wrong(client, "thought_record", type="plan", task_id=task, content="x",
+                           session_id="SES-OTHER1")  # fmt: skip
+        assert "another session" in told
+    # What a narrower token began, the key behind it does not go on in.
+    session = begun(served, token)
+    assert ask(served, token=token, headers={SESSION: session})[0] == 200
+    assert ask(served, token=key.key, headers={SESSION: session})[0] == 404
+
+
+def test_whom_it_was_meant_for_and_how_much_it_takes(tmp_path: Path) -> None:
+    toml = """
+    [mcp_server]
+    max_message_bytes = 65536
+    max_sessions = 6
+    sessions_per_caller = 2
+    allowed_hosts = ["remit.example"]
+    allowed_origins = ["https://page.example"]
+    """
+    with serving(new_root(tmp_path / "root", toml)) as strict:
+        for headers, status in (
+            ({"host": "remit.example:4001", "origin": "https://page.example"}, 200),
+            ({"origin": "http://localhost:3000"}, 200), ({"host": "evil.example"}, 421),
+            ({"host": "127.0.0.1.evil.example"}, 421), ({"origin": "null"}, 403),
+            ({"origin": "https://evil.example"}, 403),
+        ):  # fmt: skip
+            assert ask(strict, INITIALIZE, strict.key().key, headers)[0] == status, headers
+        huge = json.dumps({**PING, "params": {"_meta": {"x": "y" * 65536}}}).encode()
+        assert [ask(strict, huge, token)[0] for token in (None, "")] == [413, 401]
+        hog = strict.key("agent")
+        sessions = [begun(strict, hog.key) for _ in range(2)]
+        assert ask(strict, INITIALIZE, hog.key)[0] == 503
+        begun(strict)
+        strict.revoke(hog)
+        other = strict.key("operator").key
+        until(lambda: ask(strict, INITIALIZE, other)[0] == 200)
+        assert ask(strict, headers={SESSION: sessions[1]}, token=other)[0] == 404
+
+
+def test_dev_mode_listens_on_loopback_alone(served: Served) -> None:
+    with pytest.raises(RemitError, match="listens only on loopback"):
+        serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from remit.gateway import LLMGateway
 from remit.gateway.auth import KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.ledger import Transaction
+from remit.ledger import LedgerClient, Transaction
 from tests.server.mcp.calls import ok, wrong
-from tests.server.mcp.running import Served, serving
+from tests.server.mcp.running import Served, serving, stdio, variables
+from tests.support.processes import run_program
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.upstream import upstream
@@ -119,3 +121,39 @@ async def test_a_keys_limits_hold(real: Served) -> None:
         )
         assert told
     assert _spent(real, second) == 0
+
+
+async def test_a_decision_under_anothers_session_is_not_read(real: Served) -> None:
+    """Sessions may have any name; a task of that name is not another key's to begin."""
+    first, second = _key(real), _key(real)
+    async with real.client(first.key) as client:
+        await ok(client, "router_route", prompt="Hello.", session_id="SES-SECOND1", max_tokens=20)
+    async with real.client(second.key) as client:
+        assert "belongs to another key" in await wrong(
+            client, "thought_record", type="plan", task_id="SES-SECOND1", content="x"
+        )
+        assert "may not read tasks of other keys" in await wrong(
+            client, "thought_record_list", task_id="SES-SECOND1"
+        )
+
+
+def _limit_the_local_operator(root: Path) -> None:
+    done = run_program(
+        *REMIT[1:], "budget", "set", "--root", str(root), "--user", "local-operator",
+        "--tokens", "5", environment=variables(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+async def test_a_client_over_stdio_has_a_budget(tmp_path: Path, env: dict[str, str]) -> None:
+    root = new_root(tmp_path / "root")
+    async with stdio(root, command=REMIT, env=env) as client:
+        told = await ok(client, "router_route", prompt="Say hello.", max_tokens=20)
+        assert told["response"]
+    _limit_the_local_operator(root)
+    async with stdio(root, command=REMIT, env=env) as client:
+        assert "BUDGET_EXHAUSTED" in await wrong(
+            client, "router_route", prompt="Say hello.", max_tokens=20
+        )
+    with LedgerClient(str(root / "ledger.db")) as ledger:
+        assert ledger.read(told["exchange_entry_id"]).metadata["key_id"] == "local"

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
@@ -77,3 +78,13 @@ async def test_a_wrapped_server_has_receipts_and_comes_back_as_it_was(tmp_path: 
     _wrap(file, root, "--undo")
     assert file.read_text() == before
     require_said(_wrap(file, root, "--undo"), "is not next to")
+
+
+@pytest.mark.parametrize("text", ["{} // no", "[]", '{"mcpServers": {"a": 1}}', "{}", "\x00"])
+def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, text: str) -> None:
+    root, file = new_root(tmp_path / "root"), tmp_path / "mcp.json"
+    file.write_text(text)
+    toml = (root / "remit.toml").read_text()
+    assert _wrap(file, root).returncode == 1
+    assert (file.read_text(), (root / "remit.toml").read_text()) == (text, toml)
+    assert {path.name for path in tmp_path.iterdir()} == {"root", "mcp.json"}

@@ -297,3 +297,23 @@ def test_it_is_cancelled_also_from_another_process(tmp_path: Path, upstream: Ups
             for e in one.ledger.query(event_type="EXCHANGE")
         ]
         assert ends == [("CANCELLED", "the owner cancelled the response")] * 2
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_an_end_leaves_a_failed_response(
+    tmp_path: Path, upstream: Upstream, is_killed: bool
+) -> None:
+    with _hanging(tmp_path, upstream, checked=not is_killed) as one, client_of(one) as client:
+        begun = client.responses.create(
+            model=CLAUDE, input="x [[hang]]", background=True, max_output_tokens=20
+        )
+        if is_killed:
+            one.kill()
+    with _hanging(tmp_path, upstream) as two, client_of(two, one.token) as client:
+        ended = _ended(client, begun.id)
+        assert ended.status == "failed"
+        assert ended.error.code == ("server_error" if is_killed else "cancelled")
+        said = "died" if is_killed else "the server shut down before the answer ended"
+        assert said in ended.error.message
+        orphans = list(two.ledger.query(event_type="EXCHANGE_ORPHANED"))
+        assert bool(orphans) is is_killed

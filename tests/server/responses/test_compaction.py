@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import openai
 import pytest
 
 from tests.server.conftest import QUICK
@@ -76,4 +77,25 @@ def test_a_count_is_free_or_estimated(behind: tuple[Served, wire.WireServer]) ->
     assert (exchange["wire"], exchange["cost_usd"]) == ("openai.input_tokens", 0)
     assert other.headers["x-remit-estimated"] == "true"
     assert other.parse().input_tokens > 0
+    assert len(upstream.calls) == before
+
+
+@pytest.mark.parametrize("path", ["compact", "input_tokens"])
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"previous_response_id": "resp_" + "0" * 48}, "previous_response_id"),
+        ({"conversation": "conv_1"}, "conversation"),
+    ],
+)
+def test_memory_of_another_caller_is_not_named(
+    behind: tuple[Served, wire.WireServer], path: str, body: dict[str, object], param: str
+) -> None:
+    served, upstream = behind
+    before = len(upstream.calls)
+    with client_of(served) as client, pytest.raises(openai.BadRequestError) as refused:
+        client.post(
+            f"/responses/{path}", body={"model": GPT, "input": "hi", **body}, cast_to=object
+        )
+    assert refused.value.param == param
     assert len(upstream.calls) == before

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
+from tests.server.conftest import QUICK
 from tests.server.erasing import holds
-from tests.server.running import Served
+from tests.server.running import Served, serving
 from tests.server.strict import CLAUDE, GPT, Strict, client_of
+from tests.support.commands import run_remit
+from tests.support.keeping import Asked, keeping
+from tests.support.wire import message
 
 
 def _texts(client: openai.OpenAI, conversation: str) -> list[str]:
@@ -203,3 +213,58 @@ def test_it_outlives_a_deleted_response(
     own.call(CLAUDE, "[[say more]]")
     sent = json.dumps(strict.seen("/messages")[-1])
     assert [number for number in range(3) if f"[[say answer {number}]]" in sent] == left
+
+
+class _Held(web.Response):
+    """An answer that waits until it is let go."""
+
+    def __init__(self, value: Any, came: threading.Event, go: threading.Event) -> None:
+        super().__init__(text=json.dumps(value), content_type="application/json")
+        self._came, self._go = came, go
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        self._came.set()
+        await asyncio.to_thread(self._go.wait, 60)
+        return await super().prepare(request)
+
+
+def test_a_call_that_ends_later_leaves_a_deleted_conversation_deleted(tmp_path: Path) -> None:
+    came, go = threading.Event(), threading.Event()
+
+    def reply(asked: Asked) -> web.StreamResponse:
+        return _Held(message("late"), came, go)
+
+    with keeping() as upstream, serving(tmp_path / "root", upstream.url, toml=QUICK) as served:
+        upstream.replies["messages"] = reply
+        client, text = _Client(served), _mark()
+        client.put(_mark())
+        with ThreadPoolExecutor(1) as thread:
+            call = thread.submit(client.call, CLAUDE, text)
+            assert came.wait(60)
+            assert client.ask("DELETE", client.path)[0] == 200
+            go.set()
+            response = call.result(60)
+        for method, path in (("GET", ""), ("GET", "/items"), ("DELETE", "")):
+            status, said = client.ask(method, client.path + path)
+            assert (status, said["error"]["code"]) == (404, "conversation_not_found")
+        assert client.ask("GET", f"/v1/responses/{response}")[0] == 200
+        assert run_remit("ledger", "verify", "--root", served.root).returncode == 0
+        assert client.ask("DELETE", f"/v1/responses/{response}")[0] == 200
+        assert holds(served, text) == []
+
+
+def test_what_is_put_in_while_a_conversation_is_deleted(served: Served) -> None:
+    """Each item is refused, or deleted with the conversation."""
+    for _ in range(10):
+        client, texts = _Client(served), [_mark() for _ in range(6)]
+        items = [
+            {"items": [{"type": "message", "role": "user", "content": text}]} for text in texts
+        ]
+        with ThreadPoolExecutor(3) as threads:
+            path = f"{client.path}/items"
+            added = [threads.submit(client.ask, "POST", path, one) for one in items]
+            deleted = [threads.submit(client.ask, "DELETE", client.path) for _ in range(2)]
+            assert sorted(one.result(60)[0] for one in deleted) == [200, 404]
+            assert {one.result(60)[0] for one in added} <= {200, 404}
+        assert client.ask("GET", client.path)[0] == 404
+        assert {text: found for text in texts if (found := holds(served, text))} == {}

@@ -103,3 +103,40 @@ def test_a_thread_of_messages(served: Served, strict: Strict, other: str, stream
     assert strict.seen("/messages")[-1]["thread"] == body["thread"]
     seen = {**body, "diagnostics": {"previous_message_id": name}, "thread": None}
     assert served.ask("POST", "/v1/messages", seen, token=other, headers=beta)[0] == 200
+
+
+@pytest.mark.parametrize("kind", ["file", "response", "item", "conversation"])
+def test_in_a_batch(served: Served, strict: Strict, other: str, answer: Any, kind: str) -> None:
+    body: dict[str, Any] = {"model": GPT, "input": "hi", "max_output_tokens": 9}
+    if kind == "file":
+        part = {"type": "input_file", "file_id": _file(served, served.token)}
+        body["input"] = [{"role": "user", "content": [part]}]
+    elif kind == "response":
+        body["previous_response_id"] = answer["id"]
+    elif kind == "conversation":
+        body["conversation"] = {"id": "conv_of_somebody"}
+    else:
+        body["input"] = [{"id": answer["output"][0]["id"]}]
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": body}
+    made = {
+        "input_file_id": _file(served, other, json.dumps(line).encode()),
+        "endpoint": "/v1/responses",
+        "completion_window": "24h",
+    }
+    before = len(strict.seen("/batches"))
+    status, raw, _ = served.ask("POST", "/v1/batches", made, token=other)
+    assert status in (400, 404), raw
+    assert json.loads(raw)["error"]["param"].startswith("input_file_id[0].body")
+    assert len(strict.seen("/batches")) == before
+
+
+def test_a_short_call_cannot_name_too_much(served: Served, strict: Strict) -> None:
+    said = {"model": CLAUDE, "input": f"[[say {'y' * 100_000}]]"}
+    status, raw, _ = served.ask("POST", "/v1/responses", said)
+    assert status == 200, raw
+    item = json.loads(raw)["output"][0]["id"]
+    many = [{"type": "item_reference", "id": item}] * 400
+    before = len(strict.seen("/responses"))
+    status, raw, _ = served.ask("POST", "/v1/responses", {"model": GPT, "input": many})
+    assert (status, json.loads(raw)["error"]["code"]) == (400, "context_length_exceeded")
+    assert len(strict.seen("/responses")) == before

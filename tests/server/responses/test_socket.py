@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +271,14 @@ def test_a_budget_holds_and_a_revoked_key_ends_its_connection(served: Served) ->
         served.revoke(key)
         with pytest.raises(ConnectionClosed):
             connection.recv(timeout=60)
+
+
+def test_a_handshake_beyond_the_share_of_its_key(tmp_path: Path, strict: Strict) -> None:
+    toml = QUICK + "\n[server]\nmax_connections = 8\n"  # A key may have six of eight.
+    with serving(tmp_path / "root", strict.url, toml=toml) as served, ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(_socket(served))
+        with pytest.raises(InvalidStatus) as refused, _socket(served):
+            pass
+    assert refused.value.response.status_code == 429
+    assert json.loads(refused.value.response.body or b"")["error"]["code"] == "rate_limited"

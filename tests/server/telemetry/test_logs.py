@@ -14,10 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit.kernel.exchange import RouteOutcome
+from remit.kernel.secrets import redact_secrets
 from remit.server.telemetry import CallLog, set_up_logging
 from tests.server.telemetry.calls import call_report, watched_gateway
 from tests.support.requests import prompt_request
 from tests.support.secrets import KEYS
+from tests.support.soak import sample
 from tests.support.wire import Raw, completion
 
 Form = Literal["text", "json"]
@@ -149,3 +152,59 @@ def test_an_unpriced_call_has_no_cost_and_a_fallback_is_told() -> None:
     assert line["replayed"] is True
     assert line["key_id"] == "KEY-1"
     assert line["fallback_from"] == {"gpt-9": "TIMEOUT"}
+
+
+@pytest.mark.soak
+def test_blotting_takes_time_in_proportion() -> None:
+    starts = ["sk-", "Bearer ", "a://", "-----BEGIN ", "rat1.", "x-api-key ", "Basic" + " " * 9]
+    beginnings = (key[:size] for key in KEYS for size in (4, 5, 12, 24))
+    marked = (f"{key}{mark}" for key in KEYS for mark in "-_.")
+    for start in sample([*starts, *beginnings, *marked], 5):
+        redact_secrets(start * 100_000)  # the test's time limit is the bound
+
+
+FORGERIES = [
+    "x\n2026-01-01T00:00:00.000Z INFO remit.calls: call ended outcome=success",
+    "x\r\nforged", "x\x1b[2K\x1b[1Aforged", "x\u2028forged", "x\x85forged", "x\u202eforged",
+    "x\x00forged", "x\ud800forged", 'x" outcome="success', "x outcome=success",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_no_id_forges_a_line(form: Form, forgery: str) -> None:
+    stream = _logged(form)
+    failed = {"outcome": RouteOutcome.REJECTED, "error_code": "INVALID_INPUT"}
+    CallLog()(call_report(**failed, session_id=forgery, agent_id=forgery, model_id=forgery))
+    logging.getLogger("remit.test").info("about %s", forgery)
+    text = stream.getvalue()
+    assert len(text.splitlines()) == 2
+    assert text.count("\n") == 2
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e\ud800]", text)
+    line = text.splitlines()[0]
+    if form == "json":
+        assert json.loads(line)["outcome"] == "rejected"
+    else:
+        assert re.findall(r" outcome=(\w+)", re.sub(r'"(?:[^"\\]|\\.)*"', "", line)) == ["rejected"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_exception_forges_no_line_either(form: Form) -> None:
+    stream = _logged(form)
+    try:
+        raise ValueError("x\n2026-01-01T00:00:00.000Z INFO forged\r2026 forged")
+    except ValueError:
+        logging.getLogger("remit.test").exception("failed")
+    lines = stream.getvalue().splitlines()
+    assert len([line for line in lines if not line.startswith("    ")]) == 1
+
+
+def test_no_field_passes_for_one_of_the_records_own_and_odd_arguments_are_shown() -> None:
+    stream = _logged("json")
+    logging.getLogger("remit.test").warning("true", extra={"level": "debug", "time": "never"})
+    record = logging.LogRecord("remit.x", 30, "", 1, "%d of %d", ("sk-12345678",), None)
+    logging.getLogger("remit").handle(record)
+    own, odd = _read(stream)
+    assert own["level"] == "warning"
+    assert own["time"] != "never"
+    assert odd["message"] == "%d of %d ('[secret]',)"

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from remit.kernel.exchange import RouteOutcome
@@ -217,3 +219,25 @@ def test_several_processes_are_seen_as_one(tmp_path: Path) -> None:
     finally:
         one.kill()
         two.kill()
+
+
+@given(st.lists(st.text(st.characters()), max_size=8))
+def test_no_name_breaks_the_page(names: list[str]) -> None:
+    metrics = CallMetrics()
+    for name in [*names, "a\ud800\nb", 'quo"te\\']:
+        metrics(call_report(model_id=name, provider_id=name, error_code=name))
+    calls = sum(v for (name, _), v in _samples(metrics).items() if name == "remit_calls_total")
+    assert calls == len(names) + 2
+
+
+def test_what_is_replayed_or_has_no_price_is_not_paid() -> None:
+    metrics = CallMetrics()
+    metrics(call_report(replayed=True, attempts=0))
+    got = _samples(metrics)
+    assert _get(got, "remit_calls_total", **WHO, outcome="replayed", error_code="") == 1
+    assert _get(got, "remit_tokens_total", **WHO, type="input") == 0
+    assert _get(got, "remit_attempts_total") == 0
+    metrics(call_report(cost_certainty="unpriced", cost_incurred=0.0))
+    got = _samples(metrics)
+    assert _all(got, "remit_cost_usd_total") == []
+    assert _get(got, "remit_unpriced_calls_total", **WHO) == 1

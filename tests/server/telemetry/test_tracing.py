@@ -244,6 +244,16 @@ def _sent(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], *own: s
             provider.shutdown()
     return collector
 
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "x", "00-" + "0" * 32 + f"-{SPAN}-01", f"00-{TRACE}-{SPAN}", "\ud800", "0" * 9999],
+)
+def test_headers_that_mean_nothing_are_nothing(header: str | None, seen: _Seen) -> None:
+    assert context_from_headers(header, "x" * 9999) is None
+    with with_parent(context_from_headers(header)):
+        seen.observer()(call_report())
+    assert seen.spans[0].parent is None
+
 
 @pytest.mark.parametrize(
     "variables",
@@ -256,3 +266,15 @@ def _sent(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], *own: s
 )
 def test_no_span_leaves(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     assert _sent(monkeypatch, {ENDPOINT: "{url}", **variables}).got == []
+
+    ],
+)
+def test_no_span_leaves(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    with Collector() as collector:
+        for name, value in {ENDPOINT: collector.url, **variables}.items():
+            monkeypatch.setenv(name, value)
+        provider = set_up_tracing()
+        if provider is not None and (observe := tracing_observer(provider)) is not None:
+            observe(call_report())
+            provider.shutdown()
+    assert collector.got == []

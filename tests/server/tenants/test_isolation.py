@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.auth import KeyStore
+from remit.gateway.auth import AgentTokens, KeyStore, agent_secret
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient
 from tests.server.conftest import QUICK, database_of
@@ -223,3 +224,12 @@ def test_the_host_lists_its_tenants_and_they_have_none(shared: Shared) -> None:
         path.write_bytes(kept)
     assert (acme["entries"], globex["entries"]) == (None, one["entries"])
     assert "hush" not in json.dumps(acme)
+
+
+def test_an_agents_token_counts_in_the_tenant_that_made_it(shared: Shared) -> None:
+    served, acme = shared.served, Root(shared.root("acme"))
+    token = AgentTokens(agent_secret(acme)).issue("scout", ttl_s=60)
+    for named, status in (({"x-remit-tenant": "acme"}, 200), ({"x-remit-tenant": "globex"}, 401),
+                          ({}, 401)):  # fmt: skip
+        for path in ("/v1/models", "/v1/key"):
+            assert served.ask("GET", path, token=token, headers=named)[0] == status

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import shutil
+import socket
 from pathlib import Path
 
 import pytest
 
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.kernel.errors import RemitError
+from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
+from remit.runtime.tenants import find_tenant
 from remit.server.extensions import HttpError
 from remit.server.in_flight_limits import Share, Shares
+from remit.server.request_limits import Share, Shares
+from remit.server.telemetry import CallMetrics
+from remit.server.tenants.open_tenants import OpenTenants
 from tests.server.conftest import QUICK
 from tests.server.running import serving
 from tests.support.commands import run_remit
@@ -127,3 +136,56 @@ def test_a_tenant_that_floods_has_its_share_of_a_process() -> None:
     assert not process.bytes_of
     assert not flood.bytes_of
     assert process.calls_of == {"globex": 1}
+
+
+def test_a_tenant_whose_database_does_not_answer_keeps_nobody_from_theirs(tmp_path: Path) -> None:
+    root = new_host(tmp_path / "host")
+    key = _key(root / "tenants/globex")
+    deaf = socket.create_server(("127.0.0.1", 0))
+    url = f"postgresql://u@127.0.0.1:{deaf.getsockname()[1]}/x"
+    file = TenantFile.read(root / "tenants/acme")
+    assert file is not None
+    there = dataclasses.replace(file, database=url, ledger="remit_tenant_acme")
+    TenantFile.path(root / "tenants/acme").write_bytes(there.encoded())
+
+    async def ask() -> None:
+        shares = Shares(4, 1024, of="tenant")
+        tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, CallMetrics())
+        wrong = f"sk-remit-acme_{'x' * 43}"
+        asking = [asyncio.create_task(tenants.of("acme", wrong)) for _ in range(120)]
+        await asyncio.sleep(0)
+        found = asyncio.create_task(tenants.of("globex", key))
+        await asyncio.wait([found, *asking[:100]], return_when=asyncio.FIRST_COMPLETED)
+        assert found.done()
+        assert sum(task.done() for task in asking) == 20  # for whom there was no place
+        deaf.close()
+        answers = await asyncio.gather(*asking, return_exceptions=True)
+        assert {getattr(one, "status", 0) for one in answers} == {503}
+        await tenants.stop(at_once=True)
+
+    asyncio.run(ask())
+
+
+def test_a_damaged_tenant_keeps_no_other_heads_from_the_host(tmp_path: Path) -> None:
+    root = new_host(tmp_path / "host")
+    folder = root / "tenants"
+    for name in TENANTS:
+        with opened(folder / name) as ledger:
+            ledger.checkpoint()
+    shutil.copytree(folder / "acme", folder / "acme.bak")
+    file = (folder / "acme/tenant.json").read_bytes()
+    with opened(root) as ledger:
+        shares = Shares(4, 1024, of="tenant")
+        tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, CallMetrics())
+        (folder / "acme/tenant.json").write_bytes(
+            file.replace(b'"database": ""', b'"database": "elsewhere"')
+        )
+        with pytest.raises(RemitError, match=r"tenant\.json is damaged"):
+            find_tenant(Root(root), "acme")
+        for damaged in (b"{", file.replace(b"acme", b"globex")):
+            (folder / "acme/tenant.json").write_bytes(damaged)
+            tenants.take_heads(ledger)
+        taken = [one.metadata["tenant"] for one in ledger.query(event_type="TENANT_CHECKPOINT")]
+    assert taken == ["globex"]
+    with pytest.raises(RemitError, match="belongs to the tenant globex"):
+        find_tenant(Root(root), "acme")
