@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -112,6 +113,14 @@ async def test_an_answer_that_cannot_be_used(
     with pytest.raises(SignInError, match=said) as raised:
         await signed_in(sign_in_with(provider), provider)
     assert raised.value.status == 502
+
+
+async def test_those_who_wait_for_the_provider_are_not_too_many(provider: OidcProvider) -> None:
+    provider.delay_s = {DISCOVERY: 30}
+    sign_in = sign_in_with(provider, timeout_s=0.5)
+    failed = await asyncio.gather(*(sign_in.begin("/") for _ in range(60)), return_exceptions=True)
+    statuses = [error.status for error in failed if isinstance(error, SignInError)]
+    assert (statuses.count(503), statuses.count(502)) == (10, 50)
 
 
 def claimed(provider: OidcProvider, claims: dict[str, Any], **more: Any) -> Identity:
