@@ -119,3 +119,17 @@ async def test_a_keys_limits_hold(real: Served) -> None:
         )
         assert told
     assert _spent(real, second) == 0
+
+
+async def test_a_decision_under_anothers_session_is_not_read(real: Served) -> None:
+    """Sessions may have any name; a task of that name is not another key's to begin."""
+    first, second = _key(real), _key(real)
+    async with real.client(first.key) as client:
+        await ok(client, "router_route", prompt="Hello.", session_id="SES-SECOND1", max_tokens=20)
+    async with real.client(second.key) as client:
+        assert "belongs to another key" in await wrong(
+            client, "thought_record", type="plan", task_id="SES-SECOND1", content="x"
+        )
+        assert "may not read tasks of other keys" in await wrong(
+            client, "thought_record_list", task_id="SES-SECOND1"
+        )
