@@ -77,3 +77,16 @@ async def test_a_wrapped_server_has_receipts_and_comes_back_as_it_was(tmp_path: 
     _wrap(file, root, "--undo")
     assert file.read_text() == before
     require_said(_wrap(file, root, "--undo"), "is not next to")
+
+
+def test_what_was_edited_since_stays(tmp_path: Path) -> None:
+    root, file = new_root(tmp_path / "root"), tmp_path / "mcp.json"
+    file.write_text(json.dumps({"servers": {"a": {"command": "a"}}}))
+    _wrap(file, root)
+    config = json.loads(file.read_text())
+    config["servers"]["b"] = {"command": "b"}
+    file.write_text(json.dumps(config))
+    _wrap(file, root, "--undo")
+    assert json.loads(file.read_text()) == {
+        "servers": {"a": {"command": "a"}, "b": {"command": "b"}}
+    }
