@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.agents.sessions import Turn
-from remit.agents.supervisor import Candidate, open_threads
+from remit.agents.supervisor import Candidate, open_threads, threads
 from remit.agents.supervisor.attention import choose, tokens_of
 from remit.agents.worker.tool_results import count_omitted, shorten
 from remit.kernel.settings import default_settings
@@ -141,6 +142,29 @@ def test_a_session_can_be_consolidated_when_it_ends(scripted: Scripted) -> None:
         exchanges = runtime.ledger.read_by_event_type("EXCHANGE")
     assert (thread.text, thread.commitment) == ("Call Bo", 1.0)
     assert end.metadata["total_cost"]["llm_calls"] == len(exchanges) == 2
+
+
+def test_threads_that_a_killed_process_did_not_record_are_recorded_once(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    flags = {"supervisor.consolidate": True}
+    with scripted(_consolidation, flags=flags) as (runtime, _):
+        agent = runtime.agent("a")
+        session = agent.session()
+        session.turn("call Bo back, will you?")
+        with monkeypatch.context() as patch:
+            patch.setattr(threads, "_opened", die)
+            with pytest.raises(KeyboardInterrupt):
+                session.end()
+        assert not open_threads(runtime.ledger)
+        for _ in range(2):
+            agent.session(session.session_id).end()
+            (thread,) = open_threads(runtime.ledger)
+            assert thread.text == "Call Bo"
+        assert len(runtime.ledger.read_by_event_type("EXCHANGE")) == 2
 
 
 # What a model is shown of a long conversation: the newest, calls with their results, on record.

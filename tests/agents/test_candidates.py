@@ -12,6 +12,7 @@ from remit import Runtime
 from remit.agents.supervisor import ClassificationRules
 from remit.agents.tools import Tool
 from remit.agents.worker.english_words import narrow_schema
+from remit.agents.worker.model_calls import with_distinct_ids
 from remit.agents.worker.tool_candidates import choose
 from remit.kernel.installed_files import InstalledFiles
 from remit.testing import ScriptedModel
@@ -167,3 +168,10 @@ def test_the_rules_are_a_file_of_the_supervisors_package(tmp_path: Path) -> None
     assert [dict(rule.when) for rule in rules.rules] == [
         rule["when"] for rule in json.loads((root / path).read_text())["rules"]
     ]
+
+
+def test_a_long_id_of_a_call_is_replaced() -> None:
+    blocks = [{"type": "tool_use", "id": "i" * 100_000, "name": "a", "input": {}}] * 2
+    assert [block["id"] for block in with_distinct_ids(blocks, [])] == ["call", "call_2"]
+    kept = "signature" * 400
+    assert with_distinct_ids([{**blocks[0], "id": kept}], [])[0]["id"] == kept

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from remit import Runtime
+from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool
-from remit.agents.workorders import Effect, ToolStarted, effects_text
+from remit.agents.workorders import Effect, ToolStarted, WorkOrderType, effects_text
 from remit.providers import ProviderError
 from remit.runtime import Conversation
 from remit.testing import ScriptedModel, ToolUse
@@ -156,6 +157,23 @@ def test_what_a_person_decided_meanwhile_holds_without_being_asked_again(tmp_pat
     assert shop.done == ["13"]
 
 
+def test_an_open_question_is_reported_until_a_person_has_decided(tmp_path: Path) -> None:
+    shop = Shop()
+    script = [HANG, shop.look("Hello."), shop.look("Hello again."), HANG, shop.look("Later.")]
+
+    async def play(runtime: Runtime) -> None:
+        session = runtime.agent("clerk", tools=shop.tools, timeout_s=2.0).session()
+        await session.aturn("Refund 13")
+        await session.aturn("Hello")
+        await session.aturn("Hello again")
+        assert (await session.aturn("Please try again")).waiting
+
+    with _runtime(tmp_path, *script) as runtime:
+        asyncio.run(play(runtime))
+    assert all("it is unknown whether it took effect" in prompt for prompt in shop.prompts)
+    assert shop.done == ["13"]
+
+
 def test_a_call_that_repeats_what_was_done_is_given_the_result_once(tmp_path: Path) -> None:
     shop = Shop()
     script = [REFUND, BROKEN, REFUND, shop.look(), REFUND, REFUND, "Twice.", REFUND, "Thrice."]
@@ -169,6 +187,24 @@ def test_a_call_that_repeats_what_was_done_is_given_the_result_once(tmp_path: Pa
         assert shop.done == ["12", "12", "12"]  # the turn before was answered
         calls = runtime.ledger.read_by_event_type("TOOL_CALL")
         assert calls[1].metadata["result"] == RECEIPT
+
+
+def test_a_planner_does_not_repeat_what_was_done(tmp_path: Path) -> None:
+    shop = Shop()
+    pay = PlanStep(
+        "pay", wo_type=WorkOrderType.TOOL_CALL, tools=("refund",),
+        input={"tool_id": "refund", "arguments": {"text": "12"}},
+    )  # fmt: skip
+
+    def planner(_: Any) -> Plan:
+        return Plan((pay, PlanStep.task("say", "Say it.", after=("pay",))))
+
+    with _runtime(tmp_path, BROKEN, shop.look()) as runtime:
+        agent = runtime.agent("clerk", tools=shop.tools, planner=planner, max_retries=0)
+        session = agent.session()
+        session.turn("Refund 12")
+        assert session.turn("Please try again").response == SAID
+    assert shop.done == ["12"]
 
 
 def test_effects_of_a_sub_agent_reach_its_callers_next_prompt_and_its_own(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ import pytest
 import remit
 from remit.agents.workorders import TextDelta, ToolEnded, ToolStarted, WorkOrderState
 from remit.gateway.budget import BudgetScope
+from remit.kernel.errors import InvalidInputError
 from remit.runtime import TurnEnded
+from remit.testing import ScriptedModel
 from tests.support.agents import Scripted
+from tests.support.roots import new_root
 from tests.support.wire import anthropic_answer, message, serve, tool_use
 
 
@@ -183,3 +187,21 @@ def test_a_contract_of_ones_own_gives_data(scripted: Scripted, tmp_path: Path) -
     assert order.state is WorkOrderState.COMPLETED
     assert order.output_result == turn.output == {"label": "good"}
     assert turn.response == '{"label":"good"}'
+
+
+@pytest.mark.parametrize("none", [0, -1, 1.5, True, "5"])
+def test_a_limit_of_no_tokens_is_not_taken_for_no_limit(tmp_path: Path, none: Any) -> None:
+    with remit.Runtime.open(new_root(tmp_path / "r"), providers={"s": ScriptedModel()}) as runtime:
+        agent = runtime.agent("clerk")
+        for made in (
+            lambda: runtime.agent("clerk", session_tokens=none),
+            lambda: runtime.agent("clerk", order_tokens=none),
+            lambda: agent.session(tokens=none),
+            lambda: agent.submit("Well?", tokens=none),
+            lambda: remit.Schedule(agent, "s", "Well?", every_s=60, tokens=none),
+        ):
+            with pytest.raises(InvalidInputError, match=r"must be an integer of at least [01]"):
+                made()
+        for limits in ({"order_usd": math.nan}, {"session_usd": math.nan}, {"order_usd": -1}):
+            with pytest.raises(InvalidInputError):
+                runtime.agent("clerk", **limits)

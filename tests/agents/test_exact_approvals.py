@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -161,6 +162,17 @@ def test_one_that_ran_out_of_time_is_refused(ledger: LedgerClient, queue: Approv
     assert _ask(queue).request_id != approval.request_id  # asking again is another request
 
 
+def test_until_is_bounded(queue: ApprovalQueue) -> None:
+    approval = _ask(queue)
+    now = datetime.now(UTC)
+    for until in (now - timedelta(seconds=1), now + timedelta(seconds=3700)):
+        with pytest.raises(InvalidInputError, match="cannot expire at"):
+            queue.decide(approval.request_id, granted=True, by="Ann", until=until)
+    queue.decide(approval.request_id, granted=True, by="Ann")
+    expires = datetime.fromisoformat(queue.get(approval.request_id).expires_at)
+    assert timedelta(minutes=59) < expires - now < timedelta(minutes=61)
+
+
 def test_the_same_action_is_asked_for_once_until_it_is_used(
     ledger: LedgerClient, queue: ApprovalQueue
 ) -> None:
@@ -192,6 +204,24 @@ def test_hashes_are_content_and_go_with_it(ledger: LedgerClient, queue: Approval
     assert permit.granted.id == entry_id
 
 
+def test_what_is_not_granted_permits_nothing(ledger: LedgerClient, queue: ApprovalQueue) -> None:
+    approval = _ask(queue)
+    with pytest.raises(ApprovalError, match="not granted"):
+        queue.permit(approval.request_id)
+    denial = queue.decide(approval.request_id, granted=False, by="Ann")
+    with pytest.raises(ApprovalError, match="not granted"):
+        queue.permit(approval.request_id)
+    request = ledger.read(approval.request_id)
+    forged = Permit(request, ledger.read(denial))
+    assert "does not grant" in _begin(ledger, forged, _intent(approval))
+    said = ledger.read(denial).metadata
+    worker = {**said, "provenance": {**said["provenance"], "agent_class": "KERNEL.semantic"}}
+    grant = LedgerEntry(
+        "APPROVAL_GRANTED", request.id, "GRANTED", "x", metadata=worker, id="LED-0000ffff"
+    )
+    assert "does not grant" in _begin(ledger, Permit(request, grant), _intent(approval))
+
+
 # -- changed arguments -----------------------------------------------------------------------
 
 
@@ -213,6 +243,18 @@ def test_a_person_changes_the_arguments_within_the_schema(
     permit = queue.permit(approval.request_id)
     assert "other arguments" in _begin(ledger, permit, _intent(approval))
     assert _begin(ledger, permit, _intent(decided)) == ""
+
+
+def test_changed_arguments_that_were_erased_permit_nothing(
+    ledger: LedgerClient, queue: ApprovalQueue
+) -> None:
+    approval = _ask(queue)
+    edited = {"order": 12, "usd": 1}
+    grant_id = queue.decide(approval.request_id, granted=True, by="Ann", arguments=edited)
+    ledger.erase(grant_id, reason="asked to")
+    permit = queue.permit(approval.request_id)
+    assert permit.instead_of(WANTED) == WANTED
+    assert "erased" in _begin(ledger, permit, _intent(approval))
 
 
 def test_true_and_1_are_not_the_same_arguments(ledger: LedgerClient, queue: ApprovalQueue) -> None:
@@ -284,6 +326,23 @@ def test_they_agree_on_the_same_arguments_or_not_at_all(ledger: LedgerClient) ->
     queue.decide(denied, granted=True, by="Ann")
     queue.decide(denied, granted=False, by="Bob")
     assert queue.get(denied).state == "denied"
+
+
+def test_what_several_grant_ends_with_the_first_of_them(ledger: LedgerClient) -> None:
+    queue = ApprovalQueue(ledger, _settings(refund={"people": 2}))
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    request = _ask(queue).request_id
+    queue.decide(request, granted=True, by="Ann", until=soon)
+    queue.decide(request, granted=True, by="Bob")
+    assert datetime.fromisoformat(queue.get(request).expires_at) == soon
+    late = _ask(queue, {"order": 13}).request_id
+    queue.decide(late, granted=True, by="Ann", until=datetime.now(UTC) + timedelta(seconds=0.2))
+    time.sleep(0.3)
+    queue.decide(late, granted=True, by="Bob")
+    half = queue.get(late)
+    assert (half.state, half.signed_by) == ("pending", ("Bob",))
+    queue.decide(late, granted=True, by="Ann")
+    assert queue.get(late).state == "granted"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from remit.agents.supervisor import Plan, PlanStep, TurnContext
 from remit.agents.supervisor.turn_result import can_change
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
@@ -89,3 +90,19 @@ def test_only_what_can_change_is_tried_again(code: str, changes: bool) -> None:
     assert can_change(failed) is changes
     printed = replace(order, state=WorkOrderState.COMPLETED, output_result={"printed": True})
     assert not can_change(printed)
+
+
+def test_a_failed_plan_keeps_instructions_and_acceptance(scripted: Scripted) -> None:
+    def broken(_: TurnContext) -> Plan:
+        return Plan((PlanStep("s", "PRC-NOSUCH-001"),))
+
+    flags = {"supervisor.classify": False}
+    with scripted(message("Some minutes."), message("Three."), flags=flags) as (runtime, server):
+        own: dict[str, Any] = {"planner": broken, "acceptance": {"must_contain": ["three"]}}
+        agent = runtime.agent("guide", instructions="You know all about tea.", **own)
+        refused, kept = agent.run("How long?"), agent.run("How long?")
+        asked = [str(call.body) for call in server.calls]
+    assert (refused.degraded, refused.error_code) == (True, "contract_not_found")
+    assert "Some minutes." not in refused.response
+    assert (kept.degraded, kept.response, kept.error_code) == (True, "Three.", "")
+    assert all("You know all about tea." in body for body in asked)

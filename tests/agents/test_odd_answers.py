@@ -16,6 +16,8 @@ from pydantic import BaseModel, Field
 
 from remit import Runtime, tool
 from remit.agents.workorders import TextDelta
+from remit.providers.dialects import read_answer
+from remit.providers.wire import answer_facts
 from remit.runtime import TurnEnded
 from remit.testing import ScriptedModel, ToolUse
 from remit.tools import Tool
@@ -285,6 +287,20 @@ def test_no_tool_runs_of_an_unfinished_message(scripted: Scripted, reason: str, 
     assert (result.failed, result.error_code) == (True, code)
     assert calls.made == []
     assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("read", [answer_facts, read_answer])
+@pytest.mark.parametrize(
+    ("details", "finish"),
+    [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter"),
+     ({"reason": "unheard of"}, "length"), (None, "length"), ({}, "length")],
+)  # fmt: skip
+def test_an_incomplete_response_is_no_call_of_a_tool(read: Any, details: Any, finish: str) -> None:
+    call = {"type": "function_call", "call_id": "c", "id": "f", "name": "ping", "arguments": "{}"}
+    answer = {"id": "r", "object": "response", "model": "m", "status": "incomplete",
+              "incomplete_details": details, "output": [call]}  # fmt: skip
+    found = read("openai.responses", answer)
+    assert found.finish_reason == finish
 
 
 def _last(events: Iterable[Any]) -> Any:

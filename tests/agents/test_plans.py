@@ -16,7 +16,7 @@ from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrderType, trace_hash
 from remit.kernel.errors import InvalidInputError
 from tests.support.agents import Scripted
-from tests.support.wire import message
+from tests.support.wire import Raw, message
 
 
 def _tool_step(name: str, tool_id: str, *depends_on: str) -> PlanStep:
@@ -133,6 +133,18 @@ def test_a_reviewer_can_send_an_answer_back(scripted: Scripted) -> None:
     assert [gate.metadata["reasons"] for gate in gates] == [["it is not cheese"], []]
     assert [entry.metadata["step"] for entry in planned] == ["answer", "verify"] * 2
     assert planned[1].metadata["constraints"]["prompt_contract_id"] == "PRC-VERIFY-001"
+
+
+def test_a_review_that_fails_is_not_a_yes(scripted: Scripted) -> None:
+    def reply(body: dict[str, Any]) -> Any:
+        return Raw(b"{}", 400) if body.get("output_config") else message("Trust me.")
+
+    with scripted(reply) as (runtime, _):
+        result = runtime.agent("guide", verify=True, max_retries=0).run("what is the moon?")
+        (escalation,) = runtime.ledger.read_by_event_type("ESCALATION")
+    assert not result.quality_gate_passed
+    assert "the review failed" in result.error_detail
+    assert "the review failed" in escalation.metadata["reasons"][0]
 
 
 def test_an_answer_that_claims_what_no_tool_did_is_sent_back(scripted: Scripted) -> None:

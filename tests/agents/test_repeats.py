@@ -16,9 +16,14 @@ import pytest
 from pydantic import BaseModel
 
 from remit import Runtime, tool
+from remit.agents import WorkFailedError
+from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool
+from remit.agents.workorders import WorkOrderType
+from remit.ledger import LedgerWriteError
 from remit.providers import ProviderError
 from remit.testing import ScriptedModel, ToolUse
+from remit_interop import Door
 from tests.support.roots import new_root
 
 BROKEN = ProviderError("INVALID_REQUEST", "bad")
@@ -236,6 +241,21 @@ def test_a_yes_lets_a_late_call_run_once_more(tmp_path: Path) -> None:
     assert shop.done == [7, 7]
 
 
+def test_a_later_step_of_a_plan_does_not_repeat_a_late_call(tmp_path: Path) -> None:
+    shop = Shop("fail")
+    pay = PlanStep("pay", wo_type=WorkOrderType.TOOL_CALL, tools=("late",),
+                   input={"tool_id": "late", "arguments": {"order": 7}})  # fmt: skip
+
+    def planner(_: Any) -> Plan:
+        say = PlanStep.task("say", "Say it.", "late", after=("pay",))
+        return Plan((pay, say))
+
+    with _runtime(tmp_path, LATE, "Done.") as runtime:
+        agent = runtime.agent("clerk", tools=[shop.late], planner=planner, max_retries=0)
+        assert agent.run("Pay 7.").error_code == "tool_outcome_unknown"
+    assert shop.done == [7]
+
+
 # -- calls that mean the same ----------------------------------------------------------------------
 
 
@@ -319,6 +339,33 @@ def test_defaults_of_a_schema_count_too(tmp_path: Path) -> None:
     assert len(done) == 1
 
 
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_each_of_two_equal_calls_is_held_back_once(tmp_path: Path, side_by_side: bool) -> None:
+    shop = Shop()
+    twice: list[Any] = [[PAY, PAY]] if side_by_side else [PAY, PAY]
+    with _runtime(tmp_path, *twice, BROKEN, *twice, PAY, "Done.") as runtime:
+        session = runtime.agent("clerk", tools=[shop.pay], max_retries=0).session()
+        assert session.turn("Pay 7 twice.").failed
+        assert shop.done == [7, 7]
+        assert session.turn("Please try again").response == "Done."
+    assert shop.done == [7, 7, 7]  # the third of the second turn is meant
+
+
+def test_two_equal_calls_with_unknown_outcome_are_both_held_back(tmp_path: Path) -> None:
+    shop = Shop()
+    script = [[LATE, LATE], TOLD, [LATE, LATE], "I see."]
+    with _runtime(tmp_path, *script) as runtime:
+        session = runtime.agent("clerk", tools=[shop.late], max_retries=0).session()
+        assert not session.turn("Pay 7 twice.").failed
+        assert shop.done == [7, 7]
+        result = session.turn("Please try again")
+        assert len(result.waiting_for) == 2
+        for request, granted in zip(result.waiting_for, (False, True), strict=True):
+            runtime.approvals.decide(request.request_id, granted=granted, by="Ada", reason="x")
+        session.resume()
+    assert shop.done == [7, 7, 7]  # the one that a person granted
+
+
 # -- equal calls -----------------------------------------------------------------------------------
 
 
@@ -351,4 +398,44 @@ def test_a_late_call_is_not_repeated_by_a_sub_agent_or_after_one(
         if policy == "fail"
         else [one.kind for one in result.waiting_for] == ["unknown_outcome"]
     )
+    assert shop.done == [7]
+
+
+def test_a_refused_call_does_not_use_up_what_holds_its_repetition_back(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    @tool(max_calls=1)
+    def pay(order: int) -> str:
+        """Pay an order."""
+        done.append(order)
+        return PAID
+
+    script = [PAY, BROKEN, PAY, BROKEN, PAY, "Done."]
+    with _runtime(tmp_path, *script) as runtime:
+        session = runtime.agent("clerk", tools=[pay], max_retries=0).session()
+        for message in ("Pay 7.", "Please try again", "Please try again"):
+            session.turn(message)
+    assert done == [7]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_attached_run_that_begins_again_repeats_nothing(tmp_path: Path, late: bool) -> None:
+    shop = Shop("fail" if late else "ask")
+    name = "late" if late else "pay"
+    with _runtime(tmp_path, "unused") as runtime, Door(runtime) as door:
+        session = runtime.agent("buyer", tools=[shop.pay, shop.late]).session()
+        with (
+            pytest.raises(LedgerWriteError),
+            door.attach(session, "Pay order 7.", key="k") as run,
+        ):
+            assert run.call(name, {"order": 7}, "c1").status == ("timeout" if late else "ok")
+            raise LedgerWriteError("the process ends here")  # the order stays open
+        with door.attach(session, "Pay order 7.", key="k") as run:
+            if late:
+                with pytest.raises(WorkFailedError):
+                    run.call(name, {"order": "7"}, "other-1")
+            else:
+                assert run.call(name, {"order": "7"}, "other-1").output == PAID
+                assert run.call(name, {"order": 7}, "c1").output == PAID
+            run.finish("Well.")
     assert shop.done == [7]

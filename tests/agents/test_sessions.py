@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from remit.gateway.leases import LeaseBusyError, LeaseLostError, LeaseManager
+from remit.kernel.errors import NotFoundError
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient
 from tests.support.agents import Scripted
@@ -73,6 +74,16 @@ def test_the_end_of_a_session_sums_up_what_its_exchanges_cost(scripted: Scripted
     assert end.metadata["total_cost"]["cost_usd"] == running["cost_usd"] == float(exact)
     told = sum(Decimal(str(result.cost_summary["cost_usd"])) for result in results)
     assert told == exact
+
+
+def test_no_agent_goes_on_with_anothers_session(scripted: Scripted) -> None:
+    with scripted(message("x")) as (runtime, _):
+        session = runtime.agent("payer").session()
+        with pytest.raises(NotFoundError, match="the agent payer"):
+            runtime.session(session.session_id)
+        with pytest.raises(NotFoundError, match="the agent payer"):
+            runtime.agent("another").session(session.session_id)
+        assert runtime.agent("payer").session(session.session_id).turn("x").response == "x"
 
 
 # -- leases --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import tempfile
@@ -14,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.agents.sessions import Marks
-from remit.agents.supervisor.operational_loop import Exclusions
+from remit.agents.supervisor.operational_loop import Exclusions, Outcome, failing, is_version_of
 from remit.contracts import ContractLoader
+from remit.gateway.auth import Identity
+from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installed_files import InstalledFiles, shipped_file
 from remit.learning import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry
@@ -23,6 +26,7 @@ from remit.routing import explain, find_decision, replay
 from remit.runtime import Runtime
 from tests.support.agents import Scripted
 from tests.support.packages import bring
+from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.wire import Raw, WireServer, message
 
@@ -64,6 +68,13 @@ def _aside(ledger: LedgerClient, held: list[LedgerEntry]) -> Exclusions:
     return Exclusions(
         _journal(ledger, held), {"model": lambda *_: ["p/b"]}, lambda: policy.set_aside_after
     )
+
+
+def _fail(ledger: LedgerClient, **more: Any) -> None:
+    for _ in range(3):
+        data = {"session_id": "SES-1", "provider_id": "p", "model_id": "a", "outcome": "error"}
+        data |= {"tier": "ho1", **more}
+        ledger.write(LedgerEntry("EXCHANGE", "PRC-A-001", "ERROR", "failed", metadata=data))
 
 
 def test_a_model_that_keeps_failing_is_set_aside_until_its_session_ends(scripted: Scripted) -> None:
@@ -119,6 +130,52 @@ def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(scripted:
             assert replay(find_decision(runtime.ledger, decision["decision_id"]))["agrees"]
             assert asked(agent.session(session.session_id)) == ["claude-well"]
             assert asked(other) == both
+
+
+@pytest.mark.parametrize(
+    ("more", "counted"),
+    [
+        ({}, 1), ({"error_code": "TIMEOUT"}, 1), ({"key_id": "key-1"}, 0),
+        ({"wire": "openai_chat"}, 0), ({"error_code": "CONTEXT_LENGTH"}, 0),
+        ({"error_code": "CANCELLED"}, 0), ({"error_code": "BUDGET_EXHAUSTED"}, 0),
+        ({"error_code": "BAD_REQUEST"}, 0),
+        ({"error_code": "TIMEOUT", "time_to_first_token_ms": 9.0}, 0),
+    ],
+)  # fmt: skip
+def test_only_failures_of_the_model_itself_set_it_aside(
+    ledger: LedgerClient, more: dict[str, Any], counted: int
+) -> None:
+    held: list[LedgerEntry] = []
+    _fail(ledger, **{"error_code": "SERVER_ERROR", **more})
+    _aside(ledger, held).observe("WO-1", "model")
+    assert len(held) == counted
+
+
+def test_one_message_and_its_retries_set_no_model_aside(scripted: Scripted) -> None:
+    flags = {**FLAGS, "gateway.fallbacks": {}, "supervisor.max_retries": 5}
+    with (
+        scripted(_answer, flags=flags) as (runtime, http),
+        runtime.agent("guide", tools=[], model="claude-ill").session() as session,
+    ):
+        assert session.turn("A prompt that no server survives.").error_code == "SERVER_ERROR"
+        assert len(http.calls) == 6
+        assert _signals(runtime, session.session_id) == []
+
+
+def test_a_key_that_may_not_use_the_next_best_is_not_given_it(scripted: Scripted) -> None:
+    request = prompt_request(model_id="claude-ill", set_aside=("anthropic/claude-ill",))
+    identity = Identity("key", "agent", models=("claude-ill",))
+    with scripted(_answer, flags=FLAGS) as (runtime, http):
+        response = asyncio.run(runtime.gateway.aroute(request, identity=identity))
+        assert response.outcome is not RouteOutcome.SUCCESS
+        assert "claude-well" not in {call.body["model"] for call in http.calls}
+
+
+def test_a_dated_version_of_the_model_is_its_answer_and_another_model_is_not() -> None:
+    failed = [Outcome("LED-1", "p/gpt-4o", f"turn {turn}", True) for turn in range(3)]
+    for name, ends in (("p/gpt-4o-2024-08-06", True), ("p/gpt-4o-mini", False)):
+        outcomes = [Outcome("LED-2", name, "turn 4", False), *failed]
+        assert (not failing(outcomes, 3, is_version_of)) is ends
 
 
 class _Process:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
-from remit.agents.tools import Tool
+from remit.agents.tools import Tool, ToolDispatcher, ToolError, ToolUnavailableError
 from remit.agents.workorders import WorkOrderType
 from remit.kernel.root import Root
-from remit.kernel.settings import load_settings
+from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
 from remit.packages import IncomingArchive, pack, update_hashes
 from remit.runtime import Runtime, package_manager
@@ -126,6 +126,23 @@ def test_a_failing_tool_is_not_offered_in_its_session(scripted: Scripted, tmp_pa
         assert len(_signals(runtime, session.session_id)) == 1
 
 
+def test_one_message_however_bad_does_not_set_a_tool_aside(scripted: Scripted) -> None:
+    shop, asked = _Shop(), 0
+
+    def insist(_: dict[str, Any]) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        return message("", tool_use("stock", {})) if asked < 10 else message("The tool failed.")
+
+    with (
+        scripted(insist, flags=FLAGS) as (runtime, _),
+        runtime.agent("seller", tools=shop.tools()).session() as session,
+    ):
+        session.turn("Ask it ten times.")
+        assert len(shop.ran) == 9
+        assert _signals(runtime, session.session_id) == []
+
+
 def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
     scripted: Scripted, tmp_path: Path
 ) -> None:
@@ -154,6 +171,33 @@ def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
                 session.turn("Is there any oolong?")
             assert len(_signals(runtime, session.session_id)) == 1
             assert shop.ran == ["stock"] * 7
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (ToolUnavailableError("The shop is closed."), True),
+        (ToolError("There is no such tea."), False),
+        (ValueError("no number"), False),
+        (ConnectionError("refused"), True),
+        (TimeoutError(), True),
+        (AttributeError("a mistake in its code"), True),
+    ],
+)
+def test_which_failures_are_a_tools_own(error: Exception, fault: bool) -> None:
+    def fail() -> None:
+        raise error
+
+    def never(**_: Any) -> None:
+        raise AssertionError
+
+    tools = [
+        Tool("fails", "", ANY, fail),
+        Tool("strict", "", {"type": "object", "required": ["tea"]}, never),
+    ]
+    dispatcher = ToolDispatcher(tools, default_settings().tools)
+    assert dispatcher.execute("fails", {}).fault is fault
+    assert dispatcher.execute("strict", {}).fault is False
 
 
 # -- kill -9 between the last failure and the signal that sets its tool aside --------------------

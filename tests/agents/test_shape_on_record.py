@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from remit import Runtime
+from remit.agents.supervisor import DEFAULT_CRITERIA
 from remit.agents.tools import Tool
 from remit.contracts import ContractLoader
 from remit.ledger import LedgerEntry
@@ -168,6 +169,21 @@ def test_what_is_used_and_not_on_record_fails(
         told = _g3(runtime)
     assert not told.passed
     assert problem in " ".join(told.errors)
+
+
+def test_a_gate_without_checks_and_a_limit_above_its_ceiling_fail(scripted: Scripted) -> None:
+    with scripted(message("Hi.")) as (runtime, _):
+        off = dict.fromkeys(DEFAULT_CRITERIA, False)
+        runtime.agent("lax", acceptance=off).run("hello")
+        runtime.agent("long", turn_limit=500).run("hello")
+        runtime.agent("strict", acceptance={**off, "min_chars": 2}).run("hello")
+        told = _g3(runtime)
+        assert len(told.errors) == 2
+        assert "The agent lax" in told.errors[1] or "The agent lax" in told.errors[0]
+        assert "worker.turn_limit exceeds the ceiling of FMWK-RUNTIME-001" in " ".join(told.errors)
+        runtime.agent("lax").run("hello")
+        runtime.agent("long", turn_limit=5).run("hello")
+        assert _g3(runtime).passed  # as they are now
 
 
 def test_settings_are_on_record_when_they_come_into_force_and_secrets_never(

@@ -291,3 +291,23 @@ def test_one_ends_with_its_cancelled_caller(scripted: Scripted, tmp_path: Path, 
         (state,) = runtime.budgeter.list(f"session:{session.session_id}")[:1]
         assert (state.spent_tokens, state.reserved_tokens) == (spent, 0)
         check(runtime)
+
+
+def test_a_timed_out_callers_cost_holds_the_running_call(scripted: Scripted, store: str) -> None:
+    released = threading.Event()
+
+    def late(_: dict[str, Any]) -> dict[str, Any]:
+        released.wait(60)
+        return message("42")
+
+    script = by_agent(boss=[ask(), message("Never.")], helper=[late])
+    with scripted(script) as (runtime, _):
+        boss, _ = pair(runtime, timeout_s=3)
+        session = boss.session()
+        result = session.turn("What is it?")
+        released.set()
+        assert result.error_code == "timeout"
+        exchanges = list(runtime.ledger.query(event_type="EXCHANGE"))
+        spent = sum(e.metadata["input_tokens"] + e.metadata["output_tokens"] for e in exchanges)
+        assert result.cost_summary["total_tokens"] == session.cost()["total_tokens"] == spent
+        check(runtime)

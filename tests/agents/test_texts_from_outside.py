@@ -95,6 +95,18 @@ def test_what_cannot_be_used_is_refused_in_one_sentence(runtime: Runtime) -> Non
     assert runtime.ledger.count() == before
 
 
+def test_names_in_an_iterator_are_read_once(runtime: Runtime) -> None:
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    with pytest.raises(RemitError, match="is to be approved"):
+        runtime.agent("a", tools=[pay], approve=iter(["charge"]))
+    agent = runtime.agent("a", model="s", tools=iter([pay]), approve=iter(["pay"]))
+    assert agent.tools == ("pay",)
+    assert agent._shape.answer.approve == ("pay",)
+
+
 _BROKEN: list[Step] = [
     Raw(b"<html>oops</html>", content_type="text/html"),
     Raw(b"<html>oops</html>"),

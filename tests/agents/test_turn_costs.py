@@ -7,18 +7,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from remit import tool
 from remit.agents.tools import Tool
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerWriteError
+from remit.runtime import Runtime
 from remit.views import prompt_journey
-from tests.agents.test_subagents import check
+from tests.agents.test_subagents import ask, by_agent, check
 from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.wire import message, tool_use
 
@@ -225,6 +229,49 @@ def test_what_a_budget_cannot_pay_does_not_begin(scripted: Scripted) -> None:
         check(runtime)
 
 
+def test_a_sub_agents_tool_is_paid_by_its_caller_too(scripted: Scripted) -> None:
+    ran: list[str] = []
+    script = by_agent(boss=[ask(), message("Done.")], helper=_uses(3))
+    with scripted(script) as (runtime, _):
+        helper = runtime.agent(
+            "helper", instructions="You are the helper.", tools=[_look(ran, price_usd=0.4)]
+        )
+        boss = runtime.agent(
+            "boss", instructions="You are the boss.", tools=[helper.as_tool(description="Looks.")]
+        )
+        result = boss.session(usd=1.0).turn("look")
+        assert ran == ["0", "1"]
+        assert 0.8 < result.cost_summary["cost_usd"] < 1.0
+        check(runtime)
+
+
+def test_an_approved_call_is_paid_once_it_begins(scripted: Scripted, tmp_path: Path) -> None:
+    ran: list[str] = []
+    root = tmp_path / "root"
+    with scripted(*_uses(1)) as (runtime, _):
+
+        def agent(of: Runtime) -> Any:
+            return of.agent("a", tools=[_look(ran, price_usd=0.4)], approve=["look"])
+
+        session = agent(runtime).session()
+        waiting = session.turn("look")
+        call = next(runtime.ledger.query(event_type="EXCHANGE"))
+        spent = waiting.cost_summary
+        assert spent["cost_usd"] == pytest.approx(call.metadata["cost_usd"])
+        assert (spent["llm_calls"], spent["total_tokens"] > 0) == (1, True)
+        with Runtime.open(root) as other:
+            again = agent(other).session(session.session_id)
+            still = again.resume()  # nothing was decided
+            assert still.waiting
+            assert still.cost_summary["cost_usd"] == spent["cost_usd"]
+            assert still.cost_summary["llm_calls"] == 1
+            other.approvals.decide(waiting.waiting_for[0].request_id, granted=True, by="Joe")
+            done = again.resume()
+        assert done.cost_summary["cost_usd"] > 0.4
+        assert ran == ["0"]
+        check(runtime)
+
+
 def test_a_tool_is_used_as_often_as_it_may_be_in_one_order(scripted: Scripted) -> None:
     ran: list[str] = []
     with scripted(*_uses(3)) as (runtime, _):
@@ -232,3 +279,13 @@ def test_a_tool_is_used_as_often_as_it_may_be_in_one_order(scripted: Scripted) -
         assert ran == ["0", "1"]
         assert result.tool_results[2]["status"] == "refused"
         assert "made all 2 calls of look" in result.tool_results[2]["error"]
+
+
+@pytest.mark.parametrize("price", [-1, float("nan"), float("inf"), "much"])
+def test_prices_that_are_none(price: Any) -> None:
+    with pytest.raises(InvalidInputError):
+
+        @tool(price_usd=price)
+        def look(text: str) -> str:
+            """Look."""
+            return text

@@ -122,6 +122,23 @@ def test_every_entry_of_a_call_names_the_agent_that_asked(scripted: Scripted) ->
     assert {entry.metadata["framework_id"] for entry in exchanges} == {"FMWK-RUNTIME-001"}
 
 
+def test_a_limit_of_the_agent_stops_its_calls(scripted: Scripted) -> None:
+    with scripted(message("Hi.")) as (runtime, server):
+        session = runtime.agent("seller", max_retries=0).session()
+        scope = BudgetScope(session.session_id, agent_id="seller")
+        runtime.budgeter.allocate(scope, 10)
+        result = session.turn("hello")
+        assert server.calls == []
+        (refused,) = runtime.ledger.read_by_event_type("PROMPT_REJECTED")
+        assert refused.metadata["agent_id"] == "seller"
+        assert refused.metadata["error_code"] == "BUDGET_EXHAUSTED"
+        assert result.cost_summary["llm_calls"] == 0  # it was never made
+        runtime.budgeter.allocate(scope, 100_000)
+        assert session.turn("hello").response == "Hi."
+        (spent,) = [s for s in runtime.budgeter.status(scope) if s.scope == scope.key]
+    assert spent.spent_tokens == 18
+
+
 _KEYS = {"api_key": "sk-of-the-config-1", "password": "pass-of-the-server"}
 
 

@@ -259,6 +259,22 @@ def test_an_orders_cost_is_that_of_its_exchanges(ledger: LedgerClient, root: Roo
     assert done.cost.total_tokens > 0
 
 
+def test_a_made_up_tool_name_is_content(ledger: LedgerClient, root: Root) -> None:
+    name = "user_ssn_123-45-6789" + "x" * 70_000
+    with serve(message(tool_use(name, {})), message("Sorry.")) as server:
+        done = WorkerBench(ledger, root, anthropic_provider(server.url)).run(
+            tools_allowed=("shout",)
+        )
+    assert done.state is WorkOrderState.COMPLETED
+    (call,) = ledger.read_by_event_type("TOOL_CALL")
+    assert call.metadata["tool_id"] == "unknown"
+    assert b"123-45" not in ledger.read_record(call.id)
+    assert "123-45" in call.metadata["tool_error"]
+
+
+ANY = {"type": "object"}
+
+
 # -- Models, tools and people that do what they should not: recorded, bounded, told plainly ------
 
 
@@ -337,6 +353,25 @@ def test_a_contract_changed_later_is_noticed(ledger: LedgerClient, root: Root, w
     assert done.error is not None
     assert done.error["code"] == "contract_schema_invalid"
     assert "was changed after" in done.error["message"]
+
+
+def test_a_newer_contract_changes_no_begun_order(ledger: LedgerClient, root: Root) -> None:
+    with serve(*_script()) as server:
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
+        bench.use_tools(
+            Tool("shout", "Say it.", ANY, lambda text: {"said": text}, on_unknown="retry")
+        )
+        _interrupted(bench, 2)
+        file = root.tier("ho1") / "contracts" / "PRC-SYNTHESIZE-001.json"
+        newer = json.loads(file.read_text())
+        newer["version"] = "9.0.0"
+        newer["boundary"]["max_tokens"] = 7
+        file.with_name("PRC-SYNTHESIZE-001@9.0.0.json").write_text(json.dumps(newer))
+        done = bench.executor.execute(_again())
+        assert server.calls[-1].body["max_tokens"] == 1024
+    assert done.output_result["text"] == "done"
+    began = [e.metadata["contract_version"] for e in ledger.read_by_event_type("WO_EXECUTING")]
+    assert len(set(began)) == 1
 
 
 def test_an_order_with_an_erased_record_cannot_go_on(ledger: LedgerClient, root: Root) -> None:

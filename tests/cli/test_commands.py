@@ -317,6 +317,21 @@ gateway.route(prompt_request())
     assert again == {"settled": [], "waiting": 0}
 
 
+def test_a_removed_ledger_is_not_a_verified_one(remit: Run, tmp_path: Path) -> None:
+    remit("init")
+    (tmp_path / "work" / ".remit" / "ledger.db").unlink()
+    for command in (("ledger", "verify"), ("chat",)):
+        result = remit(*command, ANTHROPIC_API_KEY="k")
+        assert result.returncode == 1
+        assert "There is no ledger" in result.stdout + result.stderr
+    require_said(remit("init"), "the record of earlier operations is missing", "--new-ledger")
+    assert not (tmp_path / "work" / ".remit" / "ledger.db").exists()
+    assert remit("init", "--bare", "--new-ledger").returncode == 2
+    assert remit("init", "--new-ledger").returncode == 0
+    assert remit("ledger", "verify").returncode == 0
+    assert remit("gate", "check", "--gate", "G5", "--enforce").returncode == 0
+
+
 def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
     remit("init")
     remit("key", "create", "--name", "k", "--budget-usd", "5")

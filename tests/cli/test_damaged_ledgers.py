@@ -113,6 +113,22 @@ def test_verify_ends_and_names_the_entry(root: Path, fault: str) -> None:
     assert any(str(seq[fault]) in problem for problem in report["problems"])
 
 
+_NO_LEDGERS = {
+    "empty": b"",
+    "text": b"no database at all",
+    "head": b"SQLite format 3" + bytes(5000),
+}
+
+
+@pytest.mark.parametrize("data", _NO_LEDGERS.values(), ids=_NO_LEDGERS)
+def test_a_file_that_is_no_ledger_has_a_report(root: Path, data: bytes) -> None:
+    (root / "ledger.db").write_bytes(data)
+    code, report = _report(root, "verify")
+    assert code == 1
+    assert report["verified"] is False
+    assert len(report["problems"]) == 1
+
+
 def test_a_corrupt_page_has_a_report(root: Path) -> None:
     place = root / "ledger.db"
     data = bytearray(place.read_bytes())

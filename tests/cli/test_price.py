@@ -87,6 +87,29 @@ def test_a_change_by_hand_is_found_and_can_be_put_on_record(remit: Run, root: Pa
     assert _gates(remit) == []
 
 
+def test_a_file_that_was_never_put_on_record_is_found(remit: Run, root: Path) -> None:
+    text = 'version = 2026-12-01\n[models."gpt-4o"]\nprovider = "openai"\n'
+    (root / "prices.toml").write_text(text + 'date = 2026-12-01\ninput = "0"\noutput = "0"\n')
+    (error,) = _gates(remit)
+    assert "prices.toml are not recorded" in error
+
+
+def test_what_cannot_be_a_price_changes_nothing(remit: Run, root: Path) -> None:
+    for arguments, said in (
+        (("gpt-4o", "--input", "-1", "--output", "2"), "--input is '-1'"),
+        (("gpt-4o", "--input", "1e3", "--output", "2"), "--input is '1e3'"),
+        (("gpt-4o", "--input", "5000", "--output", "2"), "outside what is believable"),
+        (("gpt-4o", "--input", "0.0000025", "--output", "2"), "not per token"),
+        (("gpt-4o", "--input", "1.0000000001", "--output", "2"), "9 places"),
+        (("gpt-4o-mni", "--input", "1", "--output", "2"), "Did you mean gpt-4o-mini?"),
+    ):
+        done = remit("price", "set", *arguments)
+        assert done.returncode in (1, 2)
+        assert said in done.stderr
+        assert not (root / "prices.toml").exists()
+        assert _changes(root) == []
+
+
 def test_a_table_is_imported_whole_or_not_at_all(remit: Run, root: Path, work: Path) -> None:
     table = work / "mine.toml"
     head = 'version = 2026-12-01\n[models."gpt-4o"]\nprovider = "openai"\ndate = 2026-12-01\n'
@@ -120,3 +143,12 @@ def test_litellms_list_is_imported(remit: Run, root: Path, work: Path) -> None:
     shown = parsed(remit("price", "show", "gpt-99", "--json"))["price"]
     assert (shown["input"], shown["output"], shown["origin"]) == ("1.25", "10", "own")
     assert _gates(remit) == []
+
+
+def test_a_price_that_a_package_brought_is_not_changed(remit: Run, root: Path) -> None:
+    with (root / "remit.toml").open("a") as file:
+        file.write('[budget]\nprices = "HOT/prices/prices.toml"\n')
+    require_said(
+        remit("price", "set", "gpt-4o", "--input", "2", "--output", "8"),
+        "PKG-TOKEN-BUDGETER-001 installed",
+    )

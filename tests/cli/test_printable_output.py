@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,6 +168,28 @@ def test_a_page_and_a_record_hold_no_escape_outside_json(root: Path, tmp_path: P
     shown = run_remit("ledger", "show", last.id, "--record", "--root", root, cwd=tmp_path)
     assert shown.stdout.encode() == record
     assert json.loads(shown.stdout)["reason"] == EVIL
+
+
+def test_a_log_record_is_printable(
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    caplog.set_level(logging.ERROR)  # The command sets the root's level; this restores it.
+
+    def fail(*_: object, **__: object) -> None:
+        try:
+            raise ValueError(EVIL)
+        except ValueError:
+            logging.getLogger("other").exception("failed: %s", EVIL)
+        raise ValueError(EVIL)
+
+    monkeypatch.setattr(LedgerClient, "count", fail)
+    done = run_remit("ledger", "stats", "--debug", "--root", root, cwd=tmp_path)
+    assert "ValueError" in done.stderr
+    _require_printable(done, ("ledger", "stats"))
 
 
 HALF = "x \ud83d y"

@@ -141,6 +141,12 @@ def test_the_files_for_operators_and_the_examples_are_written(remit: Run, tmp_pa
     assert remit("init", tmp_path / "root", "--example", "../src").returncode == 2
 
 
+def test_what_is_no_checkpoint_is_refused(filled: Run, tmp_path: Path) -> None:
+    (tmp_path / "junk").write_text("junk")
+    for place in ("http://127.0.0.1:1/", tmp_path / "none", tmp_path / "junk"):
+        assert filled("ledger", "verify", "--checkpoint", place).returncode == 1
+
+
 def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
     would = _json(filled("ledger", "erase", "LED-00000001", "--json"))
     assert (would["erased"], would["erasure_id"]) == (False, None)
@@ -161,6 +167,15 @@ def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
     entry = _json(filled("ledger", "show", "LED-00000001", "--json"))
     assert entry["metadata"]["response"] == {"$erased": "LED-00000007"}  # type: ignore[index]
     assert filled("ledger", "erase").returncode == 2
+
+
+def test_retention_is_taken_from_the_configuration(filled: Run, tmp_path: Path) -> None:
+    assert filled("ledger", "retain").stdout == "nothing to erase\n"
+    with (tmp_path / "root" / "remit.toml").open("a") as file:
+        file.write("\n[ledger.retention_days]\nEXCHANGE = 0.0000001\n")
+    assert "would erase" in filled("ledger", "retain").stdout
+    assert _json(filled("ledger", "retain", "--yes", "--json"))["erased"] is True
+    assert filled("ledger", "verify").returncode == 0
 
 
 def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
@@ -234,3 +249,22 @@ def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_pa
     ):  # fmt: skip
         assert filled("ledger", "export", *wrong, "--out", place).returncode != 0
     assert filled("ledger", "verify", "--file", tmp_path / "no").returncode == 1
+
+
+def test_an_option_without_effect_and_an_id_that_names_nothing_are_refused(filled: Run) -> None:
+    for flag, *more in (
+        ("--incremental", "--file", "x"), ("--archive", ".", "--file", "x"), ("--key", "k"),
+        ("--before", "2026-01-01T00:00:00Z"),
+    ):  # fmt: skip
+        done = filled("ledger", "verify", flag, *more)
+        assert done.returncode != 0
+        assert f"{flag} has no effect with" in done.stderr
+    for command, said in (
+        (("receipt", ""), "no entry of ''"), (("receipt", "SES-\udcff"), "is not text"),
+        (("receipt", "LED-\udcff"), "is not text"), (("ledger", "show", "\udcff"), "is not text"),
+        (("receipt", "LED-zz"), "no entry 'LED-zz'"),
+    ):  # fmt: skip
+        done = filled(*command)
+        assert done.returncode in (1, 2)
+        assert said in done.stderr
+        assert "damaged" not in done.stderr

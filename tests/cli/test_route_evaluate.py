@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from remit.ledger import LedgerFormatError
-from remit.ledger.tlog import VerifierKey
-from remit.routing import read_registration
+from remit.kernel.canonical import canonical_json
+from remit.ledger import LedgerClient, LedgerEntry, LedgerFormatError, make_extract
+from remit.ledger.tlog import COSIGNATURE, SignedCheckpoint, Signer, VerifierKey
+from remit.routing import read_registration, register_choices
 from tests.ledger.witness.running import witness_server
 from tests.support.commands import run_remit
 from tests.support.soak import SEED, sample
@@ -127,3 +128,73 @@ def test_late_choices_are_refused(registered: Registered) -> None:
             registered.read(before=opened.isoformat())
     assert registered.read(before=(at + timedelta(seconds=1)).isoformat())
     print(f"{len(cases)} of {len(cases)} late choices refused")
+
+
+def test_a_cosignature_with_an_earlier_time_is_refused(registered: Registered) -> None:
+    whole = json.loads(registered.file.read_bytes())
+    note = whole["checkpoint"]
+    for at in (note.rindex(" ") + 9, note.rindex(" ") + 12):  # in the time of the cosignature
+        other = "A" if note[at] != "A" else "B"
+        copy = {**whole, "checkpoint": note[:at] + other + note[at + 1 :]}
+        with pytest.raises(LedgerFormatError):
+            registered.read(json.dumps(copy).encode())
+    stranger = Signer.generate("w.example/1", COSIGNATURE)
+    signed = SignedCheckpoint.parse(note.rsplit("\n", 2)[0] + "\n")
+    forged = signed.with_signatures([signed.cosign(stranger, 0)])
+    with pytest.raises(LedgerFormatError, match="did not cosign"):
+        registered.read(json.dumps({**whole, "checkpoint": str(forged)}).encode())
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"id": "a", "prompt": "x", "results": {}}, "the answers may be open"),
+        ({"id": "a", "prompt": "x", "answer": "4"}, "has the member 'answer'"),
+        (["a"], "is no prompt"),
+    ],
+)
+def test_prompts_that_cannot_be_registered(
+    registered: Registered, tmp_path: Path, row: Any, said: str
+) -> None:
+    file = _write(tmp_path / "p", [{"id": "b", "prompt": "y"}, row])
+    done = run_remit("route", "evaluate", "--root", registered.root, file, "--register",
+                     tmp_path / "out", "--witness", "http://127.0.0.1:9", registered.witness,
+                     environment={"OPENAI_API_KEY": "sk-not-a-key-of-anybody"})  # fmt: skip
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--key", ""), "key"), (("--before", "2030-01-01T00:00:00Z"), "needs the key of a witness")],
+)
+def test_a_check_that_could_not_fail_is_refused(
+    registered: Registered, options: tuple[str, ...], said: str
+) -> None:
+    done = run_remit("ledger", "verify", "--file", registered.file, *options)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("change", [{"tier": "ho1"}, {"count": 999}, {"rules": None}])
+def test_an_entry_of_another_writer_is_no_registration(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    signer = Signer.generate("forged.example")
+    with LedgerClient(str(tmp_path / "ledger.db"), signer=signer) as client:
+        facts = {"route": "auto", "code": "sha256:0", "rules": "rv"}
+        line = json.dumps(_PROMPTS[0]).encode()
+        found = register_choices(client, lambda prompt, task: "m", [line], facts)
+        assert read_registration(canonical_json(found), None, [])
+        entry = client.read(json.loads(found["records"][0])["id"])
+        metadata = {**entry.metadata, **change}
+        metadata = {name: value for name, value in metadata.items() if value is not None}
+        forged = LedgerEntry(entry.event_type, "EVA-1", "REGISTERED", "r", metadata=metadata)
+        seq = int(client.write(forged).removeprefix("LED-"), 16)
+        extract = make_extract(client, {"first": seq, "end": seq + 1})
+        data = canonical_json({**extract, "format": found["format"], "choices": found["choices"]})
+    with pytest.raises(LedgerFormatError, match="not those that the ledger recorded"):
+        read_registration(data, None, [])
+    with pytest.raises(ValueError, match="registration-choices"):
+        load_standalone().check_registration(json.loads(data), None, None)

@@ -14,6 +14,7 @@ import pytest
 
 from remit.ledger import LedgerClient
 from tests.cli.conftest import Run, parsed
+from tests.support.commands import require_said
 from tests.support.postgres import PostgresServer
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -68,6 +69,25 @@ def test_from_nothing_to_a_call_with_a_key_and_its_cost(
     assert again.stdout.startswith("sk-remit-")
     assert "first-2" in again.stderr
     assert "operator key" not in again.stderr  # the first one is live
+
+
+def test_a_key_of_the_provider_is_kept_only_when_asked_for(
+    remit: Run, work: Path, nothing: dict[str, str]
+) -> None:
+    env = {**nothing, "ANTHROPIC_API_KEY": SECRET}
+    require_said(
+        remit("setup", "--no-call", "--yes", **env),
+        "`remit serve` requires ANTHROPIC_API_KEY in its environment.",
+        code=0,
+    )
+    config = work / ".remit" / "remit.toml"
+    assert SECRET not in config.read_text()
+    done = remit("setup", "--no-call", "--yes", "--save-key", **env)
+    assert done.returncode == 0
+    assert f'api_key = "{SECRET}"' in config.read_text()
+    assert "in its environment" not in done.stderr
+    assert config.stat().st_mode & 0o777 == 0o600
+    assert SECRET not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

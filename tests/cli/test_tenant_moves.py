@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -21,9 +22,14 @@ from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.runtime.state_tables import check_state
 from remit.runtime.tenants import (
     TenantHost,
+    export_tenant,
+    find_tenant,
+    hold_open,
     move_tenant,
     moves,
+    recover_tenants,
     removals,
+    remove_old_places,
     remove_tenant,
 )
 from remit.runtime.tenants.places import Place
@@ -155,6 +161,44 @@ def test_an_old_ledger_stays_while_the_new_one_does_not_verify(tmp_path: Path, h
     assert list((host / "tenants/acme").glob("ledger.db.moved-*"))
 
 
+def test_an_export_of_a_tenant_is_on_disk_before_the_tenant_goes(
+    tmp_path: Path, host: Path
+) -> None:
+    synced = set[str]()
+    plain = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{handle}"))
+        plain(handle)
+
+    with opened(host) as ledger, mock.patch.object(os, "fsync", fsync):
+        tenant = find_tenant(Root(host), "acme")
+        with opened(tenant.root.path) as log:
+            export_tenant(ledger, tenant, log, tmp_path / "out")
+    written = {str(path) for path in (tmp_path / "out").rglob("*")}
+    assert written <= synced
+
+
+def test_what_cannot_be_moved_stays_as_it_is(tmp_path: Path, host: Path) -> None:
+    tenant = host / "tenants/acme"
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/ledger.db").write_text("something else")
+    done = run_remit("tenant", "move", "acme", "--to", tmp_path / "taken", "--root", host)
+    assert "already exists" in done.stderr
+    with hold_open(find_tenant(Root(host), "acme")):
+        done = run_remit("tenant", "move", "acme", "--to", tmp_path / "x", "--wait", "0",
+                         "--root", host)  # fmt: skip
+        assert "still runs calls" in done.stderr
+    outside(str(tenant / "ledger.db"), "INSERT INTO in_flight (dispatch_entry_id, owner, "
+            "lease_until_ms, session_id, work_order_id, agent_id, contract_id, reserved_tokens) "
+            "VALUES ('LED-00000001', 'o', 1, 's', 'w', 'a', 'c', 0)")  # fmt: skip
+    done = run_remit("tenant", "move", "acme", "--to", tmp_path / "x", "--root", host)
+    assert "Calls are in flight" in done.stderr
+    assert not (tmp_path / "x/ledger.db").exists()
+    assert not list(tenant.glob("*moved*"))
+    assert (tmp_path / "taken/ledger.db").read_text() == "something else"
+
+
 _POINTS = ("aside", "copy", "copied", "switch", "finish", "recorded")
 
 
@@ -217,6 +261,66 @@ def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(
         assert len(list(ledger.query(event_type="TENANT_MOVED"))) == moves == 2
 
 
+@pytest.mark.parametrize("point", ["write", "unlink"])
+def test_a_removal_of_the_old_ledger_that_is_killed_is_repeated_with_success(
+    tmp_path: Path, host: Path, point: str
+) -> None:
+    records = _kept(host / "tenants/acme")[0]
+    done = _moved(host, tmp_path / "new")
+    ended = run_forked(_remove_old_and_die, host, point, environment=dict(os.environ))
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    again = ("tenant", "move", "acme", "--to", tmp_path / "new", "--remove-old", "--root", host,
+             "--json")  # fmt: skip
+    for _ in range(2):
+        repeated = run_remit(*again)
+        assert repeated.returncode == 0, repeated.stderr
+        assert json.loads(repeated.stdout)["entries"] == done["entries"]
+    assert not list((host / "tenants/acme").glob("*moved*"))
+    assert not list((host / "tenants/acme").glob("ledger.db*"))
+    assert _kept(host / "tenants/acme")[0] == records
+    with opened(host) as ledger:
+        assert len(list(ledger.query(event_type=moves.OLD_PLACE_REMOVED))) == 1
+
+
+def _remove_old_and_die(host: Path, point: str) -> None:
+    """Remove the ledger that a tenant was moved away from; killed after a step."""
+    path = load_settings(host / "remit.toml").settings.ledger.path
+    with opened(host) as ledger:
+        place: Any = ledger if point == "write" else Path
+        function = getattr(place, point)
+
+        def wrapped(*arguments: Any, **named: Any) -> None:
+            function(*arguments, **named)
+            if point != "unlink" or "moved" in str(arguments[0]):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(place, point, wrapped)
+        remove_old_places(TenantHost(Root(host), ledger, path, "t"), "acme")
+
+
+def test_a_move_to_postgresql_that_is_killed(tmp_path: Path, postgres: PostgresServer) -> None:
+    database = postgres.database()
+    host = new_host(tmp_path / "host", database=database)
+    tenant, other = host / "tenants/acme", postgres.database()
+    for point, moved in (("copy", False), ("copied", False), ("finish", True)):
+        ended = run_forked(_move_and_die, host, other, point, database,
+                           environment=dict(os.environ))  # fmt: skip
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        with opened(host, database) as ledger:
+            recover_tenants(TenantHost(Root(host), ledger, database))
+        file = TenantFile.read(tenant)
+        assert file is not None
+        assert (file.database == other) == moved
+        with opened(tenant, database) as ledger:
+            ledger.write(LedgerEntry("NOTE", "S", "D", "goes on"))
+            assert ledger.verify().verified
+        schemas = [
+            run_sql(url, "SELECT nspname FROM pg_namespace WHERE nspname = 'remit_tenant_acme'")
+            for url in (database, other)
+        ]
+        assert [bool(found) for found in schemas] == [not moved, moved]
+
+
 _SCHEMAS = "SELECT nspname FROM pg_namespace WHERE nspname ~ 'remit' ORDER BY 1"
 
 
@@ -272,6 +376,25 @@ def test_a_removed_tenant_leaves_its_last_head(
     assert (entry.metadata["size"], entry.metadata["exported"]) == (size, True)
     proof = tmp_path / "out/proof.json"
     assert run("verify", proof, "--key", key)["entries"] == size
+
+
+@pytest.mark.parametrize("point", ["erase", "remove_old_place", "unlink"])
+def test_a_recorded_removal_that_is_killed_is_repeated_with_success(
+    tmp_path: Path, point: str
+) -> None:
+    host = new_host(tmp_path / "host")
+    moved = run_remit("tenant", "move", "acme", "--to", tmp_path / "new", "--root", host)
+    assert moved.returncode == 0, moved.stderr
+    ended = run_forked(_die_while_removing, host, point, environment=dict(os.environ))
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    again = ("tenant", "remove", "acme", "--reason", "r", "--yes", "--root", host, "--json")
+    first, second = run_remit(*again), run_remit(*again)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert first.stdout == second.stdout
+    assert not (host / "tenants/acme").exists()
+    assert not list((tmp_path / "new").iterdir())
+    with opened(host) as ledger:
+        assert len(list(ledger.query(event_type="TENANT_REMOVED"))) == 1
 
 
 def _die_while_removing(host: Path, point: str) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from remit.kernel.tenant import TenantFile, tenant_of_origin
+from remit.kernel.errors import RemitError
+from remit.kernel.settings import load_settings
+from remit.kernel.tenant import TenantFile, check_name, tenant_of_origin
 from tests.support.commands import require_said, run_remit
 from tests.support.postgres import PostgresServer, run_sql
-from tests.support.tenants import new_host, opened
+from tests.support.tenants import environment, new_host, opened
 
 
 @dataclass
@@ -139,6 +141,14 @@ def test_an_older_copy_of_a_tenant_is_told(tmp_path: Path) -> None:
     require_said(host.run("tenant", "checkpoint", "acme"), "does not extend its last recorded head")
 
 
+def test_a_name_that_no_tenant_can_have() -> None:
+    for name in ("", "-a", "a-", "A", "a_b", "../x", "a" * 33, "ä", "a b", "a\n"):
+        with pytest.raises(RemitError, match="is not a valid tenant name"):
+            check_name(name)
+    for name in ("a", "0", "acme-eu", "a" * 32):
+        assert check_name(name) == name
+
+
 def test_a_tenant_goes_on_to_be_made_after_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,3 +172,16 @@ def test_a_tenant_goes_on_to_be_made_after_a_crash(
         assert len(list(ledger.query(event_type="TENANT_CREATED", submission_id="late"))) == 1
     file = host.tenant("late") / "tenant.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_the_environment_of_the_host_moves_no_ledger_of_a_tenant(tmp_path: Path) -> None:
+    host = new_host(tmp_path / "host")
+    variables = {"REMIT_DATABASE_URL": "postgresql://else/db", "REMIT_LEDGER__ORIGIN": "x.com/y"}
+    loaded = load_settings(host / "tenants/acme/remit.toml", environment=variables)
+    file = TenantFile.read(host / "tenants/acme")
+    assert file is not None
+    assert (loaded.settings.ledger.path, loaded.settings.ledger.origin) == (
+        "ledger.db", file.origin,
+    )  # fmt: skip
+    assert loaded.sources["ledger.path"] == "tenant.json"
+    assert environment() == {}

@@ -16,6 +16,7 @@ from remit.ledger import LedgerClient, LedgerEntry
 from tests.cli.conftest import Run, parsed
 from tests.support.commands import require_said
 from tests.support.roots import new_root
+from tests.support.stores import outside
 
 
 def _exchange(**metadata: Any) -> LedgerEntry:
@@ -81,6 +82,31 @@ def test_programs_get_json_csv_and_parquet(remit: Run, spent: str, work: Path) -
     assert {row["team"]: row["upper_bound_usd"] for row in table} == {
         "search": Decimal("0.250000000"), "": Decimal(0),
     }  # fmt: skip
+
+
+def test_a_wrong_row_fails_the_check_and_is_mended(remit: Run, spent: str, work: Path) -> None:
+    assert remit("budget", "check").returncode == 0
+    outside(str(work / ".remit/ledger.db"), "UPDATE usage SET nano = 5 WHERE model_id = 'big'")
+    result = remit("budget", "check", "--json")
+    assert result.returncode == 1
+    [one] = json.loads(result.stdout)["usage"]
+    assert (one["field"], one["live"], one["ledger"]) == ("nano", 5, 250_000_000)
+    assert "model_id=big" in one["row"]
+    verified = remit("ledger", "verify")
+    assert verified.returncode == 1
+    assert "model_id=big" in verified.stdout + verified.stderr
+    assert remit("budget", "check", "--repair").returncode == 0
+    assert remit("budget", "check").returncode == 0
+
+
+def test_a_repair_with_problems_left_fails(remit: Run, spent: str, work: Path) -> None:
+    outside(
+        str(work / ".remit/ledger.db"),
+        "UPDATE usage SET nano = 5 WHERE model_id = 'big'",
+        "UPDATE entries SET record = '[' WHERE event_type = 'EXCHANGE'",
+    )
+    result = remit("budget", "check", "--repair")
+    assert (result.returncode, "MISMATCH:" in result.stdout) == (1, True), result.stdout
 
 
 def test_gateway_calls_are_in_the_list_of_sessions_and_are_the_latest_trace(

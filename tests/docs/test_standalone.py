@@ -157,6 +157,14 @@ def test_the_untouched_lines_written_again_verify(made: Made, tmp_path: Path) ->
     assert run(written(tmp_path / "e.jsonl", made.lines()), "--key", made.key).returncode == 0
 
 
+def test_a_truncated_file_is_refused(made: Made, tmp_path: Path) -> None:
+    for size in (0, 10, 100_000, made.export.stat().st_size - 40):
+        cut = tmp_path / "cut.jsonl"
+        cut.write_bytes(made.export.read_bytes()[:size])
+        refused(cut, "--key", made.key, saying="line ")
+    refused(tmp_path / "none.jsonl", "--key", made.key, saying="No such file")
+
+
 def rewrite(lines: Lines) -> None:
     """Change an early record, then every hash and link after it."""
     previous = lines[50]["entry_hash"]
@@ -206,11 +214,32 @@ def test_history_rewritten_by_the_owner_of_the_key_is_caught_by_an_old_checkpoin
     refused(path, "--key", key, "--checkpoint", tmp_path / "old", saying="the first 60 entries")
 
 
+def test_an_export_older_than_the_checkpoint_held_is_cut_off(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "l.db", signer=Signer.generate("example.com/log")) as ledger:
+        ledger.write(LedgerEntry("NOTE", "S", "KEPT", "r"))
+        ledger.export(tmp_path / "e.jsonl")
+        ledger.write(LedgerEntry("NOTE", "S", "KEPT", "r"))
+        (tmp_path / "new").write_text(ledger.checkpoint())
+        key = str(ledger.verifier_key)
+    arguments = (tmp_path / "e.jsonl", "--key", key, "--checkpoint", tmp_path / "new")
+    refused(*arguments, saying="cut off: 1 entries, and a checkpoint covers 2")
+
+
 def test_entries_behind_the_checkpoint_are_not_covered(made: Made, tmp_path: Path) -> None:
     lines = made.lines()
     lines[0]["checkpoint"] = made.old
     path = written(tmp_path / "e.jsonl", lines)
     refused(path, "--key", made.key, saying="the last entries are covered by no checkpoint")
+
+
+def test_a_damaged_key_is_refused(made: Made, tmp_path: Path) -> None:
+    name, digits, encoded = made.key.split("+", 2)
+    refused(made.export, "--key", f"{name}+00000000+{encoded}", saying="a damaged key")
+    refused(made.export, "--key", f"{name}+{digits}+{encoded[:-4]}", saying="malformed base64")
+    refused(made.export, "--key", "nonsense", saying="not a verifier key (key-text)")
+    refused(made.export, "--key", "", saying="not a verifier key (key-text)")
+    (tmp_path / "empty").write_text("")
+    refused(made.export, "--key", tmp_path / "empty", saying="not a verifier key (key-text)")
 
 
 def test_keys_and_signatures_of_small_order_or_odd_encoding_are_refused(

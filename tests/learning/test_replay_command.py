@@ -12,8 +12,8 @@ import pytest
 from remit import Runtime
 from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
-from remit.kernel.event_loop import run_blocking
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.event_loop import run_blocking
 from remit.kernel.installed_files import InstalledFiles
 from remit.learning import ChangedRequests, is_held_out
 from remit.learning.proposals import Change, Learner

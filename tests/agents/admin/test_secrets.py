@@ -287,3 +287,18 @@ def test_a_json_document_is_one_after_redaction(document: dict[str, Any], depth:
     for name, value in document.items():
         if name in ("secret", "password", "api_key") and value == "hunter2hunter2":
             assert value not in json.dumps(json.loads(redactor.text(json.dumps({name: value}))))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"api_key": "abc123def"}', '{"api_key": "[hidden]"}'),
+        (r'{"said": "{\"api_key\": \"abc123def\"}"}', r'{"said": "{\"api_key\": \"[hidden]\"}"}'),
+        ('{"secret": 12345, "a": 1}', '{"secret": "[hidden]", "a": 1}'),
+        ('{"secret": ["a", "b"], "a": 1}', '{"secret": "[hidden]", "a": 1}'),
+        ("password = 'it''s'", "password = '[hidden]'"),
+        ("secret: [hunter2", "secret: [hidden]"),
+    ],
+)
+def test_the_quotes_of_a_hidden_value_stay(text: str, expected: str) -> None:
+    assert Redactor().text(text).startswith(expected)

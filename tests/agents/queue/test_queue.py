@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from remit.agents.queue import ORDERS, Row, Submission
+from remit.agents.queue import ORDERS, Row, Submission, row_matches_ledger
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
 from remit.kernel.event_loop import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, check_tables
@@ -196,6 +196,20 @@ def test_starts_of_a_key_are_spread_over_the_minute(ledger: LedgerClient) -> Non
     bench.check()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"task": " "}, {"agent_id": ""}, {"queue": "a/b"}, {"queue": ""}, {"kind": "x y"},
+        {"priority": 1001}, {"priority": True}, {"max_attempts": 0}, {"due": datetime(2030, 1, 1)},
+        {"due": datetime.max.replace(tzinfo=UTC)}, {"tokens": -1}, {"tokens": 1.5}, {"usd": -0.5},
+        {"usd": float("nan")}, {"usd": float("inf")},
+    ],
+)  # fmt: skip
+def test_what_is_no_order_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        Submission(**{"agent_id": "a", "task": "b", **wrong})
+
+
 def test_an_edited_row_is_found(ledger: LedgerClient, target: str) -> None:
     bench = Bench(ledger)
     for number in range(4):
@@ -226,6 +240,27 @@ def test_an_edited_row_is_found(ledger: LedgerClient, target: str) -> None:
     outside(target, "DELETE FROM orders")
     with pytest.raises(RemitError, match="has no row"):
         bench.queue.get(ready.order_id)
+
+
+@pytest.mark.parametrize("column", ["agent_id", "session_id"])
+def test_a_row_that_was_edited_stays_found_when_a_worker_has_taken_it(
+    ledger: LedgerClient, target: str, column: str
+) -> None:
+    bench = Bench(ledger)
+    bench.submit()
+    outside(target, f"UPDATE orders SET {column} = 'SES-OTHER000'")
+    (claim,) = bench.claim(bench.worker())
+    assert not row_matches_ledger(ledger, claim)
+    bench.end(claim)
+    ((seq, problem),) = check_tables(ledger, (ORDERS,))
+    assert (seq, "'SES-OTHER000'" in problem) == (1, True)
+    order_id = bench.submit()
+    (claim,) = bench.claim(bench.worker())
+    assert row_matches_ledger(ledger, claim)
+    bench.fail(claim, again=True, new_session=True)
+    (row,) = bench.claim(bench.worker())
+    assert (row.order_id, row_matches_ledger(ledger, row)) == (order_id, True)
+    assert len(list(check_tables(ledger, (ORDERS,)))) == 1
 
 
 # Whatever workers, people and ends of processes do to orders in whatever order: each is done

@@ -16,6 +16,7 @@ import pytest
 
 from remit import LedgerClient, Runtime
 from remit.agents.queue import ORDERS, Row, Submission
+from remit.agents.supervisor import TurnCancelledError
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope
 from remit.kernel.errors import InvalidInputError, NotFoundError
@@ -156,6 +157,21 @@ def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_
             assert other.wait(60).error_code == "CancelledError"
         assert not server.calls
         assert any("'boss'" in str(said) for said in runtime.ledger.verify().problems)
+
+
+def test_a_running_order_stops_when_somebody_says_so(scripted: Scripted) -> None:
+    slow = Raw(b"{}", delay_s=60.0)
+    with scripted(slow, flags=FLAGS) as (runtime, server):
+        clerk = runtime.agent("clerk", max_retries=0)
+        with working(runtime, [clerk]):
+            handle = clerk.submit("Go.")
+            until(lambda: bool(server.calls))
+            assert handle.cancel(by="Joe").stopping
+            with pytest.raises(TurnCancelledError):
+                handle.result(60)
+        (turn,) = runtime.ledger.query(event_type="TURN_RECORDED")
+        assert turn.metadata["outcome"] == "cancelled"
+        check(runtime)
 
 
 def test_a_turn_that_waits_for_a_person_goes_on_on_another_worker(

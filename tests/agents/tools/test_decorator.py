@@ -315,3 +315,10 @@ def test_what_is_given_goes_before_what_is_installed(install: Install, tmp_path:
     dispatcher = ToolDispatcher([own], default_settings().tools)
     assert dispatcher.execute("weather", {}).output == "own"
     assert not (tmp_path / "forecast_module.imported").exists()
+
+
+def test_two_that_offer_the_same_are_refused(install: Install) -> None:
+    install("first", plain="plain")
+    install("second", plain="plain")
+    with pytest.raises(ToolError, match="first, second"):
+        _dispatcher().tools(["plain"])

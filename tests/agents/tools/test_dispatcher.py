@@ -203,6 +203,21 @@ def test_a_tool_knows_its_call() -> None:
     assert current_call() is None
 
 
+async def test_calls_at_once_know_each_its_own() -> None:
+    async def own(n: int) -> Any:
+        await asyncio.sleep(0.01)
+        call = current_call()
+        return [n, call and call.idempotency_key]
+
+    dispatcher = _tool(own)
+    calls = [dataclasses.replace(CALL, idempotency_key=f"key-{n}") for n in range(20)]
+    results = await asyncio.gather(
+        *(dispatcher.aexecute("t", {"n": n}, call=call) for n, call in enumerate(calls))
+    )
+    assert [result.output for result in results] == [[n, f"key-{n}"] for n in range(20)]
+    assert current_call() is None
+
+
 # -- outputs -------------------------------------------------------------------------------
 
 

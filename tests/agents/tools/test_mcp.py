@@ -166,6 +166,10 @@ def test_an_image_is_a_block_of_the_type_that_its_data_is(block: dict[str, Any])
     assert "file:///p.png" in found.value or "[image, " in found.value
 
 
+def test_a_result_holds_a_bounded_number_of_images() -> None:
+    assert len(tool_output(_result(*[IMAGE] * 100)).images) == 20
+
+
 def _serve(file: Path, result: dict[str, Any]) -> dict[str, Any]:
     file.write_text(json.dumps({"tools/list": {"tools": [TOOL]}, "tools/call": result}))
     return {

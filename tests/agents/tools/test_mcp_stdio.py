@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -96,6 +97,18 @@ def test_a_server_from_the_registry() -> None:
         assert "Moon/Base" in result.error
 
 
+def test_all_pages_are_read_and_bad_schemas_left_out(
+    server: McpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "remit.tools"):
+        tools = {tool.tool_id: tool for tool in server.tools()}
+    assert {"by_hand__echo", "by_hand__delete_file", "by_hand__grow"} <= set(tools)
+    assert "by_hand__bad_schema" not in tools
+    assert "bad schema" in caplog.text
+    # The server says of each that it may be repeated; that is not its to say.
+    assert {tool.on_unknown for tool in tools.values()} == {"ask"}
+
+
 # -- what it offers, and what it answers ---------------------------------------------------
 
 
@@ -117,6 +130,12 @@ def test_answers(server: McpServer) -> None:
     assert "'large' is not of type 'integer'" in _use(server, "grow").error
 
 
+def test_the_idempotency_key_goes_along(server: McpServer) -> None:
+    assert json.loads(_use(server, "meta").output)["remit/idempotency_key"] == "key-1"
+    result = ToolDispatcher(server.tools(), BOUNDS).execute("by_hand__meta", {})
+    assert "remit/idempotency_key" not in json.loads(result.output)
+
+
 def test_ids() -> None:
     assert mcp_tool_id("a b", "ü.x") == "a_b____x"
     long = mcp_tool_id("server", "x" * 200)
@@ -135,6 +154,14 @@ def test_only_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FOR_IT")
     with McpServer("s", settings) as server, pytest.raises(ToolError, match="FOR_IT"):
         server.tools()
+
+
+def test_a_server_that_dies_at_its_start_is_quoted_without_secrets() -> None:
+    settings = _settings("dies", env={"TOKEN": SecretStr("tok-123456")})
+    with McpServer("s", settings) as server, pytest.raises(ToolError) as caught:
+        server.tools()
+    assert "no licence for [secret]" in str(caught.value)
+    assert "tok-123456" not in f"{caught.value!r} {server!r} {settings!r}"
 
 
 # -- servers that fail ---------------------------------------------------------------------
@@ -176,6 +203,13 @@ def test_a_message_that_is_too_long() -> None:
         assert result.status == "unknown"
         assert "more than 1,000,000 bytes" in result.error
         assert _use(server, "pid").status == "ok"
+
+
+def test_nothing_it_says_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "remit"), McpServer("s", _settings()) as server:
+        assert _use(server, "fails").status == "error"
+    assert "no JSON" not in caplog.text
+    assert "chatter" not in caplog.text
 
 
 # -- loops, cancellation, the end ----------------------------------------------------------
@@ -233,3 +267,22 @@ def test_the_sdk_is_imported_only_when_it_is_used_and_its_absence_is_told() -> N
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "pip install 'remit[mcp]'" in done.stderr
+
+
+def test_a_server_that_never_stops_talking_is_ended_without_others(server: McpServer) -> None:
+    with McpServer("other", _settings()) as other:
+        pid = _use(other, "pid").output
+        flooded = _use(server, "flood")
+        assert flooded.status == "unknown"
+        assert "messages without an answer" in flooded.error
+        assert _use(other, "pid").output == pid  # the same process, never disturbed
+    assert _use(server, "echo", value=1).output == {"value": 1}  # started again
+
+
+def test_more_tools_than_anybody_needs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.agents.tools.mcp.server._MAX_TOOLS", 5)
+    with (
+        McpServer("many", _settings()) as many,
+        pytest.raises(ToolError, match="more than 5 tools"),
+    ):
+        many.tools()

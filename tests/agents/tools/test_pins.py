@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,21 @@ def test_what_changed_again_since_a_person_saw_it_is_not_accepted(ledger: Ledger
         pins.accept(seen, by="Ada")
 
 
+def test_another_server_under_one_name_is_refused_with_its_new_tools(ledger: LedgerClient) -> None:
+    pins = Pins(ledger)
+    pins.check("s", "serve a", [_tool()])
+    refused = pins.check("s", "serve b", [_tool(), _tool("s__new")])
+    assert set(refused) == {"s__note", "s__new"}
+    assert "another server" in refused["s__note"].reason
+    assert refused["s__new"].pin is None
+    diff = pins.tools("s")[1].diff()
+    assert "-server: serve a" in diff
+    assert "+server: serve b" in diff
+    pins.accept(pins.changed("s"), by="Ada")
+    assert pins.check("s", "serve b", [_tool(), _tool("s__new"), _tool("s__later")]) == {}
+    assert pins.check("t", "serve a", [_tool("t__note")]) == {}  # other names are untouched
+
+
 def test_a_package_names_the_definition(ledger: LedgerClient) -> None:
     named = [f"s__note@sha256:{_tool().digest}", "s__free", "t__*"]
     pins = Pins(ledger, lambda: named)
@@ -156,6 +172,12 @@ def test_all_that_a_server_states_is_pinned(ledger: LedgerClient, name: str, val
     assert pins.check("s", "serve a", [replace(tool, stated={"annotations": {}})]) == {}
 
 
+def test_a_package_that_names_the_shown_text_lets_no_change_in(ledger: LedgerClient) -> None:
+    pins, tool = Pins(ledger, lambda: [f"s__note@sha256:{_tool().digest}"]), _tool()
+    assert pins.check("s", "serve a", [replace(tool, stated=_STATED)]) == {}
+    assert "s__note" in pins.check("s", "serve a", [replace(tool, stated={"title": "Read"})])
+
+
 def test_what_a_worker_writes_is_no_pin(ledger: LedgerClient) -> None:
     pins = Pins(ledger)
     pins.check("s", "serve a", [_tool()])
@@ -164,6 +186,12 @@ def test_what_a_worker_writes_is_no_pin(ledger: LedgerClient) -> None:
             "definition_hash": changed.digest, "definition": "{}", "tier": "ho1"}  # fmt: skip
     ledger.write(LedgerEntry("TOOL_PINNED", "mcp:s", "ACCEPTED", "x", metadata=data))
     assert "s__note" in pins.check("s", "serve a", [changed])
+
+
+def test_many_who_check_at_once_pin_once(ledger: LedgerClient) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: Pins(ledger).check("s", "serve a", [_tool()]), range(16)))
+    assert _entries(ledger) == [("PINNED", "s__note")]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +239,16 @@ def test_a_server_of_the_sdk_says_that_its_tools_changed(ledger: LedgerClient) -
         assert _use(tools, "note").status == "ok"
         assert _use(tools, "swap").status == "ok"
         until(lambda: "has changed" in _use(tools, "note").error)
+
+
+def test_a_new_connection_is_checked(ledger: LedgerClient, file: Path) -> None:
+    pins = Pins(ledger)
+    with _server(file, pins) as server:
+        tools = server.tools()
+        server.close()
+        file.write_text(json.dumps({"note": "Another."}))
+        server.tools()
+        assert "has changed" in _use(tools, "note").error
 
 
 def test_an_agents_refused_call_is_recorded_without_intent(scripted: Scripted, file: Path) -> None:

@@ -40,6 +40,32 @@ def test_a_login_leads_only_to_what_a_header_can_hold(served: Served, place: str
     assert answered.headers["set-cookie"].startswith("remit_console_")
 
 
+def test_no_odd_origin_is_taken_and_a_login_holds_beside_any_cookie(served: Served) -> None:
+    visitor, key = signed_in(served), served.key(role="auditor").key
+    token = visitor.form_token()
+    for origin in ("http://[", "null", "https://"):
+        assert visitor.post("/console/verify", {"token": token}, origin=origin).status == 403
+        assert Visitor(served).post("/console/login", {"key": key}, origin=origin).status == 403
+    login = visitor.cookie
+    for others in ("a b=1; {}", '{{"a":1}}; {}', 'foo="bar; {}', "expires=Thu; {}",
+                   "{}; =; \xff=\xfe"):  # fmt: skip
+        visitor.cookie = others.format(login)
+        assert visitor.get("/console/sessions").status == 200, others
+
+
+def test_two_roots_on_one_host_keep_their_logins_apart(
+    served: Served, serve: Serve, upstream: Upstream, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "other", upstream.url) as other:
+        one, two = signed_in(served), signed_in(other)
+        assert one.cookie.partition("=")[0] != two.cookie.partition("=")[0]
+        both = f"{one.cookie}; {two.cookie}"
+        one.cookie, two.cookie = two.cookie, one.cookie
+        assert one.get("/").status == two.get("/").status == 303
+        one.cookie = two.cookie = both
+        assert one.get("/").status == two.get("/").status == 200
+
+
 def test_methods_that_no_page_takes_are_refused(served: Served) -> None:
     visitor = signed_in(served)
     for method, path in (("PUT", "/console/login"), ("DELETE", "/console/login"),
@@ -73,6 +99,18 @@ def test_a_viewer_keeps_the_place_when_strangers_fill_the_server(serve: Serve) -
                 one.close()
 
 
+def test_one_key_does_not_take_all_places(serve: Serve) -> None:
+    with serve(toml="[server]\nmax_connections = 8\n") as served:
+        visitor = signed_in(served)
+        streams = [Stream(served, visitor.cookie) for _ in range(6)]
+        assert [one.reply.status for one in streams] == [200] * 6
+        with closing(Stream(served, visitor.cookie)) as more:
+            assert more.reply.status == 429
+            assert more.reply.headers["retry-after"]
+        for one in streams:
+            one.close()
+
+
 def _asked(served: Served, arguments: object) -> str:
     session = new_session()
     return served.ledger.write(
@@ -100,6 +138,17 @@ def test_the_second_of_two_people_grants_what_the_first_changed(desk: Served) ->
     assert granted.metadata["arguments"] == {"order": 13}
 
 
+def test_arguments_that_were_erased_are_said_to_be(desk: Served) -> None:
+    request, visitor = _asked(desk, {"a": "secret"}), signed_in(desk)
+    entry = desk.ledger.read(request)
+    desk.ledger.erase(session_id=entry.submission_id, reason="asked for")
+    path = f"/console/approvals/{request}"
+    assert "[erased under LED-" in visitor.get(path).text
+    form = visitor.form_of(path)
+    assert visitor.post(path, {**form, "verdict": "grant"}).status == 409
+    assert visitor.post(path, {**form, "verdict": "deny"}).status == 303
+
+
 def test_no_page_grows_with_what_was_recorded(desk: Served) -> None:
     session, visitor = new_session(), signed_in(desk)
     about = {"provenance": {"agent_id": "a", "session_id": session}, "tool_id": "t"}
@@ -114,32 +163,6 @@ def test_no_page_grows_with_what_was_recorded(desk: Served) -> None:
         assert len(shown) < 3_000_000
 
 
-def test_no_odd_origin_is_taken_and_a_login_holds_beside_any_cookie(served: Served) -> None:
-    visitor, key = signed_in(served), served.key(role="auditor").key
-    token = visitor.form_token()
-    for origin in ("http://[", "null", "https://"):
-        assert visitor.post("/console/verify", {"token": token}, origin=origin).status == 403
-        assert Visitor(served).post("/console/login", {"key": key}, origin=origin).status == 403
-    login = visitor.cookie
-    for others in ("a b=1; {}", '{{"a":1}}; {}', 'foo="bar; {}', "expires=Thu; {}",
-                   "{}; =; \xff=\xfe"):  # fmt: skip
-        visitor.cookie = others.format(login)
-        assert visitor.get("/console/sessions").status == 200, others
-
-
-def test_two_roots_on_one_host_keep_their_logins_apart(
-    served: Served, serve: Serve, upstream: Upstream, tmp_path: Path
-) -> None:
-    with serving(tmp_path / "other", upstream.url) as other:
-        one, two = signed_in(served), signed_in(other)
-        assert one.cookie.partition("=")[0] != two.cookie.partition("=")[0]
-        both = f"{one.cookie}; {two.cookie}"
-        one.cookie, two.cookie = two.cookie, one.cookie
-        assert one.get("/").status == two.get("/").status == 303
-        one.cookie = two.cookie = both
-        assert one.get("/").status == two.get("/").status == 200
-
-
 def test_spend_reads_any_range_or_says_what_it_cannot_read(served: Served) -> None:
     served.call("openai", "hi")
     visitor = signed_in(served)
@@ -149,14 +172,3 @@ def test_spend_reads_any_range_or_says_what_it_cannot_read(served: Served) -> No
         assert (shown.status, "1970" in shown.text) == (200, False), query
     for query in ("zone=Nonsense", "zone=../../etc/passwd", "since=%00", "since=9999999w&zone=%ff"):
         assert visitor.get(f"/console/spend?{query}").status == 400, query
-
-
-def test_arguments_that_were_erased_are_said_to_be(desk: Served) -> None:
-    request, visitor = _asked(desk, {"a": "secret"}), signed_in(desk)
-    entry = desk.ledger.read(request)
-    desk.ledger.erase(session_id=entry.submission_id, reason="asked for")
-    path = f"/console/approvals/{request}"
-    assert "[erased under LED-" in visitor.get(path).text
-    form = visitor.form_of(path)
-    assert visitor.post(path, {**form, "verdict": "grant"}).status == 409
-    assert visitor.post(path, {**form, "verdict": "deny"}).status == 303

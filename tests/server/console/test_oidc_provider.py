@@ -15,7 +15,6 @@ from remit.kernel.settings import OidcSettings, load_settings
 from remit.server.app import App
 from remit.server.console.oidc import SignIn, SignInError, person_of
 from tests.support.agents import anthropic_runtime
-from tests.support.oidc import ANN, OidcProvider, oidc_provider
 from tests.support.oidc import ANN, OidcProvider, oidc_provider, signing_key
 
 CALLBACK = "/console/oidc/callback"
@@ -116,6 +115,14 @@ async def test_an_answer_that_cannot_be_used(
     assert raised.value.status == 502
 
 
+async def test_those_who_wait_for_the_provider_are_not_too_many(provider: OidcProvider) -> None:
+    provider.delay_s = {DISCOVERY: 30}
+    sign_in = sign_in_with(provider, timeout_s=0.5)
+    failed = await asyncio.gather(*(sign_in.begin("/") for _ in range(60)), return_exceptions=True)
+    statuses = [error.status for error in failed if isinstance(error, SignInError)]
+    assert (statuses.count(503), statuses.count(502)) == (10, 50)
+
+
 def claimed(provider: OidcProvider, claims: dict[str, Any], **more: Any) -> Identity:
     return person_of({**ANN, **claims}, settings(provider, **more))
 
@@ -182,31 +189,6 @@ async def test_a_slow_provider_is_not_waited_for(provider: OidcProvider, path: s
     provider.delay_s = {path: 30}
     with pytest.raises(SignInError, match="does not answer in time"):
         await signed_in(sign_in_with(provider, timeout_s=0.3), provider)
-
-
-async def test_those_who_wait_for_the_provider_are_not_too_many(provider: OidcProvider) -> None:
-    provider.delay_s = {DISCOVERY: 30}
-    sign_in = sign_in_with(provider, timeout_s=0.5)
-    failed = await asyncio.gather(*(sign_in.begin("/") for _ in range(60)), return_exceptions=True)
-    statuses = [error.status for error in failed if isinstance(error, SignInError)]
-    assert (statuses.count(503), statuses.count(502)) == (10, 50)
-
-
-def claimed(provider: OidcProvider, claims: dict[str, Any], **more: Any) -> Identity:
-    return person_of({**ANN, **claims}, settings(provider, **more))
-
-
-def test_claims_may_lie_in_others_and_another_may_name_a_person(provider: OidcProvider) -> None:
-    inside = {"realm_access": {"roles": ["ops"]}}
-    assert claimed(provider, inside, role_claim="realm_access.roles").role == "operator"
-    url = {"https://example.org/roles": ["ops"]}
-    assert claimed(provider, url, role_claim="https://example.org/roles").role == "operator"
-    for wrong in ({"realm_access": "ops"}, {"realm_access": {"roles": {"ops": 1}}}, {}):
-        with pytest.raises(SignInError):
-            claimed(provider, wrong, role_claim="realm_access.roles")
-    named = claimed(provider, {"preferred_username": "ann", "email_verified": False},
-                    name_claim="preferred_username")  # fmt: skip
-    assert (named.name, named.user_id) == ("ann", "u-17")
 
 
 async def test_keys_that_cannot_be_fetched_again_stay(provider: OidcProvider) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from typing import Any
 
 import pytest
 
-from remit.ledger import EVENTS, LedgerEntry
+from remit.ledger import EVENTS, LedgerEntry, content
+from remit.packages.gates import GateReport
+from remit.server.console import verification
 from remit.server.console.rows import live_row
+from tests.server.asgi import AsgiRequest
 from tests.server.console.client import VIEWS
 from tests.server.console.conftest import Inside
 
@@ -44,6 +48,27 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
         assert re.findall(r"[A-Z]{3,}_?[A-Z_]+(?=\W)", re.sub(r"(LED|DEC|SES)-\w+", "", text)) in (
             [], ["UTC"]), text  # fmt: skip
         assert codes <= set(re.findall(r'title="([A-Z_]+)"', page))
+
+
+def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
+    told = dict.fromkeys(("kind", "target", "package_id", "version", "base_version", "digest",
+                          "evidence_sha256", "by"), "x")  # fmt: skip
+    entry = inside.ledger.write(LedgerEntry("SIGNAL_PROPOSED", "PRP-000e", "PROPOSED", "x",
+        metadata={**told, "evidence": content([]), "reason": content("by name")}))  # fmt: skip
+    assert inside.get("/console/proposals/PRP-000e").status == 200
+    inside.ledger.erase(entry, reason="asked for")
+    gone = inside.get("/console/proposals/PRP-000e")
+    assert gone.status == 410
+    assert "The evidence of this proposal was erased, and so was its content." in gone.text
+
+
+def test_unrecorded_results_are_an_error(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = GateReport((), unrecorded="the disk is full")
+    monkeypatch.setattr(verification, "check_gates", lambda *_, **__: report)
+    sent = AsgiRequest([b"check=all"])
+    answer = asyncio.run(sent.to(inside.console, "POST", "/console/verify", headers=()))
+    assert answer.status == 503
+    assert b"could not be recorded: the disk is full" in answer.body
 
 
 WRONG = (

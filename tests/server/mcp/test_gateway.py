@@ -21,7 +21,7 @@ from mcp.types import CreateMessageResult, ElicitResult, TextContent
 
 from remit.agents import ApprovalQueue
 from remit.kernel.budget_values import BudgetLimits
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from tests.server.mcp.running import TOP, Served, serving, variables
 from tests.support.processes import Program, run_program
 from tests.support.roots import new_root
@@ -331,6 +331,18 @@ async def test_a_tool_that_changes_is_refused_before_it_is_called(served: Served
     remit(served.root, "mcp", "accept", "changing", "plain", "--by", "ann", "--yes")
     async with at(served, "changing") as client:
         assert not (await client.call_tool("plain", {})).is_error
+
+
+async def test_a_server_that_floods(served: Served) -> None:
+    async with at(served, "reference", named(served, "flooded")) as client:
+        result = await client.call_tool("flood", {})
+        assert result.content[0].text == "flooded"
+        session = result.meta["remit/receipt"]["session"]
+    noted = list(served.ledger.query(event_type="MCP_MESSAGE", session_id=session))
+    begun = list(served.ledger.query(event_type="SESSION_START", session_id=session))
+    assert 0 < len(noted) <= 200
+    assert len(begun) == 1
+    assert all(map(is_authentic, [*noted, *begun]))
 
 
 async def test_over_stdio(root: Path) -> None:

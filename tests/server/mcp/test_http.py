@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import uuid
@@ -195,6 +196,69 @@ def test_a_session_is_its_keys_alone_and_ends_with_it(served: Served) -> None:
     until(lambda: ask(served, token=mine.key, headers=session)[0] == 401)
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "evil.example:4001"}, 421),
+        ({"host": "127.0.0.1.evil.example"}, 421),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://localhost:3000"}, 200),
+        ({"content-type": "text/plain"}, 400),
+        ({"accept": "text/html"}, 406),
+    ],
+)
+def test_whom_it_was_meant_for(served: Served, headers: dict[str, str], status: int) -> None:
+    assert ask(served, INITIALIZE, headers=headers)[0] == status
+
+
+def test_bodies_are_bounded(tmp_path: Path) -> None:
+    toml = "\n[mcp_server]\nmax_message_bytes = 65536\nallowed_hosts = ['remit.example']\n"
+    huge = json.dumps({**PING, "params": {"_meta": {"x": "y" * 65536}}}).encode()
+    with serving(new_root(tmp_path / "root", toml)) as strict:
+        assert ask(strict, INITIALIZE, headers={"host": "remit.example"})[0] == 200
+        status, raw, headers = ask(strict, huge)
+        assert (status, headers["connection"], b"65,536" in raw) == (413, "close", True)
+        parts = urlsplit(strict.url)
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+        headers = {"authorization": f"Bearer {strict.token}"}
+        body = iter([b"x" * 70_000])  # in one go: the server hangs up at 65,536
+        with contextlib.closing(connection):
+            connection.request("POST", "/mcp", body, headers, encode_chunked=True)
+            assert connection.getresponse().status == 413
+        assert ask(strict, huge, "")[0] == 401  # before anything of it is read
+
+
+def test_a_key_has_a_share_of_sessions_which_ends_with_it(tmp_path: Path) -> None:
+    toml = "\n[mcp_server]\nmax_sessions = 3\nsessions_per_caller = 2\n"
+    with serving(new_root(tmp_path / "root", toml)) as served:
+        hog = served.key("agent")
+        sessions = [begun(served, hog.key) for _ in range(2)]
+        status, raw, _ = ask(served, INITIALIZE, hog.key)
+        assert (status, b"the maximum" in raw) == (503, True)
+        begun(served)
+        assert ask(served, INITIALIZE)[0] == 503  # there are three
+        parts = urlsplit(served.url)
+        stream = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+        stream.request("GET", "/mcp", headers={
+            "accept": "text/event-stream", "authorization": f"Bearer {hog.key}",
+            SESSION: sessions[0]})  # fmt: skip
+        reply = stream.getresponse()
+        assert reply.status == 200
+        served.revoke(hog)
+        reply.read()  # ends, instead of waiting for what may come
+        stream.close()
+        other = served.key("operator").key
+        until(lambda: ask(served, INITIALIZE, other)[0] == 200)
+        assert ask(served, headers={SESSION: sessions[1]}, token=other)[0] == 404
+        # What its client ends counts no more either.
+        mine = begun(served, other)
+        assert ask(served, INITIALIZE, other)[0] == 503
+        assert ask(served, None, other, {SESSION: mine}, "DELETE")[0] == 200
+        begun(served, other)
+
+
 async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
     with serving(new_root(tmp_path / "root"), "--dev") as served:
         async with served.client("") as client:
@@ -258,3 +322,12 @@ def test_whom_it_was_meant_for_and_how_much_it_takes(tmp_path: Path) -> None:
 def test_dev_mode_listens_on_loopback_alone(served: Served) -> None:
     with pytest.raises(RemitError, match="listens only on loopback"):
         serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)
+
+
+def test_where_it_cannot_listen(served: Served) -> None:
+    with pytest.raises(RemitError, match="listens only on loopback") as refused:
+        serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)
+    assert "without dev mode" in refused.value.next_step
+    port = urlsplit(served.url).port
+    with pytest.raises(RemitError, match="is in use"):
+        serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)

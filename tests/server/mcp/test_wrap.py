@@ -88,3 +88,16 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, text: str) -> None
     assert _wrap(file, root).returncode == 1
     assert (file.read_text(), (root / "remit.toml").read_text()) == (text, toml)
     assert {path.name for path in tmp_path.iterdir()} == {"root", "mcp.json"}
+
+
+def test_what_was_edited_since_stays(tmp_path: Path) -> None:
+    root, file = new_root(tmp_path / "root"), tmp_path / "mcp.json"
+    file.write_text(json.dumps({"servers": {"a": {"command": "a"}}}))
+    _wrap(file, root)
+    config = json.loads(file.read_text())
+    config["servers"]["b"] = {"command": "b"}
+    file.write_text(json.dumps(config))
+    _wrap(file, root, "--undo")
+    assert json.loads(file.read_text()) == {
+        "servers": {"a": {"command": "a"}, "b": {"command": "b"}}
+    }

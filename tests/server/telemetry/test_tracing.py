@@ -244,6 +244,7 @@ def _sent(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], *own: s
             provider.shutdown()
     return collector
 
+
 @pytest.mark.parametrize(
     "header",
     [None, "", "x", "00-" + "0" * 32 + f"-{SPAN}-01", f"00-{TRACE}-{SPAN}", "\ud800", "0" * 9999],
@@ -266,15 +267,3 @@ def test_headers_that_mean_nothing_are_nothing(header: str | None, seen: _Seen) 
 )
 def test_no_span_leaves(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     assert _sent(monkeypatch, {ENDPOINT: "{url}", **variables}).got == []
-
-    ],
-)
-def test_no_span_leaves(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    with Collector() as collector:
-        for name, value in {ENDPOINT: collector.url, **variables}.items():
-            monkeypatch.setenv(name, value)
-        provider = set_up_tracing()
-        if provider is not None and (observe := tracing_observer(provider)) is not None:
-            observe(call_report())
-            provider.shutdown()
-    assert collector.got == []

@@ -19,7 +19,6 @@ from remit.kernel.tenant import TenantFile
 from remit.runtime.tenants import find_tenant
 from remit.server.extensions import HttpError
 from remit.server.in_flight_limits import Share, Shares
-from remit.server.request_limits import Share, Shares
 from remit.server.telemetry import CallMetrics
 from remit.server.tenants.open_tenants import OpenTenants
 from tests.server.conftest import QUICK
