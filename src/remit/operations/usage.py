@@ -68,8 +68,8 @@ def show_usage(
         "Show the reasons of fallbacks, with example exchanges.", False, door="command"
     ),
     limit: int | None = field(
-        "Largest number of rows: in a command, those of highest cost (default: all); in a page, 1 "
-        "to 500 (default: 50).", None, least=1,
+        "Largest number of rows: in a command, those of the latest periods and highest cost (default: "
+        "all); in a page, 1 to 500 (default: 50).", None, least=1,
     ),
     cursor: str | None = field("`next_cursor` of the previous page.", None, door="route"),
     csv: bool = field("Print CSV.", False, door="command"),
