@@ -203,8 +203,8 @@ def mcp_schema(schema: Any) -> Any:
     removed. A schema without such parts is unchanged, so that its pin stays the same. Regular
     expressions are removed because a hostile one could block this process; the server checks
     arguments itself. With ``patternProperties``, ``additionalProperties`` and
-    ``unevaluatedProperties`` of the same object are removed too. Values under ``enum``, ``const``, ``default`` and ``examples`` are not
-    converted.
+    ``unevaluatedProperties`` of the same object are removed too. Values under ``enum``, ``const``,
+    ``default`` and ``examples`` are not converted.
 
     Args:
         schema: a JSON value; it is not changed. A value that is no object or list is returned as it
