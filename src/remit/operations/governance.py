@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     member="packages", endpoint="packages", tools=("list_packages",),
 )  # fmt: skip
 def list_packages(root: RootPort, caller: Caller) -> Feed:
-    """Return the installed packages, sorted by id, each as :func:`show_package`.
+    """Return the installed packages, sorted by id.
+
+    Returns:
+        ``packages``, page by page, each as by :func:`show_package`.
 
     Raises:
         PackageError: an entry of the ledger does not describe a package.

@@ -95,10 +95,10 @@ def _package() -> Any:
 def remove_package(
     root: RootPort, caller: Caller, *, package_id: str = _package()
 ) -> dict[str, Any]:
-    """Remove a package with its files and its stored archive; append ``REMOVED``.
+    """Remove a package with its files and its stored archive.
 
     Returns:
-        ``removed``, the package as it was installed.
+        ``removed``, the package as it was installed. A ``REMOVED`` entry is appended.
 
     Raises:
         PackageError: the package is not installed or is learned, another package needs it,
@@ -150,10 +150,11 @@ def restore_packages(
     package_ids: list[str] = field("Ids of packages; all by default.", [], flag="",
                                    metavar="[PACKAGE_ID…]"),
 ) -> Answer:  # fmt: skip
-    """Restore changed and missing files of installed packages; append no entry.
+    """Restore changed and missing files of installed packages.
 
     Returns:
-        ``restored``, the paths of the files, those of deleted ones included.
+        ``restored``, the paths of the files, those of deleted ones included. No entry is
+        appended.
 
     Raises:
         PackageError: a package is not installed, its archive is missing, damaged or not admitted
@@ -200,11 +201,11 @@ _TOOL = AgentTool(
     lines=lambda found: [table_of(found["packages"], "package_id", "version", "title")],
 )  # fmt: skip
 def list_installed(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """List installed packages: your own first, then those shipped with Remit, each by id.
+    """List installed packages: your own first, then those shipped with Remit.
 
     Returns:
-        ``count`` and ``packages``: the facts of manifest and installation, ``files`` (their
-        number) and ``signature``.
+        ``count`` and ``packages``, each part sorted by id: the facts of manifest and installation,
+        ``files`` (their number) and ``signature``.
 
     Raises:
         PackageError: an entry does not describe a package.

@@ -48,10 +48,11 @@ def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
 
 @verb("package trust restore", lines=_policy_lines)
 def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Replace the trust file by the recorded one; the current file is lost, no entry appended.
+    """Rebuild the trust file from the ledger, and replace the current file.
 
     Returns:
-        The policy in force after the change: ``threshold`` and ``keys``.
+        The policy in force after the change: ``threshold`` and ``keys``. The former file is lost,
+        and no entry is appended.
 
     Raises:
         PackageError: another operation on packages is running, the ledger records no policy, the
