@@ -68,6 +68,23 @@ def test_days_are_cut_at_the_midnight_of_their_zone(
     assert [(row.names["month"], row.calls) for row in month] == [("2026-03", 96)]
 
 
+def test_a_limit_keeps_the_latest_days(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in (0, 1, 402):  # The periods are read in two parts.
+        for model, cost in (("cheap", 0.001), ("dear", 0.002)):
+            with _clock(monkeypatch, _START + timedelta(days=day)):
+                ledger.write(_exchange(model_id=model, cost_usd=cost))
+    until = _START + timedelta(days=403)
+    for limit, days in ((1, ["2027-05-04"]), (2, ["2026-03-29", "2027-05-04"])):
+        rows = read_usage(ledger, by=["day"], until=until, limit=limit).rows
+        assert [row.names["day"] for row in rows] == days
+    rows = read_usage(ledger, by=["day", "model"], until=until, limit=3).rows
+    assert [(row.names["day"], row.names["model"]) for row in rows] == [
+        ("2026-03-29", "dear"), ("2027-05-04", "dear"), ("2027-05-04", "cheap"),
+    ]  # fmt: skip
+
+
 def test_a_keys_calls_are_its_owners_and_what_is_sure_stands_apart(ledger: LedgerClient) -> None:
     with KeyStore(ledger) as keys:
         made = keys.create("chat", user_id="ann", team_id="search")

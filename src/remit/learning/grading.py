@@ -115,6 +115,7 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
     Raises:
         EntryNotFoundError: there is no such target.
         ConflictError: there is no answer, or it was erased.
+        LedgerError: the ledger cannot be read.
     """
     entry, kind = find_target(ledger, target)
     answer: Any
@@ -157,7 +158,9 @@ def learnable_contract(
         InvalidInputError: the contract is recorded but belongs to no package, because a program
             used a folder of its own. Learned changes could not be installed there.
         ContractError: ``contract_not_found``: the contract does not exist and was never used; or
-            another code: it is not valid.
+            another code: it is not valid, or was changed since its installation.
+        ChangedFileError: the table of installed files cannot be read.
+        LedgerError: the ledger cannot be read.
     """
     try:
         return contracts.load(contract_id)
@@ -205,13 +208,14 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
     """Return a grader that gives 1 to a right answer and 0 to any other.
 
     Args:
-        schema: JSON Schema that an answer must match; ignored if there are ``references``.
-        references: right answers by exchange id; ``None`` to grade by the schema. Case, white
-            space at the ends, repeated white space and a final full stop are ignored. The grader
-            returns ``None`` for exchanges without a right answer.
+        schema: JSON Schema that an answer must match, in a code fence or not; ignored if
+            ``references`` are given.
+        references: right answers by exchange id, perhaps none; ``None`` to grade by the schema.
+            Case, white space at the ends, repeated white space and a final full stop are ignored.
+            The grader returns ``None`` for exchanges without a right answer.
 
     Raises:
-        InvalidInputError: neither is given, or the schema is not valid.
+        InvalidInputError: without ``references``, the schema is missing, empty or not valid.
     """
     if references is not None:
         right = {name: normal_text(str(answer)) for name, answer in references.items()}
@@ -235,9 +239,10 @@ def recorded_grader(
 ) -> dict[str, Any]:
     """Return a grader of :func:`grader` as JSON data of a proposal.
 
-    References are stored without text: the hash of the right answer by the key of the prompt
-    without system messages. An exchange without its prompt is left out, and so are prompts that
-    differ in system messages only and have different right answers.
+    ``kind`` is ``schema``, with ``schema``, or ``reference``, with ``answers``: the hash of the
+    right answer by the key of the prompt without system messages, and no text. An exchange without
+    its prompt is left out, and so are prompts that differ in system messages only and have
+    different right answers.
 
     Raises:
         LedgerError: the exchanges of the references cannot be read.

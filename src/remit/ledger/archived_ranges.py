@@ -136,14 +136,17 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """The content of an ``ARCHIVED`` entry.
+    """The content of an ``ARCHIVED`` entry, as recorded: ``root`` and ``count`` are not checked.
+
+    Only the work of sessions was archived (:data:`LEAVING`); other entries of the range, and the
+    sessions in use, stayed.
 
     Attributes:
         seq: sequence number of the entry.
         first: first sequence number of the range; a multiple of 256, like ``end``.
         end: first sequence number after the range.
         root: root hash of the tree of the first ``end`` entries, in hex.
-        count: number of archived entries.
+        count: number of entries archived with this entry, some of earlier ranges.
         entry: the entry, with its content.
     """
 

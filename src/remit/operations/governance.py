@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 def list_packages(root: RootPort, caller: Caller) -> Feed:
     """Return the installed packages, sorted by id.
 
+    Returns:
+        ``packages``, page by page, each as by :func:`show_package`.
+
     Raises:
         PackageError: an entry of the ledger does not describe a package.
         InvalidInputError: the cursor is unknown; raised when the list is read.
@@ -37,7 +40,13 @@ def list_packages(root: RootPort, caller: Caller) -> Feed:
 def show_package(
     root: RootPort, caller: Caller, *, package_id: str = field("Id of the package.")
 ) -> dict[str, Any]:
-    """Return an installed package: contents, source and permissions.
+    """Return an installed package: its facts, source and permissions.
+
+    Returns:
+        ``package_id``, ``version``, ``title``, ``plane_id``, ``spec_id``, ``framework_id``,
+        ``operation``, ``installed_at``, ``entry_id``, ``source``, ``archive_sha256``,
+        ``approved_by``, ``permissions`` (``tools``, ``models``, ``paths`` and ``budgets``),
+        ``files`` (their number) and ``signed`` (False if the signature was waived).
 
     Raises:
         NotFoundError: the package is not installed.
@@ -57,7 +66,15 @@ def show_package(
     result="GateStates", endpoint="gates",
 )  # fmt: skip
 def list_gates(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """Return the latest recorded result of every gate; nothing is checked again."""
+    """Return the latest recorded result of every gate; nothing is checked again.
+
+    Returns:
+        ``gates``: each with ``gate``, ``passed`` (None if it was never checked), ``message``,
+        ``checked_at`` and ``entry_id`` (both None without a result).
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
     from remit.packages.gates import GATES, latest_result
 
     return {"gates": [latest_result(root.ledger, gate) for gate in GATES]}

@@ -98,13 +98,16 @@ def remove_package(
     """Remove a package with its files and its stored archive.
 
     Returns:
-        ``removed``, the package as it was installed.
+        ``removed``, the package as it was installed. A ``REMOVED`` entry is appended.
 
     Raises:
-        PackageError: the package is not installed or is learned, another package needs it, a gate
-            refuses the change, another process holds the lock of packages, or files cannot be
-            written.
+        PackageError: the package is not installed or is learned, another package needs it,
+            installed files were changed, a gate refuses the change, another process holds the lock
+            of packages, files cannot be written, or an entry does not describe a package. Nothing
+            was changed, except with ``unfinished``: the removal is recorded, and the next command
+            on packages deletes the files.
         LedgerError: the ledger cannot be read or written.
+        OSError: a part of the root cannot be read.
     """
     return {"removed": _plain(root.packages(caller).remove(package_id))}
 
@@ -122,9 +125,12 @@ def rollback_package(
         ``packages``, with the package as it is installed now.
 
     Raises:
-        PackageError: no such version was installed, its stored archive is lost, it has permissions
-            that the present one lacks and ``approve`` is False, or a gate refuses the change.
+        PackageError: the package is not installed, no such version was, its stored archive is
+            lost, it has permissions that the present one lacks and ``approve`` is False, or a
+            reason of :func:`remove_package`; ``unfinished`` means here that the next command writes
+            the files.
         LedgerError: the ledger cannot be read or written.
+        OSError: a part of the root cannot be read.
     """
     manager = root.packages(caller)
     now = manager.rollback(package_id, version, approve=approve)
@@ -147,11 +153,15 @@ def restore_packages(
     """Restore changed and missing files of installed packages.
 
     Returns:
-        ``restored``, the paths of the files, those of deleted ones included.
+        ``restored``, the paths of the files, those of deleted ones included. No entry is
+        appended.
 
     Raises:
-        PackageError: a package is not installed, or its archive is missing or damaged.
-        LedgerError: the ledger cannot be read or written.
+        PackageError: a package is not installed, its archive is missing, damaged or not admitted
+            any more, another process holds the lock of packages, files cannot be written, or an
+            entry does not describe a package. Other files may be restored by then.
+        LedgerError: the ledger cannot be read.
+        OSError: the journal of packages cannot be read.
     """
     restored = root.packages(caller).restore(tuple(package_ids))
     return Answer({"restored": list(restored)}, _restore_packages_lines(restored))
@@ -191,7 +201,16 @@ _TOOL = AgentTool(
     lines=lambda found: [table_of(found["packages"], "package_id", "version", "title")],
 )  # fmt: skip
 def list_installed(root: RootPort, caller: Caller) -> dict[str, Any]:
-    """List installed packages: your own first, then those shipped with Remit."""
+    """List installed packages: your own first, then those shipped with Remit.
+
+    Returns:
+        ``count`` and ``packages``, each part sorted by id: the facts of manifest and installation,
+        ``files`` (their number) and ``signature``.
+
+    Raises:
+        PackageError: an entry does not describe a package.
+        LedgerError: the ledger cannot be read.
+    """
     found = root.packages(caller).registry().packages.values()
     shown = [_plain(one) for one in sorted(found, key=lambda package: package.ships)]
     return {"count": len(shown), "packages": shown}

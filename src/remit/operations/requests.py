@@ -136,7 +136,11 @@ def result_form(name: str) -> type[BaseModel]:
 
 
 def argument_type(item: Field) -> Any:
-    """Return the type of a tool's argument, with its limits, examples and known values."""
+    """Return the type of a tool's argument, with its limits, examples and values known now.
+
+    Unknown values are not refused. Only a field whose default is None takes None, which the schema
+    does not show. Default and help are not in the type.
+    """
     from pydantic import Field as Described
     from pydantic.json_schema import SkipJsonSchema
 

@@ -33,7 +33,8 @@ def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
         missing or older, a note says so.
 
     Raises:
-        PackageError: the trust file was never recorded, or it or the recorded policy is damaged.
+        PackageError: the trust file was never recorded or cannot be read, or the recorded policy is
+            damaged or not valid.
         LedgerError: the ledger cannot be read.
     """
     from remit.packages.trust import TrustPolicy, read_trust, trust_problem
@@ -50,10 +51,12 @@ def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Rebuild the trust file from the ledger, and replace the current file.
 
     Returns:
-        The policy in force after the change: ``threshold`` and ``keys``.
+        The policy in force after the change: ``threshold`` and ``keys``. The former file is lost,
+        and no entry is appended.
 
     Raises:
-        PackageError: another operation on packages is running, or the ledger records no policy.
+        PackageError: another operation on packages is running, the ledger records no policy, the
+            recorded policy is damaged or not valid, or the file cannot be written.
         LedgerError: the ledger cannot be read.
     """
     from remit.packages import package_lock, trust
@@ -121,8 +124,10 @@ def trust_key(
     Raises:
         InvalidInputError: ``public`` is no key; raised as the command reads it.
         PackageError: the key was revoked, another key has the name, the name or a pattern cannot be
-            used, another operation on packages is running, or the trust file is not the recorded
-            one or cannot be written.
+            used, the keys do not fit into an entry, another operation on packages is running,
+            another machine changed the keys at the same time, the recorded policy is damaged, or
+            the trust file was never recorded or cannot be written. If it cannot be written, the
+            change may be recorded: the next change then writes the file.
         LedgerError: the ledger cannot be read or written.
     """
     return _changed(
@@ -138,7 +143,8 @@ def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> di
         As :func:`trust_key`.
 
     Raises:
-        PackageError: the key is unknown or revoked, or too few active keys would remain.
+        PackageError: the key is unknown or revoked, too few active keys would remain, or a reason
+            of :func:`trust_key` that is not the new key's.
         LedgerError: the ledger cannot be read or written.
     """
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "retired"))
@@ -156,7 +162,7 @@ def revoke_trust(
         As :func:`trust_key`.
 
     Raises:
-        PackageError: the key is unknown, or too few active keys would remain.
+        PackageError: as :func:`retire_key`; a retired key can be revoked.
         LedgerError: the ledger cannot be read or written.
     """
     return _changed(root, caller, lambda policy: policy.with_status(key_id, "revoked"), reason)
@@ -173,7 +179,8 @@ def set_threshold(
         As :func:`trust_key`.
 
     Raises:
-        PackageError: fewer keys are trusted.
+        PackageError: fewer keys are trusted, or a reason of :func:`trust_key` that is not the new
+            key's.
         LedgerError: the ledger cannot be read or written.
     """
     return _changed(root, caller, lambda policy: policy.with_threshold(number))
@@ -215,8 +222,11 @@ def show_package_key(
 ) -> dict[str, Any]:  # fmt: skip
     """Print the public key of a private key file (default: the root's own key).
 
+    Returns:
+        ``key_id``, ``name`` and ``public``.
+
     Raises:
-        PackageError: the file cannot be read.
+        PackageError: the file cannot be read, or is not a usable key.
     """
     from remit.packages import PackageKey
     from remit.packages.shipped import root_key_path

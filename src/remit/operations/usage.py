@@ -68,8 +68,8 @@ def show_usage(
         "Show the reasons of fallbacks, with example exchanges.", False, door="command"
     ),
     limit: int | None = field(
-        "Largest number of rows: in a command, those of highest cost (default: all); in a page, 1 "
-        "to 500 (default: 50).", None, least=1,
+        "Largest number of rows: in a command, those of the latest periods and highest cost "
+        "(default: all); in a page, 1 to 500 (default: 50).", None, least=1,
     ),
     cursor: str | None = field("`next_cursor` of the previous page.", None, door="route"),
     csv: bool = field("Print CSV.", False, door="command"),
@@ -85,7 +85,8 @@ def show_usage(
 
     Returns:
         The sums by group and their total, page by page; the total is None after the first page. For
-        a command all groups, or the ``limit`` of highest cost, perhaps as a file.
+        a command all groups, or the ``limit`` of the latest periods and highest cost, perhaps as a
+        file.
 
     Raises:
         InvalidInputError: a time, a name or the cursor cannot be used, options exclude each other,

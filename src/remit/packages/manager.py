@@ -212,7 +212,7 @@ class PackageManager:
                 remaining packages would not be complete; or ``registry_moved``, ``busy``,
                 ``unwritable``, ``registry_damaged`` or ``journal_damaged`` as for :meth:`install`.
                 Nothing was changed. ``unfinished``: as for :meth:`install`.
-            LedgerError: as for :meth:`install`.
+            LedgerError, OSError: as for :meth:`install`.
         """
         with self._locked() as registry:
             package = registry.require(package_id)
@@ -283,6 +283,7 @@ class PackageManager:
                 has other bytes; an error of :func:`sync_trust`, or of :func:`admit` for a stored
                 archive.
             LedgerError: the ledger cannot be read.
+            OSError: the journal cannot be read.
         """
         with self._locked() as registry, disk_errors():
             restored = self._files.restore(
@@ -324,6 +325,7 @@ class PackageManager:
                 another process holds the lock; ``unwritable``: the disk does not accept a change;
                 ``unfinished`` or ``journal_damaged`` as for :meth:`recover`.
             LedgerError: the ledger cannot be read.
+            OSError: the journal cannot be read.
         """
         with self._locked() as registry, disk_errors():
             self._files.write_documents(registry, registry.packages)

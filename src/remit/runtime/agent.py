@@ -326,8 +326,9 @@ class Agent(Generic[OutputT]):
         """Answer a single message in a new session, end the session, and return the turn.
 
         A failed turn is returned with its ``error_code``. A turn that waits for a person is
-        returned in that state. Open its ``session_id`` by :meth:`session` to continue the turn
-        after the decision. If the turn raises an error, the session is ended all the same.
+        returned in that state. The session is ended then too, and if the turn raises an error. Open
+        its ``session_id`` by :meth:`session` to continue the turn after the decision, which opens
+        the session again.
 
         Args:
             message: see :meth:`Conversation.turn`.
@@ -338,7 +339,8 @@ class Agent(Generic[OutputT]):
             deps: see :meth:`Conversation.turn`.
 
         Raises:
-            RemitError: an error of :meth:`session` or :meth:`Conversation.turn`.
+            RemitError: an error of :meth:`session`, :meth:`Conversation.turn` or
+                :meth:`Conversation.end`.
         """
         async with self.session(user=user, subject_id=subject_id) as session:
             result: TurnResult[Any] = await session.aturn(

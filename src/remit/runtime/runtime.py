@@ -316,8 +316,10 @@ class Runtime(Closeable):
 
         Raises:
             UnknownToolError: there is no such tool.
-            ToolError: two tools have the same id, or an item of ``tools`` cannot be a tool.
+            ToolError: two tools have the same id, an item of ``tools`` cannot be a tool, or an MCP
+                server does not answer.
             ContractError: the contract cannot be used.
+            ChangedFileError: the table of installed files cannot be read.
             ConfigError: no provider runs the model, or there is no such MCP server.
             RemitError: the provider of ``model`` is not set up.
             InvalidInputError: an argument has the wrong type, a limit or criterion is invalid, or
@@ -403,8 +405,12 @@ class Runtime(Closeable):
             model: the model that answers in place of the agent's own or the root's default.
 
         Raises:
-            NotFoundError: no package brought such an agent, or the agent exceeds its package's
-                permissions.
+            NotFoundError: no package brought such an agent, its id is Remit's own, its package or
+                framework is not installed, it exceeds the package's permissions or the framework's
+                limit, or ``model`` is not permitted (without permitted models, any but the root's
+                default).
+            ChangedFileError: a file of the agent differs from the installed one.
+            PackageError: one of these files, or an entry about a package, cannot be read.
             RemitError: an error of :meth:`agent`.
         """
         # The import of signing is slow.

@@ -176,10 +176,12 @@ class Schedule(Generic[OutputT]):
         self._looked_at: int | None = None
 
     async def aturns(self, *, deps: Any = None) -> AsyncIterator[TurnResult[OutputT]]:
-        """Yield the turn of each tick, and wait for the next one; the iterator does not end.
+        """Yield each turn that is run here, and wait for the next tick; the iterator does not end.
 
-        A turn that waits for a person is yielded in that state, and again after its end. Each tick
-        writes a session with its turn. The clock and waiting turns are looked at every 30 seconds
+        A turn that waits for a person is yielded in that state, and again after its end here.
+        Nothing is yielded for a tick that was skipped or run by another process, nor for the end of
+        a turn that a person cancelled or another process ended. Each tick writes a session. The
+        clock and waiting turns are looked at every 30 seconds
         at least. An error of a tick ends the iterator; a new one continues the tick. An error of
         the function ``task`` is raised unchanged.
 
@@ -187,7 +189,7 @@ class Schedule(Generic[OutputT]):
             deps: see :meth:`remit.runtime.Conversation.turn`.
 
         Raises:
-            RemitError: an error of :meth:`remit.runtime.Conversation.turn`.
+            RemitError: an error of :meth:`adue`.
         """
         while True:
             yield await self._next(deps)
@@ -221,7 +223,8 @@ class Schedule(Generic[OutputT]):
             The turn of the tick, or of an earlier tick whose turn was unfinished.
 
         Raises:
-            RemitError: an error of :meth:`remit.runtime.Conversation.turn`.
+            RemitError: an error of :meth:`remit.runtime.Conversation.turn` or
+                :meth:`remit.runtime.Conversation.end`, or of beginning the session.
         """
         # A person cancelled the turn, or another process runs it.
         with contextlib.suppress(TurnCancelledError, LeaseBusyError):

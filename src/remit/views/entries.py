@@ -212,10 +212,11 @@ class Tally:
     def to_dict(self) -> dict[str, Any]:
         """Return the sums by name.
 
-        ``llm_calls`` counts attempts that were sent, ``failed_calls`` attempts without an answer.
-        ``orphaned_calls`` were sent by a process that died; ``settled_tokens`` are the tokens
-        charged for them. ``cost_usd`` is ``None`` if a price is unknown; ``known_cost_usd`` sums
-        the known costs, and ``unpriced_calls`` counts the calls without one. The other keys are
+        ``llm_calls`` counts ``EXCHANGE`` entries, answers from the cache included, ``failed_calls``
+        the ones without an answer. ``orphaned_calls``, sent by a process that died, are not among
+        them; ``settled_tokens`` are the tokens charged for these. ``known_cost_usd`` sums the known
+        costs, prices of tools and orphaned calls included; ``cost_usd`` is the same, or ``None`` if
+        a price is unknown. ``unpriced_calls`` counts the calls without one. The other keys are
         ``input_tokens``, ``output_tokens`` and ``tool_calls``.
         """
         known = self._nano / _NANO

@@ -145,15 +145,17 @@ SHOWN = {
 class ReportEntries:
     """Entries of a range of time, with proofs under a single checkpoint.
 
-    Every method but :meth:`covered` reads the ledger and raises LedgerError if that fails. Tree
-    hashes are cached between the proofs of neighbours.
+    Every method but :meth:`covered` reads the ledger and raises LedgerError if that fails.
+    :meth:`row` and :meth:`covered` look only at ``size``, not at the range. Tree hashes are cached
+    between the proofs of neighbours.
 
     Args:
         ledger: the ledger.
         size: entries under the checkpoint; later entries are left out.
-        since: first instant, inclusive; ``None``: from the beginning.
-        until: last instant, exclusive; ``None``: to the end.
-        most: the largest number of entries of each type in a bounded section.
+        since: first instant, inclusive, as text in the form of entries (:func:`instant`), since
+            texts are compared; ``None``: from the beginning.
+        until: last instant, exclusive, in the same form; ``None``: to the end.
+        most: the largest number of entries of each type in a section with ``is_bounded``.
     """
 
     def __init__(

@@ -26,8 +26,10 @@ def build_turn(
 
     The keys are kind, number, message, response, outcome, times and sums of the turn, its orders,
     direct calls, chains, gates, escalation and degradation, the context shown and left out, and
-    notes. Missing times are None, durations are in milliseconds, and lists are in ledger order.
-    Parts with a time get ``offset_ms``, their distance from the beginning.
+    notes. Missing times are None, durations are in milliseconds. Calls, and the steps of orders,
+    are in the order in which they started, other lists in ledger order. Parts with a time get
+    ``offset_ms``, their distance from the beginning. Values are as recorded, erased ones
+    :class:`Erased`; :func:`plain` makes them JSON.
 
     Args:
         place: range of the turn in the ledger.

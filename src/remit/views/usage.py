@@ -154,7 +154,8 @@ def read_usage(
         order: order within a period: ``cost``, highest first, or ``name``.
         after: with order ``name``, the cursor ``more`` of the page before; refused with another
             order, and without ``by``.
-        limit: maximum number of rows, at least 1; ``None`` for all.
+        limit: maximum number of rows, at least 1; ``None`` for all. With order ``cost``, rows of
+            the latest periods are kept.
 
     Raises:
         InvalidInputError: a name, the zone or the cursor is unknown, a name is repeated, two kinds
@@ -168,11 +169,15 @@ def read_usage(
         periods = list(periods_of(query.period, time_zone, first, end))
     if after is not None:
         query.go_on(after)
-    for start in range(0, len(periods), _PERIODS_PER_QUERY):
+    starts = range(0, len(periods), _PERIODS_PER_QUERY)
+    for start in reversed(starts) if query.is_latest_first else starts:
         query.read(ledger, periods[start : start + _PERIODS_PER_QUERY])
     rows, more = query.rows, None
     if limit is not None and len(rows) > limit:
         rows, more = rows[:limit], query.places[limit - 1] if order == "name" else None
+    if query.is_latest_first:
+        placed = sorted(zip(query.places, rows, strict=False), key=lambda one: int(one[0][0]))
+        rows = [row for _, row in placed]
     return Usage(time_of(first), time_of(end), rows, more)
 
 
@@ -181,6 +186,7 @@ class _Query:
 
     Attributes:
         period: the kind of period to group by; empty without one.
+        is_latest_first: True if the latest periods are read first, since a limit keeps these.
         rows: rows read so far.
         places: the cursor of each row.
     """
@@ -208,7 +214,10 @@ class _Query:
         self._columns = [name for name in names if name not in PERIODS]
         self._group = ["w.column1"] * len(kinds) + [SELECT_NAMES[name] for name in self._columns]
         dearest = _DEAREST if order == "cost" else ()
+        self.is_latest_first = bool(kinds and dearest) and most is not None
         self._order = [*self._group[: len(kinds)], *dearest, *self._group[len(kinds) :]]
+        if self.is_latest_first:
+            self._order[0] += " DESC"
         self._by_name = order == "name"
         wanted = {name: [one] if isinstance(one, str) else one for name, one in where.items()}
         self._filter = "".join(

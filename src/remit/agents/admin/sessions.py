@@ -61,14 +61,17 @@ class SessionTools(Toolset):
         turn that has not ended. Without an id: the current one.
 
         The result has the fields of :class:`SessionOverview`, the cost, ``models`` and ``tools``
-        (number of uses by name, most used first), ``open_approvals``, and ``unfinished_turn``: None
-        without one, and inside that turn.
+        (number of uses by name, most used first), ``open_approvals`` (each ``request_id``,
+        ``tool_id`` and ``wo_id``), and ``unfinished_turn`` (``turn_number``, ``waiting_for``, and
+        ``work_orders``, states by id): None without one, and inside that turn.
 
         Args:
             session_id: such as SES-7K2M4QX9; this session when left out
 
         Raises:
             ToolError: the ledger has no such session of an agent, or none is meant.
+            OrderRecordError: the entries of the unfinished turn do not form orders.
+            LedgerError: the ledger cannot be read.
         """
         found = self._overview(session_id)
         waiting = ApprovalQueue(self.ledger).pending(session_id=found.session_id)
@@ -111,6 +114,7 @@ class SessionTools(Toolset):
 
         Raises:
             ToolError: the tool is called outside of a session.
+            LedgerError: the ledger cannot be read.
         """
         session = SessionManager(self.ledger, caller_session())
         turns = session.recent_turns(turns_back)

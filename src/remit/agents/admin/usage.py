@@ -69,13 +69,17 @@ class UsageTools(Toolset):
         """Add up what calls used and cost: by key, user, agent, model or day, the dearest first;
         of this session and its last turn too.
 
-        The result has the sums of these days, ``today``, and at most 100 ``rows`` with ``name``;
-        in a session also ``this_session`` and ``last_turn``. ``usd`` leaves out calls without a
-        price, which ``unpriced_calls`` counts.
+        The result has the sums of these days, ``today``, and at most 100 ``rows`` with ``name``:
+        of the latest days, oldest first, or the dearest. In a session it also has
+        ``this_session``, and ``last_turn`` once a turn has ended. ``usd`` leaves out calls without
+        a price, which ``unpriced_calls`` counts.
 
         Args:
             by: what is added up
             days: of today and the days before (UTC), so many
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         since = today - timedelta(days=days - 1)

@@ -162,7 +162,7 @@ class ToolDispatcher:
         self._running: set[asyncio.Task[ToolResult]] = set()
 
     def tools(self, tool_ids: Iterable[str]) -> list[Tool]:
-        """Return the tools with these ids, in this order, each as :meth:`tool` returns it."""
+        """Return the tools with these ids, in this order, as :meth:`tool` returns or raises."""
         return [self.tool(tool_id) for tool_id in tool_ids]
 
     def execute(

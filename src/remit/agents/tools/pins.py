@@ -197,7 +197,8 @@ class PinnedTool:
         """Return ``server``, ``tool_id``, ``state``, ``pin``, ``change`` and ``diff`` as data.
 
         ``state`` is ``changed`` while a change waits for a person, otherwise ``pinned``. ``pin``
-        and ``change`` may be None.
+        (None before a definition is accepted) and ``change`` (None if none waits) are as
+        :meth:`Pin.to_dict` returns them, ``diff`` the lines of :meth:`diff`.
         """
         return {
             "server": self.server,
@@ -278,7 +279,7 @@ class Pins:
         return sorted(states.values(), key=lambda state: (state.server, state.tool_id))
 
     def changed(self, server: str, tool_id: str = "") -> list[PinnedTool]:
-        """Return the tools of a server whose change waits for acceptance. Read-only.
+        """Return the tools of a server whose change waits for acceptance, by id. Read-only.
 
         Args:
             server: name of the MCP server.

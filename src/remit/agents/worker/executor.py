@@ -325,7 +325,8 @@ class HO1Executor:
     ) -> AttachedOrder:
         """Return a dispatched or interrupted order for another program to execute.
 
-        Writes nothing; :meth:`AttachedOrder.begin` does. The order's entries are read.
+        Writes nothing; :meth:`AttachedOrder.begin` does, and raises InvalidInputError if the order
+        has a recorded end. The order's entries are read.
 
         Args:
             work_order: the order.
@@ -334,7 +335,7 @@ class HO1Executor:
             gate: records whether the ended order's answer may be delivered.
 
         Raises:
-            OrderRecordError: the order was never dispatched, or has ended.
+            OrderRecordError: the order was never dispatched, or is given in an ended state.
             LedgerError: the order's entries cannot be read.
         """
         return AttachedOrder(self, _executing(work_order), guard, buffer, gate)

@@ -102,7 +102,7 @@ class Toolbox:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """The tools' results as data, ordered by the id of their exchange and their number."""
+        """The tools' results as :func:`result_data`, by the id of their exchange and number."""
         parts = [key.rpartition("/") for key in self._results]
         parts.sort(key=lambda part: (part[0], int(part[2])))
         return [self._results["".join(part)] for part in parts]
@@ -137,7 +137,7 @@ class Toolbox:
                 await tool.sub_agent.cancel(key)
 
     def available(self) -> list[Tool]:
-        """Return the tools that the order may use, without tools set aside.
+        """Return the tools that the order may use, in its order, without tools set aside.
 
         Raises:
             UnknownToolError: a tool does not exist.
@@ -203,13 +203,16 @@ class Toolbox:
         ]
 
     async def use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
-        """Run or refuse a tool, and record either; return a recorded result unchanged.
+        """Run or refuse a tool, and record either; return a recorded result as it was recorded.
 
-        The ``TOOL_INTENT`` is durable before the tool runs, and pays its price. The ``TOOL_CALL``
-        is submitted or held afterwards, for a refused call without intent. A call that repeats an
-        earlier effect gets its recorded result. Unusable arguments give the status ``error``; tools
-        that are not allowed, set aside or changed, limits, budgets and denials ``refused``. Events
-        go to the listener. An unknown outcome asks a person, if the tool's policy is ``ask``.
+        A recorded result lacks images and ``fault``. The ``TOOL_INTENT`` is durable before the tool
+        runs, and pays its price. The ``TOOL_CALL`` is submitted or held afterwards, for a refused
+        call without intent. A call that repeats an earlier effect gets its recorded result. A
+        failure of the tool is returned (``error``, ``timeout`` or ``unknown``), not raised.
+        Unusable arguments give the status ``error``; tools that are not allowed, set aside or
+        changed, limits, budgets and denials ``refused``. Arguments that a person changed replace
+        the given ones. A cancellation while the tool runs is recorded as ``unknown``. Events go to
+        the listener. An unknown outcome asks a person, if the tool's policy is ``ask``.
 
         Args:
             tool_id: the tool.

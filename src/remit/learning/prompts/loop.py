@@ -59,7 +59,8 @@ class PromptLoop:
             parent holds the folders of the contract's other graders.
 
     Raises:
-        ContractError: the contract is missing or not valid.
+        ContractError: the contract is missing, not valid, or changed since its installation.
+        ChangedFileError: the table of installed files cannot be read.
     """
 
     def __init__(
@@ -93,8 +94,10 @@ class PromptLoop:
                 belongs to no package, or the model that reflects has no price.
             ProposalError: ``stale``: an exchange does not exist, or its content was erased before
                 the end of the search; the calls are paid all the same.
+            ChangedFileError: the prompt pack differs from the installed one.
             ConfigError: the extra ``learn`` is not installed.
             ConflictError: the prices or the model that answers changed during the search.
+            LedgerError: the ledger cannot be read or written.
         """
         if any(held_out_sides(self._ledger, exchange_ids).values()):
             raise InvalidInputError("Held-out exchanges cannot be used for learning.")
@@ -144,9 +147,9 @@ class PromptLoop:
         """Return the effect of additions, measured by a replay of the held-out exchanges.
 
         Each set of additions measured for the contract, with any grader, is one more look at the
-        same exchanges. With k sets, the
-        error of the gate is 0.05 / (k (k + 1)), so that the errors of all looks together stay below
-        0.05. A call without an answer counts as the worst difference in the gate, and not in the
+        same exchanges. With k sets, the error of the gate is 0.05 / (k (k + 1)), so that the errors
+        of all looks together stay below 0.05. A spent budget ends the replay without an error. A
+        call without an answer counts as the worst difference in the gate, and not in the
         predicted effect. The calls are recorded as ``EXCHANGE`` entries, and their progress is
         stored in ``kept``.
 
@@ -156,7 +159,8 @@ class PromptLoop:
 
         Raises:
             ConflictError: the prices or the model that answers changed during the replay.
-            InvalidInputError: a call has no upper bound.
+            InvalidInputError: a call has no upper bound, or the additions do not fit a prompt.
+            LedgerError: the ledger cannot be read or written.
         """
         result = self._replay(exchange_ids, additions, "held-out").run(
             exchange_ids, budget_nano=budget_nano, progress=progress

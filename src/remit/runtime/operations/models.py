@@ -70,6 +70,7 @@ def pull_model(
     Raises:
         RemitError: the settings cannot be loaded; or the model is unknown, cannot be downloaded, or
             has another hash.
+        OSError: the file cannot be written. After any error, a stored file stays.
     """
     from remit.runtime.providers import resolve_model, weight_store
 
