@@ -20,7 +20,7 @@ from tests.support.compiled import compile_modules
 from tests.support.postgres import PostgresServer
 from tests.support.soak import is_soak
 
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
 from remit.providers.upstream_http import HttpUpstream
 

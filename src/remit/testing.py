@@ -273,7 +273,7 @@ class ReplayedRun:
         """Return tools with the same definitions that give the recorded results.
 
         Each recorded result is given once, to the call with equal arguments; a call without one
-        raises ToolError. Sub-agents are returned unchanged: their calls are replayed
+        raises ToolError. Sub-agents and handoffs are returned unchanged: their calls are replayed
         one by one.
 
         Args:
@@ -281,7 +281,7 @@ class ReplayedRun:
         """
         made = (one if isinstance(one, Tool) else tool(one) for one in tools)
         return [
-            one if one.sub_agent else replace(
+            one if one.sub_agent or one.handoff else replace(
                 one, function=functools.partial(self._result, one.tool_id),
                 prepare=lambda arguments: {"arguments": dict(arguments)}, context="call",
                 deps=None, behind=(),

@@ -17,7 +17,7 @@ from typing import Any
 from remit.agents.supervisor.operational_loop import Exclusions
 from remit.agents.tools import Tool, current_call
 from remit.gateway.circuit_breakers import Breakers
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import group_commit
 from remit.runtime import Agent, Runtime, Schedule
 from tests.support.processes import run_forked

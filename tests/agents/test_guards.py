@@ -141,7 +141,7 @@ def test_a_gateways_client_is_no_orders_memory(scripted: Scripted, payer: _Payer
                 work_order_id=request.wo_id, session_id=session_id, tier="ho1",
             )  # fmt: skip
 
-        from remit.kernel.event_loop import run_blocking
+        from remit.kernel.loops import run_blocking
 
         for session_id in ("SES-MALLORY1", session.session_id):
             told = run_blocking(runtime.gateway.aroute(call(session_id), identity=mallory))

@@ -14,7 +14,7 @@ import pytest
 
 from remit import Runtime, Schedule
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerEntry
 from remit.runtime.schedules import _Cron
 from tests.agents import killed

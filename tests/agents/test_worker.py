@@ -21,7 +21,7 @@ from remit.agents.workorders import (
     recorded_order,
 )
 from remit.kernel.errors import RemitError
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from tests.support.agents import ORDER, SESSION, Scripted, WorkerBench, tools_only

@@ -36,8 +36,8 @@ PLACES = [
 # Names of other programs, and of a reader's own things.
 OTHERS = frozenset(
     {
-        "KEY_ID", "MCPToolset", "MY_APP_KEY",
-        "NAME__tool", "REMIT_KEY",
+        "KEY_ID", "MCPToolset", "MY_APP_KEY", "NAME__get_prompt", "NAME__list_prompts",
+        "NAME__list_resources", "NAME__read_resource", "NAME__tool", "REMIT_KEY",
         "StdioTransport", "buildah", "claude_desktop_config", "fastmcp", "https_proxy",
         "limit_conn", "limit_req", "multipleOf", "non_idempotent", "pg_checkpoint",
         "pg_read_all_stats", "synchronous_standby_names",

@@ -23,7 +23,7 @@ from remit.gateway import (
     RouterConfig,
 )
 from remit.kernel.errors import RemitError
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
 from remit.providers import ProviderError
 from tests.support import wire

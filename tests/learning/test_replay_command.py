@@ -13,8 +13,8 @@ from remit import Runtime
 from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import run_blocking
 from remit.kernel.installed_files import InstalledFiles
+from remit.kernel.loops import run_blocking
 from remit.learning import ChangedRequests, is_held_out
 from remit.learning.proposals import Change, Learner
 from remit.learning.routes import calibrate

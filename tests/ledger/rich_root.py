@@ -16,7 +16,7 @@ from aiohttp import web
 
 from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter, TokenUsage
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
 from remit.ledger.tlog import VerifierKey
 from remit.routing.trail import acreate_thought_record

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from remit.kernel.event_loop import call_in_thread
+from remit.kernel.loops import call_in_thread
 from remit.providers import HttpUpstream, ProviderError, Timeouts, UpstreamReply, passed_on
 from tests.support.raw_http import (
     KEY,

@@ -43,9 +43,9 @@ from remit.gateway.validation import check_output
 from remit.gateway.values import Attempt, Call, Candidate, Failure, Model
 from remit.kernel.budget_values import Amount
 from remit.kernel.errors import let_go
-from remit.kernel.event_loop import call_in_thread
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
+from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
 from remit.providers import ProviderResponse, Timeouts
 

@@ -40,7 +40,6 @@ from remit.gateway.values import (
     RefusedError,
 )
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import run_blocking
 from remit.kernel.exchange import (
     ModelCapabilities,
     PromptRequest,
@@ -48,6 +47,7 @@ from remit.kernel.exchange import (
     RouteOutcome,
     TextSink,
 )
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
 from remit.providers import EventSink, Outgoing, WireProvider
 from remit.providers.prices import PriceTable

@@ -15,8 +15,8 @@ from remit.gateway.stream import StreamTap
 from remit.gateway.transport import AnyProvider, too_long
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
-from remit.kernel.event_loop import abandon, call_in_thread
 from remit.kernel.exchange import PromptRequest, TextDelta
+from remit.kernel.loops import abandon, call_in_thread
 from remit.providers import MAX_BODY_BYTES, ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer
 from remit.providers.wire import ended_by

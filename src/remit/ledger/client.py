@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import Closeable
+from remit.kernel.loops import Closeable
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.client_erasure import LedgerErasures

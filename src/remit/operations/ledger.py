@@ -439,7 +439,7 @@ def cosigned(
         WitnessError: a witness refuses or does not answer.
         LedgerError, TlogError: the proof cannot be made, or a cosignature cannot be stored.
     """
-    from remit.kernel.event_loop import run_blocking
+    from remit.kernel.loops import run_blocking
     from remit.ledger.witness import request_cosignature
 
     for url, witness in keys:

@@ -152,7 +152,7 @@ def submit_order(
     """
     from remit.agents.queue import Submission, bind_to_key
     from remit.gateway.auth import expiry_of
-    from remit.kernel.event_loop import run_blocking
+    from remit.kernel.loops import run_blocking
 
     submitted_as, own = key, caller.identity
     if not caller.may(_OPERATES):

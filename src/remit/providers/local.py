@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.event_loop import abandon, call_in_thread
 from remit.kernel.exchange import ModelCapabilities, Reply
 from remit.kernel.json_text import dump
+from remit.kernel.loops import abandon, call_in_thread
 from remit.kernel.settings import LocalModelSettings
 from remit.providers.dialects import DialectError, ModelCall, error_body, read_request
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest

@@ -12,7 +12,7 @@ import orjson
 
 from remit.gateway import DecisionStep
 from remit.kernel.canonical import canonical_json
-from remit.kernel.event_loop import abandon, call_in_thread
+from remit.kernel.loops import abandon, call_in_thread
 from remit.ledger import Content, LedgerClient, utc_now
 from remit.routing.decision import RoutingDecision, RoutingDecisionRecord, new_decision_id
 from remit.routing.trail import (

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from remit.gateway import Parts
-from remit.kernel.event_loop import blocking
 from remit.kernel.exchange import PromptResponse
+from remit.kernel.loops import blocking
 from remit.routing.candidate import Candidate
 from remit.routing.candidate_order import Ranking, rank
 from remit.routing.choice import RouteChoice, circuits_of, models_of

@@ -25,8 +25,8 @@ from remit.agents.workorders import (
 from remit.contracts import ContractLoader
 from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import blocking
 from remit.kernel.installed_files import InstalledFiles
+from remit.kernel.loops import blocking
 from remit.ledger import Transaction
 from remit.runtime.agent_options import AgentShape, check_limit
 from remit.runtime.agent_record import agent_record
@@ -35,7 +35,7 @@ from remit.runtime.attention_context import KernelContext, exclusion_policy
 from remit.runtime.background_write import write_soon
 from remit.runtime.installation import root_tools
 from remit.runtime.order_handle import OrderHandle
-from remit.runtime.subagents import AgentTool, check_callers
+from remit.runtime.subagents import AgentTool, check_callers, handoff_tool
 
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
@@ -49,9 +49,9 @@ class Agent(Generic[OutputT]):
     Its sessions are in the ledger.
 
     :meth:`session` holds a conversation, :meth:`run` answers one message in a new session, and
-    :meth:`submit` leaves the work to a worker. :meth:`as_tool` gives the agent to other agents. An
-    agent has no state of its own, so it may be used from several threads and for any number of
-    sessions, until its runtime is closed.
+    :meth:`submit` leaves the work to a worker. :meth:`as_tool` and :meth:`as_handoff` give the
+    agent to other agents. An agent has no state of its own, so it may be used from several threads
+    and for any number of sessions, until its runtime is closed.
 
     Args:
         runtime: the open root.
@@ -109,14 +109,16 @@ class Agent(Generic[OutputT]):
             enforce=settings.budget.mode == "enforce",
             context_tokens=shape.context_tokens,
         )
-        self._responder = Responder(shape.agent_id, shape.answer, worker, context)
+        targets = [tool.handoff for tool in own if isinstance(tool.handoff, Responder)]
+        handoffs = {to.agent_id: to for to in targets}
+        self._responder = Responder(shape.agent_id, shape.answer, worker, context, handoffs)
 
     def __repr__(self) -> str:
         return f"Agent({self.agent_id!r})"
 
     @property
     def tools(self) -> Sequence[str]:
-        """Ids of the tools that the agent may use, tools of MCP servers included."""
+        """Ids of the tools that the agent may use, tools of MCP servers and handoffs included."""
         return self._shape.answer.tools
 
     @property
@@ -261,6 +263,28 @@ class Agent(Generic[OutputT]):
         longest = self.runtime.settings.worker.timeout_s
         sub_agent = AgentTool(self, self._tools.tools(self.tools))
         return sub_agent.tool(name or self.agent_id, about, longest, self._taking_deps)
+
+    def as_handoff(self, *, description: str = "") -> Tool:
+        """Return a tool with which another agent hands its session over to this agent.
+
+        Pass the tool in ``tools=`` of the other agent. This agent answers the rest of the session,
+        beginning with the current turn, within the same budgets. The tool call records the reason,
+        and each order's plan names the agent that answers.
+
+        Args:
+            description: tells the model when to hand over; the agent's instructions if left out.
+
+        Raises:
+            InvalidInputError: this agent has a planner, which can plan only its own sessions.
+            ToolError: the agent's id cannot be a tool id.
+        """
+        if self._shape.planner is not None:
+            raise InvalidInputError(
+                f"{self.agent_id} has a planner, so it cannot take over a session.",
+                next_step="Use as_tool(), or an agent without a planner.",
+            )
+        about = description or str(self._shape.answer.input.get("instructions", ""))
+        return handoff_tool(self._responder, about, self._taking_deps)
 
     def _manager(self, session_id: str | None, principal: Principal = NOBODY) -> SessionManager:
         return SessionManager(

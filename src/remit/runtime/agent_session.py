@@ -14,8 +14,8 @@ from remit.agents import AttachedOrder, OutputT, OutputType, UserMessage, split_
 from remit.agents.supervisor import HO2Supervisor, Services, TurnEnded, TurnResult, UnfinishedTurn
 from remit.agents.tools import Tool, ToolError, ToolWaitingError, giving, refuse_inner_turn
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
-from remit.kernel.event_loop import Closeable, blocking, run_blocking
 from remit.kernel.json_text import sound
+from remit.kernel.loops import Closeable, blocking, run_blocking
 from remit.ledger import LedgerClient
 from remit.runtime.turn_streams import blocking_turn_events, turn_events
 

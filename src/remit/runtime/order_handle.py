@@ -10,7 +10,7 @@ from remit.agents import OutputT, OutputType
 from remit.agents.queue import OrderQueue, OrderStatus
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import TurnCancelledError, TurnResult
-from remit.kernel.event_loop import blocking
+from remit.kernel.loops import blocking
 from remit.ledger import Erased, LedgerClient
 
 

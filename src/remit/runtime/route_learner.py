@@ -16,7 +16,7 @@ from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope
 from remit.kernel.budget_values import LEARNING, BudgetLimits
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.learning import open_account
 from remit.learning.proposals import Change, Learner, Proposal
 from remit.learning.routes import (

@@ -21,8 +21,8 @@ from remit.gateway import AnyProvider
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
-from remit.kernel.event_loop import Closeable, run_blocking
 from remit.kernel.installed_files import InstalledFiles
+from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, load_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from remit.agents.supervisor import session_effects
+from remit.agents.supervisor import Responder, session_effects
 from remit.agents.tools import Tool, ToolError, current_call, tool_id_of
 from remit.agents.workorders import Caller, Effect, sub_session_id
 from remit.kernel.errors import NotFoundError
@@ -117,6 +117,38 @@ class AgentTool:
         except NotFoundError:
             return
         await session.acancel()
+
+
+_REASON = {
+    "type": "object",
+    "properties": {"reason": {"type": "string", "description": "Reason, in one sentence."}},
+    "additionalProperties": False,
+}
+
+
+def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
+    """Return the tool that :meth:`remit.runtime.Agent.as_handoff` describes.
+
+    Calling it only returns a text; the loop hands over afterwards.
+
+    Args:
+        to: the agent that takes over.
+        about: tells the model when to hand over.
+        behind: the agent's tools that receive the turn's ``deps``.
+
+    Raises:
+        ToolError: the agent's id cannot be a tool id.
+    """
+    agent_id = to.agent_id
+    return Tool(
+        to.tool_id,
+        f"Hand the conversation over to {agent_id}, which answers from now on. {about}".strip(),
+        _REASON,
+        lambda reason="": f"{agent_id} goes on.",
+        on_unknown="retry",
+        handoff=to,
+        behind=behind,
+    )
 
 
 def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:

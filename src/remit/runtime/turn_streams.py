@@ -9,7 +9,7 @@ from typing import Any
 
 from remit.agents.supervisor import TurnEnded, TurnResult
 from remit.agents.workorders import EventSink, TurnEvent
-from remit.kernel.event_loop import abandon, cancel_background, start_background
+from remit.kernel.loops import abandon, cancel_background, start_background
 from remit.ledger import LedgerClosedError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import override
 from uvicorn import Server
 
-from remit.kernel.event_loop import Closeable, start_background
+from remit.kernel.loops import Closeable, start_background
 from remit.kernel.settings import ServerSettings
 from remit.runtime import Runtime
 from remit.server.app import App

@@ -19,7 +19,7 @@ from remit.agents.queue import (
     park_attempt,
 )
 from remit.gateway.leases import LeaseManager, Owner
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.kernel.settings import QueueSettings, WorkerSettings, default_settings
 from remit.ledger import LedgerClient, check_tables
 

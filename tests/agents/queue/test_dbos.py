@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit.agents.queue import OrderQueue, Row, Submission
-from remit.kernel.event_loop import start_background
+from remit.kernel.loops import start_background
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from tests.agents.queue.bench import Bench, settings

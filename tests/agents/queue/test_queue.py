@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from remit.agents.queue import ORDERS, Row, Submission, row_matches_ledger
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, check_tables
 from tests.agents.queue.bench import Bench, settings
 from tests.support.postgres import PostgresServer

@@ -20,7 +20,7 @@ from remit.agents.supervisor import TurnCancelledError
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.event_loop import start_background
+from remit.kernel.loops import start_background
 from remit.ledger import check_tables
 from remit.packages.gates import check_gates
 from remit.runtime import Agent, OrderWorker, load_app

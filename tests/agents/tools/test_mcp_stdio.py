@@ -25,7 +25,7 @@ from remit.agents.tools import (
     ToolResult,
     mcp_tool_id,
 )
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.kernel.settings import McpServerSettings, default_settings
 
 SCRIPT = str(Path(__file__).parent / "stdio_server.py")

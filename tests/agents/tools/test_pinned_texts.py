@@ -75,7 +75,14 @@ def _use(server: McpServer, tool: str, /, **given: Any) -> ToolResult:
 
 def _everything(server: McpServer) -> str:
     """All that a model can be shown of the server's texts."""
-    return str([(tool.description, dict(tool.input_schema)) for tool in server.tools()])
+    used = [
+        _use(server, "list_prompts"),
+        _use(server, "get_prompt", name="sum"),
+        _use(server, "list_resources"),
+        _use(server, "read_resource", uri="n://a/b"),
+    ]
+    shown = [(tool.description, dict(tool.input_schema)) for tool in server.tools()]
+    return f"{used} {shown}"
 
 
 CHANGES = [
@@ -93,16 +100,18 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("method", "where", "pinned"),
-    [one for one in CHANGES if one[0] in ("initialize", "tools/list")],
-)
+@pytest.mark.parametrize(("method", "where", "pinned"), CHANGES)
 def test_a_changed_text_is_held_back_until_it_is_accepted(
     server: McpServer, file: Path, ledger: LedgerClient, method: str, where: str, pinned: str
 ) -> None:
+    before = _everything(server)
+    assert "Sum it up in one line." in before
     server.refused()
     server.close()
-    file.write_text(json.dumps(_changed(method, where)))
+    texts = _changed(method, where)
+    if where == "arguments":
+        texts[method]["prompts"][0][where] = [{"name": "a", "description": EVIL}]
+    file.write_text(json.dumps(texts))
     assert EVIL not in _everything(server)
     server.refused()
     pins = Pins(ledger)
@@ -112,6 +121,45 @@ def test_a_changed_text_is_held_back_until_it_is_accepted(
     _everything(server)
     assert not server.refused()
     assert not [state for state in pins.tools("s") if state.change is not None]
+
+
+def test_a_changed_prompt_is_refused_with_the_next_command(server: McpServer, file: Path) -> None:
+    assert _use(server, "get_prompt", name="sum").status == "ok"
+    file.write_text(json.dumps(_changed("prompts/get", "")))
+    refused = _use(server, "get_prompt", name="sum")
+    assert refused.status == "error"
+    assert "remit mcp accept s s:prompt_text:sum" in refused.error
+    file.write_text(json.dumps(_changed("prompts/list", "description")))
+    assert _use(server, "get_prompt", name="sum").status == "error"
+    (shown,) = _use(server, "list_prompts").output["prompts"]
+    assert shown == {"name": "sum", "title": "Sum", "description": "Sum it up."}
+
+
+def test_facts_about_a_resources_content_are_no_change(server: McpServer, file: Path) -> None:
+    assert _use(server, "list_resources").status == "ok"
+    texts = json.loads(json.dumps(TEXTS))
+    texts["resources/list"]["resources"][0] |= {
+        "size": 9, "annotations": {"lastModified": "2026-01-01T00:00:00Z"},
+    }  # fmt: skip
+    file.write_text(json.dumps(texts))
+    (shown,) = _use(server, "list_resources").output["resources"]
+    assert (shown["size"], shown["description"]) == (9, "Notes.")
+    assert not server.refused()
+
+
+def test_resources_whose_addresses_differ_in_signs_alone_have_pins_of_their_own(
+    server: McpServer, file: Path, ledger: LedgerClient
+) -> None:
+    texts = json.loads(json.dumps(TEXTS))
+    texts["resources/list"]["resources"] = [
+        {"uri": uri, "name": uri, "description": uri} for uri in ("n://a/b", "n://a_b", "n:__a_b")
+    ]
+    file.write_text(json.dumps(texts))
+    shown = _use(server, "list_resources").output["resources"]
+    assert [item["description"] for item in shown] == ["n://a/b", "n://a_b", "n:__a_b"]
+    assert not server.refused()
+    ids = [one.tool_id for one in Pins(ledger).tools("s") if ":resource:" in one.tool_id]
+    assert len(ids) == 3
 
 
 def test_instructions_that_a_known_server_adds_are_held_back(
@@ -137,3 +185,8 @@ def test_pins_of_an_earlier_version_stay_valid(server: McpServer, ledger: Ledger
             "definition_hash": tool.digest, "definition": "{}"}  # fmt: skip
     ledger.write(LedgerEntry("TOOL_PINNED", "mcp:t", "PINNED", "x", metadata=data))
     assert not Pins(ledger).tools("t")[0].change
+
+
+def test_announced_lists_that_a_server_lacks_are_empty(server: McpServer, file: Path) -> None:
+    file.write_text(json.dumps({"tools/list": TEXTS["tools/list"]}))
+    assert not server.refused()

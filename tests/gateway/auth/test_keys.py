@@ -13,7 +13,7 @@ import pytest
 
 from remit.gateway.auth import AuthenticationError, AuthLimits, AuthUnavailableError, KeyStore
 from remit.kernel.errors import ConflictError, InvalidInputError
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, Transaction
 from remit.server.extensions import Authenticator, HttpError
 from tests.support.stores import files_hold, outside

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remit.gateway.auth import Identity
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.learning.proposals import Change, Learner
 from remit.runtime import Conversation, Runtime
 from tests.learning.proposals.conftest import gain

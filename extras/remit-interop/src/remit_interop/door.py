@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from remit.gateway.auth import AgentTokens, agent_secret
-from remit.kernel.event_loop import Closeable
+from remit.kernel.loops import Closeable
 from remit.runtime import Conversation, Runtime
 from remit.server import LoopbackServer
 from remit_interop.run import Run

@@ -12,8 +12,8 @@ from remit.agents.tools import Tool, ToolResult
 from remit.agents.workorders import WorkOrder
 from remit.gateway.auth import AgentTokens
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import home, run_blocking, start_background
 from remit.kernel.json_text import JsonTextError, load_unique
+from remit.kernel.loops import home, run_blocking, start_background
 from remit.ledger import LedgerWriteError
 from remit.runtime import Conversation
 

@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from remit.agents.sessions import Turn
 from remit.kernel.settings import AttentionSettings
-
-if TYPE_CHECKING:
-    pass
 
 _D = TypeVar("_D", datetime, None)
 _COMMITMENT_WEIGHT = 1.0

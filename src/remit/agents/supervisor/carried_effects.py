@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from remit.agents.sessions import SessionManager
@@ -43,7 +43,7 @@ def remaining_effects(
     ledger: LedgerPort,
     carried: Sequence[Effect],
     orders: Iterable[WorkOrder],
-    agent: Responder,
+    agents: Mapping[str, Responder],
     *,
     answered: bool,
 ) -> list[Effect]:
@@ -59,7 +59,8 @@ def remaining_effects(
         carried: effects that the turn took over. The turn's own record of the same call replaces
             one.
         orders: ended orders of the turn.
-        agent: the agent of the orders. Its worker says which tools may be repeated.
+        agents: the agent of each order, keyed by order id. Its worker says which tools may be
+            repeated.
         answered: True if the answer was delivered; then only open outcomes remain: unknown, not
             repeatable, and not decided by a person.
 
@@ -71,7 +72,7 @@ def remaining_effects(
     run_again: set[str] = set()
     for order in orders:
         history = OrderHistory(ledger, order.wo_id, order.session_id)
-        own += _of_order(ledger, history, agent.worker.is_repeatable)
+        own += _of_order(ledger, history, agents[order.wo_id].worker.is_repeatable)
         for request in history.requests:
             if earlier := request.metadata.get("instead_of"):
                 asked_again[earlier] = request.id

@@ -334,6 +334,30 @@ class UnfinishedTurn:
         return next((o for o in self.orders if (o.step, o.attempt) == (step, attempt)), None)
 
 
+def handed_to(ledger: LedgerPort, session_id: str, latest: LedgerEntry | None) -> tuple[str, ...]:
+    """Return the ids of agents to which the session was handed over, by the plan of its last turn.
+
+    The ids are in order of the handovers; empty without one.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+        latest: the session's latest ``WO_PLANNED``; None if it has none.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    if (
+        latest is not None and latest.metadata.get("turn_number") is None
+    ):  # The latest plan is a standalone order.
+        plans = ledger.query(
+            session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
+        )
+        of_turns = (plan for plan in plans if plan.metadata.get("turn_number") is not None)
+        latest = next(of_turns, None)
+    return tuple(latest.metadata.get("handed_to", ())) if latest is not None else ()
+
+
 def unfinished_sessions(ledger: LedgerPort, sessions: Iterable[SessionOverview]) -> Iterator[str]:
     """Yield the ids of sessions with an unfinished turn, except sessions of sub-agents.
 

@@ -17,7 +17,10 @@ from remit.kernel.installed_files import InstalledFiles
 _MAX_LIMIT = 1_000_000_000
 """Largest limit in dollars or seconds; a larger number is a mistake."""
 
-SUPERVISOR_STEPS = ("scope", "verify", "consolidate", "direct")
+HANDOFF_STEPS = ("handoff", "handoff-2", "handoff-3")
+"""Names of steps in which other agents continue a turn that was handed over to them."""
+
+SUPERVISOR_STEPS = ("scope", "verify", "consolidate", "direct", *HANDOFF_STEPS)
 """Names of steps that the supervisor adds; plans must not use them."""
 
 

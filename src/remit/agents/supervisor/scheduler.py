@@ -20,7 +20,7 @@ from remit.agents.supervisor.plan import (
     for_another_attempt,
     held_to,
 )
-from remit.agents.supervisor.services import Services
+from remit.agents.supervisor.services import Responder, Services
 from remit.agents.workorders import (
     Effect,
     EventSink,
@@ -36,7 +36,7 @@ from remit.agents.workorders import (
     work_order_id,
 )
 from remit.contracts import PromptContract
-from remit.kernel.event_loop import abandon
+from remit.kernel.loops import abandon
 from remit.ledger import LedgerEntry
 
 _DEPENDENCY_FAILURE = "a step that it waits for did not give a result"
@@ -59,7 +59,8 @@ class Scheduler:
             decides.
 
     Attributes:
-        agent: the agent that answers the turn.
+        agent: the agent that now answers the turn.
+        handed: ids of the agents to which the session was handed over, in order.
         last_number: number of the latest planned order.
         contracts: contracts that the turn has loaded, newest versions, keyed by contract id.
         carried: effects of tools that the turn took over from earlier ones.
@@ -74,6 +75,8 @@ class Scheduler:
     last_number: int
     _check: Callable[[Any], str] | None = None
     contracts: dict[str, PromptContract] = field(default_factory=dict, init=False)
+    _agents: dict[str, Responder] = field(default_factory=dict, init=False)
+    handed: tuple[str, ...] = field(default=(), init=False)
     _orders: dict[str, WorkOrder] = field(default_factory=dict, init=False)
     _steps: dict[str, WorkOrder] = field(default_factory=dict, init=False)
     _new: set[str] = field(default_factory=set, init=False)
@@ -89,6 +92,25 @@ class Scheduler:
     def orders(self) -> list[WorkOrder]:
         """The turn's orders in their present states, in the order of their plans."""
         return list(self._orders.values())
+
+    def hand_over(self, path: Sequence[str]) -> bool:
+        """Hand the turn over along a path of agents; changes only this object.
+
+        Each handover clears :attr:`contracts`.
+
+        Args:
+            path: agent ids, each a handoff of the one before.
+
+        Returns:
+            False if an agent on the path cannot hand over to the next; earlier steps remain done.
+        """
+        for agent_id in path:
+            to = self.agent.handoffs.get(agent_id)
+            if to is None:
+                return False
+            self.agent, self.contracts = to, {}
+            self.handed += (agent_id,)
+        return True
 
     def remaining_effects(self, *, answered: bool) -> list[Effect]:
         """Return the effects of tools that the turn leaves for the next prompt, carried and own.
@@ -106,7 +128,7 @@ class Scheduler:
         if answered and self._before is None and not (self.carried or unknown):
             return []  # The usual case needs no query.
         return remaining_effects(
-            self._journal.ledger, self.carried, self.orders, self.agent, answered=answered
+            self._journal.ledger, self.carried, self.orders, self._agents, answered=answered
         )
 
     def unknown_effects(self, except_order: str = "") -> list[Effect]:
@@ -125,7 +147,8 @@ class Scheduler:
         for order in self.orders:
             looked_for = order.has_unknown or (self._before is not None and order.ended)
             if looked_for and order.wo_id != except_order and order.constraints.tools_allowed:
-                found += unknown_effects(self._journal.ledger, order, self.agent)
+                agent = self._agents[order.wo_id]
+                found += unknown_effects(self._journal.ledger, order, agent)
         return found
 
     def tool_results(self) -> tuple[Mapping[str, Any], ...]:
@@ -320,7 +343,7 @@ class Scheduler:
             self._journal.hold(*entries, dispatched, buffer=buffer)
             order = self._orders[order.wo_id] = moved_by(order, dispatched)
         given = _with_effects(_with_prior(order, prior), self.unknown_effects(order.wo_id))
-        done = await self.agent.worker.aexecute(
+        done = await self._agents[order.wo_id].worker.aexecute(
             given,
             on_event=listen,
             guard=self._guard,
@@ -368,10 +391,14 @@ class Scheduler:
         for recorded in before.orders:
             if recorded.order.wo_id in self._orders:
                 continue
+            agent = self._services.agent
+            for agent_id in recorded.planned.metadata.get("handed_to", ()):
+                agent = agent.handoffs.get(agent_id, agent)
+            self._agents[recorded.order.wo_id] = agent
             waits = tuple(entry.id for entry in recorded.requests)
             order = replace(recorded.order, waiting_for=waits)
             if waits:
-                order = replace(order, cost=self.agent.worker.cost(order))
+                order = replace(order, cost=agent.worker.cost(order))
             self._orders[order.wo_id] = order
 
     async def end_all(self) -> None:
@@ -393,7 +420,8 @@ class Scheduler:
             if order.state is WorkOrderState.PLANNED:
                 await self._cancel_planned(order)
             else:
-                self._orders[order.wo_id] = await self.agent.worker.acancel(order)
+                worker = self._agents[order.wo_id].worker
+                self._orders[order.wo_id] = await worker.acancel(order)
 
     def _planned(
         self, step: PlanStep, context: Mapping[str, Any], attempt: int, **details: Any
@@ -412,6 +440,8 @@ class Scheduler:
             if excluded := self._services.exclusions.names:
                 limits = replace(order.constraints, set_aside=excluded)
                 order = replace(order, constraints=limits)
+            if self.handed:
+                details["handed_to"] = list(self.handed)
             if step.depends_on:
                 details["depends_on"] = list(step.depends_on)
             entries = [
@@ -424,6 +454,7 @@ class Scheduler:
                 )
             ]
         self._orders[order.wo_id] = order
+        self._agents[order.wo_id] = self.agent
         return order, entries
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +15,7 @@ from remit.agents.supervisor.entries import SupervisorJournal
 from remit.agents.supervisor.operational_loop import Exclusions
 from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, PlanStep
 from remit.agents.supervisor.quality_gate import QualityGate
+from remit.agents.tools import tool_id_of
 from remit.agents.worker import HO1Executor
 from remit.contracts import PromptContract
 from remit.kernel.settings import SupervisorSettings
@@ -66,7 +67,7 @@ class ContextPort(Protocol):
 
 @dataclass(frozen=True)
 class Responder:
-    """The agent that answers a session.
+    """An agent that answers a session: the session's own agent, or a handover's target.
 
     Immutable.
 
@@ -75,12 +76,21 @@ class Responder:
         answer: the answering step without a planner: contract, tools, limits.
         worker: runs orders as this agent.
         context: context from the tier above; None for none.
+        handoffs: agents to which it can hand over, keyed by agent id.
     """
 
     agent_id: str
     answer: PlanStep
     worker: HO1Executor
     context: ContextPort | None = None
+    handoffs: Mapping[str, Responder] = field(default_factory=dict)
+
+    @property
+    def tool_id(self) -> str:
+        """Id of the tool with which a model hands over to the agent: ``transfer_to_`` and the
+        agent's id.
+        """
+        return tool_id_of(f"transfer_to_{self.agent_id}")
 
     @cached_property
     def plan(self) -> Plan:

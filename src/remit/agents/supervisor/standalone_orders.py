@@ -71,7 +71,7 @@ class StandaloneOrders:
         ``retry_failed`` have no effect.
 
         Args:
-            step: contract, tools and limits.
+            step: contract, tools and limits; handoffs are left out.
             context: joins the step's own input.
             key: name of the order within the session. An ended order with this key is returned as
                 it ended; an interrupted one is resumed. None makes a new order.
@@ -97,6 +97,7 @@ class StandaloneOrders:
             LedgerError: the ledger cannot be read or written.
             LeaseLostError: another process took the order over in the meantime.
         """
+        step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
         ledger = self._journal.ledger
         while key is not None and retry_failed:
@@ -126,7 +127,7 @@ class StandaloneOrders:
         the same key. An order without a key cannot.
 
         Args:
-            step: contract, tools and limits.
+            step: contract, tools and limits; handoffs are left out.
             context: joins the step's own input.
             key: name of the order within the session; None makes a new order.
 
@@ -138,6 +139,7 @@ class StandaloneOrders:
                 order.
             LeaseLostError: another process took the order over in the meantime.
         """
+        step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
         order = self._journal.order(wo_id, step, context, self._services.work_order_tokens)
         async with self._services.alone(f"order:{wo_id}") as lease:
@@ -153,6 +155,15 @@ class StandaloneOrders:
             attached = self._worker.attach(order, lease.check, buffer, gate)
             await attached.begin()
             yield attached
+
+    def _without_handoffs(self, step: PlanStep) -> PlanStep:
+        """Return the step without tools that hand over, because no turn could continue."""
+        handing = {to.tool_id for to in self._services.agent.handoffs.values()}
+        return replace(
+            step,
+            tools=tuple(one for one in step.tools if one not in handing),
+            approve=tuple(one for one in step.approve if one not in handing),
+        )
 
     def _known_by(
         self, key: str | None, order: WorkOrder, *, same_input: bool = True

@@ -17,6 +17,7 @@ from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.carried_effects import unused_grants
 from remit.agents.supervisor.entries import (
     UnfinishedTurn,
+    handed_to,
     unfinished_turn,
 )
 from remit.agents.supervisor.scheduler import Scheduler
@@ -61,6 +62,7 @@ class HO2Supervisor:
         self._session = services.session
         self._journal = services.journal
         self._latest: LedgerEntry | None = None
+        self._handed: tuple[str, ...] = ()
         self._number: int | None = None  # The number of the last order; None if unknown.
         self._threads: Sequence[Candidate] = ()
         self._threads_seen: Sequence[int | None] | None = None
@@ -235,6 +237,8 @@ class HO2Supervisor:
             if self._number is None:
                 ledger = self._services.ledger
                 self._latest = latest_of(ledger, session.session_id, "WO_PLANNED")
+                if self._services.agent.handoffs:
+                    self._handed = handed_to(ledger, session.session_id, self._latest)
             try:
                 yield lease
             except asyncio.CancelledError:
@@ -296,6 +300,10 @@ class HO2Supervisor:
     ) -> TurnRun:
         output = _agreed(before, output, self._services.output)
         scheduler = self._scheduler(before, lease, output)
+        handed = self._handed
+        if before is not None:  # The turn continues with the agent that began it.
+            handed = tuple(before.orders[0].planned.metadata.get("handed_to", ()))
+        scheduler.hand_over(handed)
         if before is not None:  # The interrupted process may not have observed its failures.
             self._services.exclusions.observe(before.orders[-1].order.wo_id)
         return TurnRun(
@@ -348,6 +356,7 @@ class HO2Supervisor:
             )  # fmt: skip
             # No other task gets the session before these fields are current.
             lease.released, self._number = True, turn.scheduler.last_number
+            self._handed = turn.scheduler.handed
 
         recording = asyncio.ensure_future(record())
         try:

@@ -3,7 +3,7 @@
     1. Classify the message, if configured.
     2. Select what to show of the conversation, threads and policy (attention).
     3. Make the plan, or restore the recorded one.
-    4. Run the plan's work orders.
+    4. Run the plan's work orders; hand over to other agents if an order asks for it.
     5. Verify the answer at the quality gate; try again a limited number of times.
     6. Deliver the answer, wait for a person, or escalate.
 
@@ -23,7 +23,7 @@ from typing import Any
 from remit.agents.output_type import OutputType
 from remit.agents.supervisor.attention import Candidate, choose
 from remit.agents.supervisor.entries import UnfinishedTurn
-from remit.agents.supervisor.plan import Plan, PlanStep, Treatment, TurnContext
+from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, Treatment, TurnContext
 from remit.agents.supervisor.quality_gate import answer_text
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services
@@ -51,7 +51,7 @@ from remit.agents.workorders import (
     WorkOrderType,
 )
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import call_in_thread
+from remit.kernel.loops import call_in_thread
 from remit.ledger import LedgerError
 
 _log = logging.getLogger("remit.supervisor")
@@ -167,6 +167,7 @@ class TurnRun:
                 again = {**context, "rejected_because": rejected} if rejected else context
                 again = self._with_effects(again)
                 order = await self.scheduler.retry(answering, order, again, attempt, self.listen)
+            order, answering, context = await self._handed_over(order, answering, context, attempt)
             requests = self.scheduler.waiting_for()
             if requests and order.state is not WorkOrderState.FAILED:
                 self._park(requests)
@@ -203,6 +204,32 @@ class TurnRun:
         if left:
             assembled["effects"] = [effect.to_dict() for effect in left]
         return {**context, "assembled_context": assembled}
+
+    async def _handed_over(
+        self, order: WorkOrder, step: PlanStep, context: dict[str, Any], attempt: int
+    ) -> tuple[WorkOrder, PlanStep, dict[str, Any]]:
+        """Return the answer of the agent to which an order handed the session over, if it did.
+
+        The answer must match the turn's output type. The agent sees earlier results of tools.
+        """
+        first = HANDOFF_STEPS.index(step.name) + 1 if step.name in HANDOFF_STEPS else 0
+        for name in HANDOFF_STEPS[first:]:
+            output = order.output_result
+            to = output.get("handed_to") if isinstance(output, Mapping) else None
+            if not to or not self.scheduler.hand_over([to]):
+                break
+            agent = self.scheduler.agent
+            results = [used for used in order.tool_results if used["tool_id"] != agent.tool_id]
+            prior = [*context.get("prior_results", ())]
+            if results:
+                prior.append(
+                    {"step": step.name, "wo_id": order.wo_id, "output": {"tool_results": results}}
+                )
+            step = replace(agent.answer, name=name, output_schema=step.output_schema)
+            self._withholds |= bool(step.acceptance.get("must_not_contain"))
+            context = {**context, **self._input(self._attend()[0], step), "prior_results": prior}
+            order = await self.scheduler.run(step, context, attempt, self.listen)
+        return order, step, context
 
     def _deliver(self, order: WorkOrder) -> None:
         self.response, self._delivered, self._error = answer_text(order), order, ("", "")

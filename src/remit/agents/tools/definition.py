@@ -85,6 +85,14 @@ class UnknownToolError(RemitError):
     """
 
 
+class Successor(Protocol):
+    """An agent to which a session can be handed over, as seen by the worker: only its id."""
+
+    @property
+    def agent_id(self) -> str:
+        """The recorded id of the agent."""
+
+
 class SubAgent(Protocol):
     """An agent that is used as a tool, as seen by the worker.
 
@@ -154,6 +162,8 @@ class Tool:
         stated: everything else that an MCP server states of the tool, as sent: the whole
             ``inputSchema``, title and annotations. Pinned (:class:`remit.agents.tools.Pins`), but
             not shown to models.
+        handoff: the agent that answers the rest of the session after a call; see
+            :meth:`remit.runtime.Agent.as_handoff`.
         sub_agent: the agent that answers in a session of its own, which a repeated call continues;
             see :meth:`remit.runtime.Agent.as_tool`.
         behind: the tools of that agent, which are given the turn's ``deps`` too.
@@ -182,6 +192,7 @@ class Tool:
     context: str = ""
     deps: type | None = None
     stated: Mapping[str, Any] = field(default_factory=dict)
+    handoff: Successor | None = None
     sub_agent: SubAgent | None = None
     behind: tuple[Tool, ...] = ()
 

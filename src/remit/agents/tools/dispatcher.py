@@ -26,7 +26,7 @@ from remit.agents.tools.definition import (
 )
 from remit.agents.tools.result_conversion import Illustrated, json_output
 from remit.kernel.errors import RemitError
-from remit.kernel.event_loop import abandon, at_home, call_in_thread, run_blocking
+from remit.kernel.loops import abandon, at_home, call_in_thread, run_blocking
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import ToolSettings
 

@@ -24,8 +24,8 @@ from remit.agents.workorders import (
 from remit.contracts import ContractError, ContractLoader, PromptContract, PromptPack
 from remit.kernel.budget_values import BudgetCheckResult, BudgetLimits, BudgetScope
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import run_blocking
 from remit.kernel.exchange import GatewayPort
+from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
 from remit.ledger import LedgerClosedError, LedgerEntry, LedgerPort, LedgerWriteError, Transaction
 

@@ -186,9 +186,9 @@ class OrderRun:
 
         The result is data under a contract's output schema, otherwise an object with ``text``,
         ``finish_reason`` and ``tool_results``; a ``tool_call`` has the last alone. An order's own
-        schema takes precedence and adds ``output``, a text that code wrote ``printed``. A refused
-        tool fails a ``tool_call``, a failed one does not. The call raises errors of the beginning,
-        the awaitable all others, also of gateway and ``on_event``.
+        schema takes precedence and adds ``output``, a handover ``handed_to``, a text that code
+        wrote ``printed``. A refused tool fails a ``tool_call``, a failed one does not. The call
+        raises errors of the beginning, the awaitable all others, also of gateway and ``on_event``.
 
         Args:
             contract: the newest version of the contract, if the caller has loaded it.
@@ -386,6 +386,8 @@ class OrderRun:
             chooser = ToolChooser(self)
             message = str(variables["user_input"])
             used = variables["tool_results"] = await chooser.choose(tools, message)
+            if self.toolbox.handed_to:
+                return self._handover()
             if not speaks:
                 text = fixed_answer(message, used, tools, chooser.choice)
                 return self._print(_join(effects, text))
@@ -436,6 +438,8 @@ class OrderRun:
             results = await self.toolbox.answer(
                 uses, answer.exchange_entry_id, takes_images=able.images
             )
+            if self.toolbox.handed_to:
+                return self._handover()  # Another agent answers the rest of the session.
             messages.append({"role": "user", "content": results})
             if (most_tokens := self.services.context_tokens) is not None:
                 messages = shorten(messages, most_tokens)
@@ -452,6 +456,13 @@ class OrderRun:
             "tool_results": self.toolbox.results,
         }
         return result if output is None else {**result, "output": load_answer(answer.text)}
+
+    def _handover(self) -> dict[str, Any]:
+        """Return the result of an order that hands its session to another agent."""
+        return {
+            "text": "", "finish_reason": "", "tool_results": self.toolbox.results,
+            "handed_to": self.toolbox.handed_to,
+        }  # fmt: skip
 
     def _print(self, text: str) -> dict[str, Any]:
         """Return the result of an order whose answer code wrote."""

@@ -12,9 +12,9 @@ from pydantic_core import from_json
 
 from remit.agents.worker.failures import WorkFailedError
 from remit.agents.workorders import PartialOutput
-from remit.kernel.event_loop import call_in_thread
 from remit.kernel.exchange import Message
 from remit.kernel.json_text import JsonTextError, load_answer
+from remit.kernel.loops import call_in_thread
 from remit.kernel.schemas import first_problem
 
 _REPAIR_PREFIX = "Your answer could not be used: "

@@ -71,6 +71,7 @@ class Toolbox:
         met_fault: True if a tool was broken, whatever its arguments.
         withheld: ids of tools that the model is not offered, because the session has set them
             aside.
+        handed_to: id of the agent to which a call handed the session over; empty if none did.
     """
 
     def __init__(self, run: OrderRun, interrupted: Collection[str] = ()) -> None:
@@ -88,6 +89,7 @@ class Toolbox:
         self.calls = 0
         self.met_fault = False
         self.withheld = withheld_tools(run.order)
+        self.handed_to = ""
         self._sub_sessions = set(self._history.sub_sessions)
         self._begun_tools = self._history.begun_tools.copy()
         context = run.order.input_context.get("assembled_context") or {}
@@ -159,6 +161,7 @@ class Toolbox:
 
         Each call is recorded, see :meth:`use`. All calls are run to their end, even if another call
         waits for a person or raises; then the first error in their order is raised, before a wait.
+        If there is neither, the first successful handoff is noted in ``handed_to``.
 
         Args:
             blocks: the ``tool_use`` blocks.
@@ -192,6 +195,8 @@ class Toolbox:
                 results.append(outcome)
         if parked:
             raise WorkParkedError(tuple(parked))
+        for block, result in zip(blocks, results, strict=True):
+            self.note_handoff(str(block.get("name", "")), result)
         return [
             {
                 "type": "tool_result",
@@ -201,6 +206,17 @@ class Toolbox:
             }
             for block, result, key in zip(blocks, results, keys, strict=True)
         ]
+
+    def note_handoff(self, tool_id: str, result: ToolResult) -> None:
+        """Note the agent to which the first successful handoff gives the session.
+
+        Args:
+            tool_id: the tool.
+            result: result of the call.
+        """
+        if result.status == "ok" and not self.handed_to:
+            tool = self._dispatcher.tool(tool_id)
+            self.handed_to = tool.handoff.agent_id if tool.handoff is not None else ""
 
     async def use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
         """Run or refuse a tool, and record either; return a recorded result as it was recorded.

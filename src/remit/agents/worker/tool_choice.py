@@ -90,6 +90,7 @@ class ToolChooser:
         if chosen is None:
             return []
         result = await self._run.toolbox.use(chosen.tool_id, arguments, key)
+        self._run.toolbox.note_handoff(chosen.tool_id, result)
         status: str = result.status
         text = _in_words(chosen, result)
         if status == "ok":

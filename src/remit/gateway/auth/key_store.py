@@ -28,7 +28,7 @@ from remit.gateway.auth.virtual_key import (
 )
 from remit.kernel.budget_values import BudgetScope
 from remit.kernel.errors import ConflictError, InvalidInputError
-from remit.kernel.event_loop import Closeable
+from remit.kernel.loops import Closeable
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, Transaction
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from remit.gateway.leases.process_identity import Owner
 from remit.kernel.errors import RemitError
-from remit.kernel.event_loop import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import Clock, LedgerClient, LedgerError, Transaction
 

@@ -140,6 +140,15 @@ class McpEndpointSettings(Section):
         ge=1024, description="maximum size of a result; longer texts are truncated"
     )
     max_text_chars: int = Field(ge=1, description="maximum length of a prompt or thought")
+    max_unread: int = Field(
+        ge=1,
+        description="over stdio: maximum number of unread answers; at the limit, no more requests"
+        " are read",
+    )
+    drain_s: float = Field(
+        ge=0,
+        description="over stdio: time to finish running calls and send answers before exit",
+    )
 
 
 class A2aSettings(Section):

@@ -43,7 +43,6 @@ _REMOVED = frozenset(
         "leases": "poll_s",
         "ledger": "compress_above_bytes max_batch page_size gather_ms erase_quotes_from_chars "
         "retention_every_s",
-        "mcp_server": "max_unread drain_s",
         "packages": "path_bytes manifest_bytes diff_lines diff_line_chars diff_file_bytes",
         "routing": "reliability_every_s",
         "server": "watch_after_s",

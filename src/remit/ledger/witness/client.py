@@ -9,7 +9,7 @@ import aiohttp
 from yarl import URL
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import call_in_thread
+from remit.kernel.loops import call_in_thread
 from remit.ledger.tlog import Note, SignedCheckpoint, TlogError, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE, parse_decimal
 from remit.ledger.witness.state import WitnessError

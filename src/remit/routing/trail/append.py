@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from remit.gateway import DecisionStep
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import blocking
+from remit.kernel.loops import blocking
 from remit.kernel.pydantic_validation import changed
 from remit.ledger import (
     LedgerClient,

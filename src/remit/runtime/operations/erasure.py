@@ -171,7 +171,7 @@ def recover(root: RootPort, caller: Caller) -> dict[str, Any]:
 
 def _settle_batches(root: RootPort, caller: Caller) -> int:
     """Record the results of finished batches, and return the number of open batches."""
-    from remit.kernel.event_loop import run_blocking
+    from remit.kernel.loops import run_blocking
     from remit.runtime.runtime import Runtime
 
     with Runtime.open(root.path, by=caller.name) as runtime:

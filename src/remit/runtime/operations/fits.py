@@ -60,7 +60,7 @@ def calibrate_route(
         RemitError: no such route exists.
     """
     from remit.kernel.budget_values import LEARNING, BudgetLimits
-    from remit.kernel.event_loop import run_blocking
+    from remit.kernel.loops import run_blocking
     from remit.learning import is_reference, open_account
     from remit.learning.routes import calibrate, power_plan
     from remit.runtime.route_graders import grade_recorded, right_answers

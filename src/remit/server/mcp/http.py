@@ -26,6 +26,7 @@ from remit.server.api_guard import CONTEXT, IDENTITY, Guard
 from remit.server.asgi import Receive, Scope, Send
 from remit.server.authentication import Authenticator, open_keys
 from remit.server.listener import http_config, listen, require_loopback, url_of
+from remit.server.mcp.bodies import Bodies
 from remit.server.mcp.callers import Caller
 from remit.server.mcp.gateway import WebEndpoint, served_by
 from remit.server.mcp.server import Context, all_tools, mcp_server
@@ -119,6 +120,7 @@ class _Application:
             )
             for path, manager in self._managers.items()
         }
+        self._bodies = {path: Bodies(sessions) for path, sessions in self._sessions.items()}
         self._sweep_s = settings.auth.revocation_s / 2
         self._guard = Guard(
             self._session,
@@ -165,9 +167,7 @@ class _Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _session(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # No events are kept: a client that resumes a stream gets one that goes on from now.
-        headers = [pair for pair in scope["headers"] if pair[0] != b"last-event-id"]
-        await self._sessions[scope["path"]]({**scope, "headers": headers}, receive, send)
+        await self._bodies[scope["path"]](scope, receive, send)
 
     def _misdirected(self, scope: Scope) -> HttpError | None:
         """Return the error for an unknown path or a repeated header; else None.

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from remit.agents.tools import Tool, ToolError, tool
 from remit.kernel.errors import NotFoundError, RemitError
-from remit.kernel.event_loop import call_in_thread
+from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import McpEndpointSettings, Settings
 from remit.runtime.operations import all_operations
 from remit.server.mcp.callers import Caller

@@ -26,7 +26,7 @@ from mcp.types import (
 from remit._version import __version__
 from remit.agents.tools.definition import ToolUnavailableError
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.event_loop import run_blocking, start_background
+from remit.kernel.loops import run_blocking, start_background
 
 _MAX_UNANSWERED = 10_000
 _MAX_QUESTIONS = 5

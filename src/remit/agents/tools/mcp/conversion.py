@@ -202,9 +202,8 @@ def mcp_schema(schema: Any) -> Any:
     converted. A boolean ``required``, and an exclusive limit that is false or has no limit, are
     removed. A schema without such parts is unchanged, so that its pin stays the same. Regular
     expressions are removed because a hostile one could block this process; the server checks
-    arguments itself. With ``patternProperties``, ``additionalProperties`` and
-    ``unevaluatedProperties`` of the same object are removed too. Values under ``enum``, ``const``,
-    ``default`` and ``examples`` are not converted.
+    arguments itself. Values under ``enum``, ``const``, ``default`` and ``examples`` are not
+    converted.
 
     Args:
         schema: a JSON value; it is not changed. A value that is no object or list is returned as it
@@ -233,9 +232,6 @@ def mcp_schema(schema: Any) -> Any:
             and limit in converted
         ):
             converted[exclusive] = converted.pop(limit)
-    if schema.get("patternProperties"):  # The removed patterns permitted further members.
-        for bound in ("additionalProperties", "unevaluatedProperties"):
-            converted.pop(bound, None)
     if isinstance(converted.get("items"), list):
         converted["prefixItems"] = converted.pop("items")
         if "additionalItems" in converted:

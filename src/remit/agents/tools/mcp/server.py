@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from mcp import Client, MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
@@ -29,15 +29,22 @@ from remit.agents.tools.definition import (
 from remit.agents.tools.mcp.connection import Connection, Transport
 from remit.agents.tools.mcp.conversion import mcp_schema, mcp_tool_id, tool_output
 from remit.agents.tools.mcp.process import ServerProcess
+from remit.agents.tools.mcp.resources import (
+    ContextTool,
+    call_context_tool,
+    context_tools,
+    text_lists,
+)
 from remit.agents.tools.mcp.text_pins import PinnedTexts
 from remit.agents.tools.mcp.transports import McpSecrets, mcp_origin, mcp_transport
 from remit.agents.tools.pins import PinnedTool, Pins
 from remit.kernel.errors import ConfigError, excerpt
-from remit.kernel.event_loop import Closeable, call_in_thread
+from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
 from remit.kernel.settings import McpServerSettings
 
 _log = logging.getLogger("remit.tools")
+_T = TypeVar("_T")
 _KEY = "remit/idempotency_key"
 # Error codes about a call, with which a healthy server answers.
 _CALL_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
@@ -127,17 +134,18 @@ class McpServer(Closeable):
         return [self._shown(tool) for tool in self._checked_tools()]
 
     def refused(self) -> dict[str, PinnedTool]:
-        """Return the refused tools and instructions of the server, by id. Blocks.
+        """Return the refused tools and other texts of the server, by id. Blocks.
 
-        Starts the server if needed, and compares its tools and instructions with the pins, see
+        Starts the server if needed, and compares all its definitions and texts with the pins, see
         :meth:`tools`. Empty without pins. Opens a closed server again.
 
         Raises:
-            ToolError: as for :meth:`tools`.
+            ToolError: as for :meth:`tools`, or a list of texts is malformed.
             LedgerError: the ledger cannot be read or written.
         """
         self._closed = False
         self._checked_tools()
+        self._texts.lists(self._ask(self._connected(), text_lists, "texts"))
         return {**self._refused, **self._texts.refused()}
 
     def close(self) -> None:
@@ -222,14 +230,22 @@ class McpServer(Closeable):
 
     def _list(self, connection: Connection) -> list[Offered]:
         connection.changed = False  # First, so that a change during the listing is noticed.
+        return self._ask(connection, _all_tools, "tools")
+
+    def _ask(
+        self,
+        connection: Connection,
+        work: Callable[[Client], Coroutine[Any, Any, _T]],
+        listed: str,
+    ) -> _T:
         seconds = self._settings.start_timeout_s
-        future = connection.submit(_all_tools)
+        future = connection.submit(work)
         try:
             return future.result(seconds)
         except TimeoutError:
             future.cancel()
             raise ToolError(
-                f"The MCP server {self.name!r} did not list its tools within {seconds:g} s."
+                f"The MCP server {self.name!r} did not list its {listed} within {seconds:g} s."
             ) from None
         except Exception as error:
             raise self._failure(error, connection) from error
@@ -352,6 +368,8 @@ class McpServer(Closeable):
 
         async def work(client: Client) -> Any:
             nonlocal is_sent
+            if isinstance(tool, ContextTool):
+                return await call_context_tool(client, tool.name, arguments, self._texts)
             is_sent = True
             result = await client.call_tool(
                 tool.name, arguments, progress_callback=progress, meta=meta
@@ -418,7 +436,7 @@ async def _all_tools(client: Client) -> list[Offered]:
             raise ToolError(f"The server offers more than {_MAX_TOOLS:,} tools.")
         cursor = page.next_cursor
         if not cursor or cursor in seen:
-            return found
+            return found + await context_tools(client, {tool.name for tool in found})
         seen.add(cursor)
 
 

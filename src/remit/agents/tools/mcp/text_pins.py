@@ -82,6 +82,22 @@ class PinnedTexts:
             for name, item in known.items()
         ]
 
+    def lists(self, found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        """Return lists, keyed by request, in the form to show: a changed item as pinned.
+
+        An item without a pin is pinned, and a change is recorded (``TOOL_PINNED``). After an error,
+        pins of earlier lists stay.
+
+        Args:
+            found: the items of each list as the server sent them, keyed by request.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
+            ToolError: a list is not one, or an item has no key.
+            KeyError: a request is no key of :data:`MCP_LISTS`.
+        """
+        return {request: self.listed(request, items) for request, items in found.items()}
+
     def initialized(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to ``initialize`` or ``server/discover`` with accepted texts only.
 
