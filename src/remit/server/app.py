@@ -139,8 +139,7 @@ class App:
         self._streams_ended = False
         self._keys = open_keys(runtime)
         self.metrics = metrics or call_metrics(runtime)
-        if within is None or not within[1]:  # The numbers that are read are those of the host.
-            watch_runtime(self.metrics, runtime)
+        watch_runtime(self.metrics, runtime)
         self._observers = [*runtime.gateway.observers]
         self._traces = observe_calls(runtime, self.metrics)
         self._authenticator = Authenticator.of_root(

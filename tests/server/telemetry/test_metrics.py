@@ -161,6 +161,7 @@ import json, sys
 from types import SimpleNamespace
 from remit.gateway import CircuitState
 from remit.server.telemetry import CallMetrics
+from remit.server.tenants.metrics import TenantMetrics
 from tests.server.telemetry.calls import call_report
 
 metrics = CallMetrics()
@@ -169,10 +170,14 @@ for line in sys.stdin:
     order = json.loads(line)
     for _ in range(order.get("calls", 0)):
         metrics(call_report(first_after_ms=30.0))
+        for tenant in ("acme", "globex"):
+            metrics.of_tenant(tenant)(call_report())
     metrics.in_progress += order.get("began", 0)
     breaker = SimpleNamespace(state=CircuitState(order["breaker"]))
     metrics.watch(breakers=lambda: {("openai", "gpt-4o-mini"): breaker})
-    print(json.dumps(metrics.render()[0].decode()), flush=True)
+    of = order.get("of")
+    shown = TenantMetrics(metrics, of) if of else metrics
+    print(json.dumps(shown.render()[0].decode()), flush=True)
 """
 
 
@@ -211,6 +216,10 @@ def test_several_processes_are_seen_as_one(tmp_path: Path) -> None:
         assert _get(got, "remit_requests_in_progress") == 7
         assert _get(got, "remit_breaker_state", **who) == 2
         assert _get(got, "remit_ledger_entries") == 42
+        assert _get(got, "remit_tenant_calls_total", tenant="acme", outcome="success") == 7
+        own = two.do(of="acme")
+        assert _get(own, "remit_tenant_tokens_total", tenant="acme", type="input") == 7 * 13
+        assert {dict(labels).get("tenant") for _, labels in own} == {"acme"}
         one.kill()  # what it counted stays; what it was at is no more
         got = two.do()
         assert _get(got, "remit_calls_total", **who, outcome="success", error_code="") == 7
@@ -241,3 +250,12 @@ def test_what_is_replayed_or_has_no_price_is_not_paid() -> None:
     got = _samples(metrics)
     assert _all(got, "remit_cost_usd_total") == []
     assert _get(got, "remit_unpriced_calls_total", **WHO) == 1
+
+
+def test_tenants_have_a_bound_number_of_labels() -> None:
+    metrics = CallMetrics(max_models=2)
+    for name in ("a", "b", "c", "d", "a"):
+        metrics.of_tenant(name)(call_report())
+    got = _samples(metrics)
+    for name, calls in (("a", 2), ("b", 1), ("_other", 2), ("c", None)):
+        assert _get(got, "remit_tenant_calls_total", tenant=name, outcome="success") == calls

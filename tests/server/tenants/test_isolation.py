@@ -110,9 +110,13 @@ def test_usage_budgets_keys_and_metrics_are_each_ones_own(shared: Shared) -> Non
         own = f"sk-remit-{name}_" if name else "sk-remit-"
         assert all(prefix.startswith(own) for prefix in listed)
         assert bool(name) == any(prefix.startswith(of_tenants) for prefix in listed)
-    assert served.ask("GET", "/metrics", token=shared.keys["acme"])[0] == 401
-    status, text, _ = served.ask("GET", "/metrics", token=shared.keys[""])
-    assert (status, b'model="gpt-4o"' in text) == (200, True)
+        _, text, _ = served.ask("GET", "/metrics", token=shared.keys[name])
+        assert b'model="gpt-4o"' not in text
+    _, text, _ = served.ask("GET", "/metrics", token=shared.keys["acme"])
+    assert b'model="gpt-4o"' in text
+    assert b'tenant="' not in text
+    _, text, _ = served.ask("GET", "/metrics", token=shared.keys[""])
+    assert b'remit_tenant_calls_total{outcome="success",tenant="acme"}' in text
     assert shared.get("acme", "/v1/key")[1] != shared.get("globex", "/v1/key")[1]
 
 

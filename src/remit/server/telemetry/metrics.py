@@ -46,7 +46,7 @@ class CallMetrics:
     """Counters of ended calls; an observer of :attr:`LLMGateway.observers`.
 
     Counts appear after the next :meth:`flush`; :meth:`render` flushes first. :meth:`watch` names
-    the sources of further numbers. The metrics of a host count the calls of its tenants too.
+    the sources of further numbers, and :meth:`of_tenant` makes an observer that counts by tenant.
     All methods may be called from any thread.
 
     Clients choose model names, so the number of labels is limited. A model gets a label of its own
@@ -58,7 +58,8 @@ class CallMetrics:
     before this module was imported. Each process then has a limit of its own.
 
     Args:
-        max_models: largest number of labelled pairs of provider and model, and of error codes.
+        max_models: largest number of labelled pairs of provider and model, of error codes, and of
+            tenants.
         known: returns True if a provider has a model, for calls that failed; for example, if it has
             a price.
 
@@ -139,6 +140,8 @@ class CallMetrics:
             "State of the circuit breaker, shared by all processes: 0 closed, 1 half open, 2 open.",
             _MODEL, registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
+        self._tenants: set[str] = set()
+        self._of_tenants: tuple[Counter, Counter, Counter] | None = None
         self.in_progress = 0
         self.refused_key = self._refused_keys.inc
 
@@ -188,6 +191,38 @@ class CallMetrics:
             full = len(sums.seconds) >= _MAX_DURATIONS
         if full:
             self.flush()
+
+    def of_tenant(self, name: str) -> Callable[[CallReport], None]:
+        """Return an observer for a tenant's gateway that counts the tenant's calls and their cost.
+
+        The first ``max_models`` tenants get a label of their own; all further ones share
+        ``_other``. A replayed or refused call counts as a call, without tokens and cost. The series
+        of tenants exist from the first call of this method on, and are counted without a flush.
+
+        Args:
+            name: name of the tenant.
+        """
+        with self._lock:
+            if self._of_tenants is None:  # A host without tenants shows none of these series.
+                self._of_tenants = _tenant_counters(self._registry)
+            if name not in self._tenants and len(self._tenants) >= self._max:
+                name = "_other"  # No tenant can have this name.
+            self._tenants.add(name)
+        calls, tokens, total = self._of_tenants
+        sums = {kind: tokens.labels(name, kind) for kind in ("input", "output")}
+        cost = total.labels(name)
+
+        def count(report: CallReport) -> None:
+            response = report.response
+            outcome = "replayed" if response.replayed else response.outcome.value
+            calls.labels(name, outcome.lower()).inc()
+            if response.replayed or response.outcome is RouteOutcome.REJECTED:
+                return  # Nothing was sent to a provider.
+            sums["input"].inc(response.input_tokens)
+            sums["output"].inc(response.output_tokens)
+            cost.inc(response.cost_incurred)
+
+        return count
 
     def flush(self) -> None:
         """Add the sums since the last flush to the metrics library, whose own counting is slow.
@@ -265,19 +300,24 @@ class CallMetrics:
         for label, number in shown.items():
             self._breaker_state.labels(*label).set(number)
 
-    def render(self) -> tuple[bytes, str]:
+    def render(self, tenant: str = "") -> tuple[bytes, str]:
         """Return all metrics in Prometheus' text format, and its content type.
 
         Do not call this on the event loop: reading the watched numbers may block. Sums are flushed
         first. An error of ``breakers`` is raised. If several processes count together, files of
         dead processes' gauges are deleted.
+
+        Args:
+            tenant: show only the series with this label, if several processes count together;
+                empty for all.
         """
         self.refresh()
         if not self.shared:
             return generate_latest(self._registry), _CONTENT_TYPE
         _forget_dead_processes(Path(os.environ[_MULTIPROCESS]))
-        registry = _Registry()
-        registry.readers = self._registry.readers
+        registry = _Registry(tenant)
+        if not tenant:
+            registry.readers = self._registry.readers
         registry.register(MultiProcessCollector(None))  # type: ignore[no-untyped-call]
         return generate_latest(registry), _CONTENT_TYPE
 
@@ -323,6 +363,24 @@ class _Sums:
         self.passed_over: list[str] = []
 
 
+def _tenant_counters(registry: CollectorRegistry) -> tuple[Counter, Counter, Counter]:
+    """Return the counters of calls, tokens and cost with the label ``tenant``."""
+    calls = Counter(
+        "remit_tenant_calls_total", "Number of completed calls of a tenant.", ("tenant", "outcome"),
+        registry=registry,
+    )  # fmt: skip
+    tokens = Counter(
+        "remit_tenant_tokens_total", "Tokens of the last attempts of a tenant's calls.",
+        ("tenant", "type"), registry=registry,
+    )  # fmt: skip
+    cost = Counter(
+        "remit_tenant_cost_usd_total",
+        "Cost of the last attempts of a tenant's calls in US dollars.", ("tenant",),
+        registry=registry,
+    )  # fmt: skip
+    return calls, tokens, cost
+
+
 def _observe(histogram: Any, values: list[float]) -> None:
     """Add all values to a histogram together."""
     bounds = histogram._upper_bounds
@@ -332,17 +390,21 @@ def _observe(histogram: Any, values: list[float]) -> None:
 
 
 class _Registry(CollectorRegistry):
-    """A registry that shows numbers that are read at a scrape, too.
+    """A registry that shows a part of its series.
 
     The library's ``_created`` series, which double each scrape, are never shown.
+
+    Args:
+        tenant: show only the series of this tenant; empty for all series.
 
     Attributes:
         readers: meaning and reader of each number that is read at a scrape, keyed by name. A
             number that cannot be read is logged and left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str = "") -> None:
         super().__init__()
+        self._tenant = tenant
         self.readers: dict[str, tuple[str, Callable[[], int]]] = {}
 
     def collect(self) -> Iterator[Metric]:
@@ -353,6 +415,11 @@ class _Registry(CollectorRegistry):
                 _log.warning("%s cannot be read: %s", name, type(error).__name__)
         for metric in super().collect():
             metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
+            if self._tenant:
+                of = self._tenant
+                metric.samples = [s for s in metric.samples if s.labels.get("tenant") == of]
+                if not (metric.samples and metric.name.startswith("remit_tenant_")):
+                    continue
             yield metric
 
 

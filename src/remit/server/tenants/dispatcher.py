@@ -46,7 +46,7 @@ from remit.server.websocket import WebSocket
 
 _POLL_S = 1.0  # Pause between checks for idle, moved and changed tenants.
 _HEADS_S = 10.0  # Pause between readings of the heads of tenants' logs.
-_PROCESS_PATHS = ("/healthz", "/readyz", "/metrics")
+_PROCESS_PATHS = ("/healthz", "/readyz")
 _LOGIN = "/console/login"
 _MAX_LOGIN_BYTES, _LOGIN_S = 16 * 1024, 10.0
 _COOKIE = b"remit_tenant"

@@ -32,6 +32,7 @@ from remit.server.app import App
 from remit.server.in_flight_limits import Shares
 from remit.server.refusals import HttpError
 from remit.server.telemetry import CallMetrics
+from remit.server.tenants.metrics import TenantMetrics
 
 _log = logging.getLogger("remit.server.tenants")
 
@@ -110,7 +111,7 @@ class OpenTenants:
         by: the user who runs the server, for the record.
         shares: shares of all tenants of this process.
         admit: called before a tenant is opened; raises RemitError to refuse it.
-        metrics: the host's, which count the calls of tenants too.
+        metrics: the host's, which also count by tenant.
     """
 
     def __init__(
@@ -348,7 +349,9 @@ class OpenTenants:
             held.enter_context(hold_open(tenant))
             runtime = Runtime.open(tenant.root.path, flags=self._flags, by=self._by)
             try:
-                app = App(runtime, metrics=self._metrics, within=(self._shares, name))
+                own = TenantMetrics(self._metrics, name) if self._metrics.shared else None
+                app = App(runtime, metrics=own, within=(self._shares, name))
+                runtime.gateway.observers.append(self._metrics.of_tenant(name))
             except BaseException:
                 runtime.close()
                 raise
