@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from typing_extensions import override
 from uvicorn import Server
@@ -39,8 +40,8 @@ class HttpServer(Server):
 
     Args:
         current: the application.
-        worker: True if a parent process passes signals on. A terminal sends SIGINT to all
-            processes, so a worker ignores its own.
+        worker: True if a parent process passes signals on. A terminal sends SIGINT and SIGHUP to
+            all processes, so a worker ignores its own.
         started: called once the server listens.
 
     Attributes:
@@ -61,6 +62,7 @@ class HttpServer(Server):
         self._worker = worker
         self._told = started
         self._notice_s = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._reloads: asyncio.Task[str] | None = None
         self._waiting: asyncio.Task[str] | None = None  # The reload that has not begun.
 
@@ -78,6 +80,16 @@ class HttpServer(Server):
             self.current.leave()
         else:
             self.current.drain()
+
+    def step_back(self) -> None:
+        """Stop accepting connections, and begin to shut down; no call is refused.
+
+        Other processes on the same socket serve new connections. Running calls are finished, as
+        after :meth:`stop`.
+        """
+        for server in self.servers:
+            server.close()
+        self.should_exit = True
 
     def reload(self) -> asyncio.Task[str]:
         """Start a task that reads the configuration again, after any reload under way.
@@ -107,18 +119,30 @@ class HttpServer(Server):
             if await asyncio.to_thread(self.current.is_behind) and await self.reload():
                 await asyncio.sleep(_RELOAD_RETRY_S)
 
+    def from_elsewhere(self, work: Callable[[], Any]) -> None:
+        """Schedule ``work`` in the event loop; called from another thread. Does not wait.
+
+        Does nothing if the server does not run yet. The result of ``work`` is dropped.
+
+        Args:
+            work: takes no arguments.
+        """
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(work)
+
     @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Install the signal handlers: SIGTERM stops the server, SIGHUP reloads the settings.
+        """Install the signal handlers: SIGTERM stops the server.
 
-        Outside a worker process, SIGINT stops the server too. Previous handlers are not restored.
+        Outside a worker process, SIGINT stops it too, and SIGHUP reloads the settings. Previous
+        handlers are not restored.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self.reload)
         if not self._worker:
             loop.add_signal_handler(signal.SIGINT, self.stop)
+            loop.add_signal_handler(signal.SIGHUP, self.reload)
         yield
 
     @override

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import logging
@@ -14,10 +15,13 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import RemitError
 from remit.server.listener import Options
+
+if TYPE_CHECKING:
+    from remit.server.http_server import HttpServer
 
 _log = logging.getLogger("remit.server")
 
@@ -27,6 +31,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 _STEADY_S = 60.0  # A worker that lived longer did not die of its start.
 _MAX_FAILURES = 4  # Starts that may fail in succession while no worker answers.
 _FAILED = 3
+_STEP_BACK, _RELOAD = "step back", "reload"
 
 
 class Workers:
@@ -49,12 +54,15 @@ class Workers:
         self._stops = 0
         self._failures = 0
         self._why: RemitError = RemitError("The worker processes ended while they started.")
+        self._to_reload: list[_Slot] = []
+        self._taken = False  # True if one worker uses the new configuration.
+        self._again = False  # True if a SIGHUP came during a reload.
 
     def run(self, ready: Callable[[], None]) -> bool:
         """Run the workers until an end signal. Blocks; call it in the main thread.
 
-        SIGTERM and SIGINT end the workers, SIGHUP has each of them read the configuration again.
-        The handlers stay installed. The listening socket is closed at the first end signal.
+        SIGTERM and SIGINT end the workers, SIGHUP has one after the other read the configuration
+        again. The handlers stay installed. The listening socket is closed at the first end signal.
 
         Args:
             ready: called once the first worker answers.
@@ -108,24 +116,41 @@ class Workers:
 
     def _take(self, number: int) -> None:
         if number == signal.SIGHUP:
-            for slot in self._slots:
-                slot.reload()
+            self._again = True
+            self._reload_next()
             return
         self._stops += 1
         self._listening.close()  # Clients are refused as soon as the workers close theirs too.
         for slot in self._slots:
-            slot.send(signal.SIGTERM)
+            if slot.process is not None and slot.process.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(slot.process.pid, signal.SIGTERM)
+
+    def _reload_next(self) -> None:
+        """Have the next worker read the configuration again, unless a worker is reading.
+
+        A SIGHUP that comes during a reload starts another round for all workers.
+        """
+        if not self._to_reload and self._again and not self._stops:
+            self._again = self._taken = False
+            # A worker that is starting may have read the old one; it reloads when it is ready.
+            running = [slot for slot in self._slots if slot.process is not None]
+            self._to_reload = sorted(running, key=lambda slot: not slot.ready)
+        if self._to_reload and (slot := self._to_reload[0]).ready and not slot.reads:
+            slot.reads = True
+            slot.tell(_RELOAD)
 
     def _look_at(self, slot: _Slot) -> None:
         for message in slot.messages():
             if message == "ready":
                 slot.ready, self._failures = True, 0
-                if slot.is_behind:
-                    slot.reload()
+                self._reload_next()
             elif isinstance(message, RemitError):
                 self._why = message
                 if not any(other.ready for other in self._slots):
                     self._failures = _MAX_FAILURES  # Another start would fail alike.
+            elif slot in self._to_reload:
+                self._reloaded(slot, str(message))
         process = slot.process
         if process is None:
             if not self._stops and slot.due <= time.monotonic():
@@ -135,6 +160,20 @@ class Workers:
             if not self._stops:
                 self._died(slot, process.exitcode)
             slot.forget()
+            if slot in self._to_reload:
+                self._to_reload.remove(slot)
+                self._reload_next()
+
+    def _reloaded(self, slot: _Slot, problem: str) -> None:
+        slot.reads = False
+        self._to_reload.remove(slot)
+        if not problem:
+            self._taken = True
+        elif not self._taken:
+            self._to_reload.clear()  # Other workers would fail alike.
+        else:
+            slot.tell(_STEP_BACK)  # Its successor reads the new one.
+        self._reload_next()
 
     def _died(self, slot: _Slot, status: int | None) -> None:
         how = f"by signal {-status}" if status is not None and status < 0 else f"with {status}"
@@ -161,7 +200,7 @@ class _Slot:
         self.process: Any = None
         self.pipe: Connection | None = None
         self.ready = False
-        self.is_behind = False  # True if it may have read an old configuration as it started.
+        self.reads = False  # True while the worker reads the configuration again.
         self.began = self.due = self.wait_s = 0.0
 
     def start(self, options: Options, listening: socket.socket) -> None:
@@ -177,18 +216,12 @@ class _Slot:
         if self.pipe is not None:
             self.pipe.close()
         self.process = self.pipe = None
-        self.ready = self.is_behind = False
+        self.ready = self.reads = False
 
-    def send(self, number: int) -> None:
-        if self.process is not None and self.process.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, number)
-
-    def reload(self) -> None:
-        """Have the worker read the configuration again, as soon as it is ready."""
-        self.is_behind = not self.ready
-        if self.ready:
-            self.send(signal.SIGHUP)
+    def tell(self, message: object) -> None:
+        if self.pipe is not None:
+            with contextlib.suppress(OSError):
+                self.pipe.send(message)
 
     def messages(self) -> list[object]:
         found: list[object] = []
@@ -214,15 +247,29 @@ def _work(options: Options, listening: socket.socket, parent: Connection, parent
         parent.send(_plain(error))
         sys.exit(_FAILED)
     server = HttpServer(current, worker=True, started=lambda: parent.send("ready"))
-    threading.Thread(target=_outlive_nobody, args=(parent,), daemon=True).start()
+    threading.Thread(target=_listen_to, args=(parent, server), daemon=True).start()
     server.run([listening])
 
 
-def _outlive_nobody(parent: Connection) -> None:
-    """Kill this process when the pipe ends, because the parent died."""
-    with contextlib.suppress(EOFError, OSError):
-        parent.recv()
-    os.kill(os.getpid(), signal.SIGKILL)
+def _listen_to(parent: Connection, server: HttpServer) -> None:
+    """Carry out the parent's messages: reload, or stop accepting connections.
+
+    The end of the pipe means that the parent died; this process is killed then.
+    """
+
+    def report(done: asyncio.Task[str]) -> None:
+        if not done.cancelled():  # A server that is shut down cancels its reload.
+            parent.send(done.result())
+
+    def reload() -> None:
+        server.reload().add_done_callback(report)
+
+    try:
+        while True:
+            message = parent.recv()
+            server.from_elsewhere(server.step_back if message == _STEP_BACK else reload)
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _end_with(parent_id: int) -> None:
