@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
 import io
 import json
@@ -20,7 +22,7 @@ import pytest
 
 from remit.packages import PackageError
 from remit.packages.distribution import Distribution, repack_wheel
-from tests.packages.distribution.placing import INFO, copy_project, regular, row
+from tests.packages.distribution.placing import INFO, copy_project, editable, regular, row
 
 _TARGET = "remit/ledger/client.py"
 _EMPTY = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
@@ -57,6 +59,11 @@ def _pipe(site: Path) -> None:
     os.mkfifo(site / _TARGET)
 
 
+def _directory(site: Path) -> None:
+    (site / _TARGET).unlink()
+    (site / _TARGET).mkdir()
+
+
 def _write(path: str, data: bytes = b"x = 1\n") -> Callable[[Path], None]:
     def write(site: Path) -> None:
         (site / path).parent.mkdir(exist_ok=True)
@@ -88,24 +95,34 @@ def _stating(*cells: str) -> Callable[[Path], None]:
     ("change", "said"),
     [
         (_edit, f"{_TARGET} has the hash "),
+        (_write(_TARGET, b""), f"{_TARGET} has the hash "),
         (lambda site: (site / _TARGET).unlink(), f"{_TARGET} is missing"),
         (_pipe, f"{_TARGET} cannot be read"),
+        (_directory, f"{_TARGET} is missing"),
         (_write("remit/extra.py"), "remit/extra.py exists, but RECORD does not name it"),
-        (_write("remit/extra.pyc"), "remit/extra.pyc exists, but"),
         (_write("remit/extra.so"), "remit/extra.so exists, but"),
+        (_write("remit/extra.pyc"), "remit/extra.pyc exists, but"),
         (_write("remit/extra.pth"), "remit/extra.pth exists, but"),
+        (_write("remit/new/deep.txt"), "remit/new/deep.txt exists, but"),
         (_write("remit/__pycache__/extra.py"), "remit/__pycache__/extra.py exists, but"),
+        (_write(f"{INFO}/extra.txt"), f"{INFO}/extra.txt exists, but"),
         (_write(f"{INFO}/METADATA", b"Version: 9\n"), f"{INFO}/METADATA has the hash"),
         (_link_directory, "is a link to a directory"),
         (lambda site: (site / "remit-9.9.dist-info").mkdir(), "remit-9.9.dist-info is there"),
         (lambda site: (site / INFO / "RECORD").unlink(), "RECORD cannot be read"),
         (_record(lambda text: ""), "RECORD does not name remit/__init__.py"),
+        (_record(lambda text: text + "one\n"), "it has 1 columns"),
         (_record(lambda text: text + row(_TARGET, b"")), "twice"),
         (_record(_without(f"{_TARGET},")), f"{_TARGET} exists, but RECORD does not name"),
         (_stating("", ""), f"{_TARGET} has no hash in RECORD"),
         (_stating("md5=1B2M2Y8AsgTpgAmY7PhCfg", ""), "RECORD says 'md5="),
+        (_stating(f"{_EMPTY}=", ""), "RECORD says 'sha256="),
+        (_stating("sha256=\u00e9", ""), "RECORD says 'sha256="),
+        (_stating(_EMPTY, "0", "more"), "it has 4 columns"),
         (_record(lambda text: f"{text}remit/../../x,{_EMPTY},0\n"), "remit/../../x is missing"),
+        (_record(lambda text: text.replace(",", ",,", 1)), "it has 4 columns"),
         (_write(f"{INFO}/RECORD", b"remit/a.py,\xff,0"), "RECORD cannot be read"),
+        (_write(f"{INFO}/RECORD", b'"open'), "RECORD cannot be read"),
         (_record(_without(f"{INFO}/METADATA,")), f"RECORD does not name {INFO}/METADATA"),
         (lambda site: shutil.rmtree(site / INFO), "is not an installed distribution"),
         (lambda site: shutil.rmtree(site / "remit"), "remit/__init__.py is missing"),
@@ -116,6 +133,14 @@ def test_a_change_is_found(copied: Distribution, change: Callable[[Path], None],
     change(site)
     problems = Distribution.at(site).problems()
     assert any(said in problem for problem in problems), problems
+
+
+def test_a_size_that_is_wrong_is_found(copied: Distribution) -> None:
+    site = copied.location.parent
+    _, digest, size = row(_TARGET, (site / _TARGET).read_bytes()).strip().split(",")
+    _stating(digest, f"{size}0")(site)
+    (problem,) = copied.problems()
+    assert problem == f"{_TARGET} has {size} bytes, RECORD says '{size}0'."
 
 
 def _move_code(site: Path) -> None:
@@ -196,6 +221,18 @@ def test_compiled_forms_with_a_hash(copied: Distribution) -> None:
     assert "holds other code" in copied.problems()[0]
 
 
+def test_only_compiled_forms_that_python_believes_count(copied: Distribution) -> None:
+    source = copied.location / "kernel/errors.py"
+    data = _hostile(source).read_bytes()
+    for place, change in ((0, b"\0\0\0\0"), (4, b"\4\0\0\0"), (8, b"\0\0\0\0"), (12, b"\0\0\0\0")):
+        _cache(source).write_bytes(data[:place] + change + data[place + 4 :])
+        assert copied.problems() == []
+    _cache(source).write_bytes(data[:15])
+    assert copied.problems() == []
+    _cache(source).write_bytes(data[:16] + b"\xff")  # believed, and garbage
+    assert "holds other code" in copied.problems()[0]
+
+
 _SHOW = """
 from remit.packages.distribution import Distribution
 found = Distribution.current()
@@ -224,6 +261,18 @@ def _run(*paths: Path, first: str = "") -> list[str]:
         check=True,
     )
     return ran.stdout.splitlines()
+
+
+def test_the_running_one_is_found_from_its_own_code(
+    placed: Distribution, from_source: Distribution, libraries: Path
+) -> None:
+    head, *problems = _run(placed.location.parent, libraries)
+    assert head.split("|") == ["False", str(placed.location), str(placed.info), "True"]
+    assert not any(problems)
+    assert from_source.info is not None
+    head, *problems = _run(from_source.location.parent, from_source.info.parent, libraries)
+    assert head.split("|") == ["True", str(from_source.location), str(from_source.info), "True"]
+    assert not any(problems)
 
 
 def test_code_from_elsewhere_is_found(
@@ -287,6 +336,50 @@ def test_nothing_is_made_of_a_changed_installation(copied: Distribution) -> None
     with pytest.raises(PackageError, match=r"errors\.py has the hash") as caught:
         repack_wheel(copied)
     assert caught.value.next_step
+
+
+def test_older_metadata_is_refused(own_source: Distribution) -> None:
+    version = own_source.location / "_version.py"
+    version.write_text(version.read_text().replace(own_source.version, "99.0.0"))
+    with pytest.raises(PackageError, match=r"has version '99\.0\.0'"):
+        repack_wheel(own_source)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ('"aiohttp>=3.11"', '"aiohttp>=3.12"', "dependencies"),
+        ("parquet = [", "another = [", "extras"),
+    ],
+)
+def test_older_requirements_are_refused(
+    own_source: Distribution, tmp_path: Path, old: str, new: str, what: str
+) -> None:
+    path = tmp_path / "project" / "pyproject.toml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(PackageError, match=f"names other {what}") as caught:
+        repack_wheel(own_source)
+    assert "pip install" in caught.value.next_step
+
+
+def test_what_is_for_one_system_is_refused(tmp_path: Path, small_project: Path) -> None:
+    made = editable(tmp_path, small_project)
+    assert made.info is not None
+    for name in ("WHEEL", "RECORD"):
+        path = made.info / name
+        text = path.read_text().replace("py3-none-any", "cp311-cp311-linux_x86_64")
+        if name == "RECORD":
+            text = "".join(one for one in text.splitlines(True) if "/WHEEL," not in one)
+            text += f"{INFO}/WHEEL,sha256={_digest(made.info / 'WHEEL')},\n"
+        path.write_text(text)
+    with pytest.raises(PackageError, match="py3-none-any"):
+        repack_wheel(made)
+
+
+def _digest(path: Path) -> str:
+    raw = hashlib.sha256(path.read_bytes()).digest()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def test_the_build_backend_makes_a_wheel_of_the_same_files(tmp_path: Path) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+import tomllib
 import zipfile
+from collections.abc import Iterable
 from email.parser import BytesHeaderParser
+from pathlib import Path
 
 from remit.packages.distribution.record import (
     PACKAGE,
     Distribution,
+    project_of,
     record_row,
 )
 from remit.packages.errors import PackageError
@@ -36,7 +41,10 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
 
     Raises:
         PackageError: ``distribution_changed``: the files differ from RECORD, there is no metadata,
-            or it is not for a pure Python wheel.
+            it is not for a pure Python wheel, or it names other dependencies or extras than the
+            ``pyproject.toml`` of an editable installation.
+        OSError, ValueError, KeyError: the ``pyproject.toml`` of an editable installation cannot be
+            read.
     """
     source = distribution or Distribution.current()
     files, problems = source.files()
@@ -49,6 +57,8 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
             next_step=f"Install {PACKAGE} again (`pip install --force-reinstall --no-deps …`).",
         )
     info = source.info.name
+    if source.editable:
+        _check_fresh(source.info, files[f"{info}/METADATA"])
     headers = BytesHeaderParser().parsebytes(files[f"{info}/WHEEL"])
     if headers.get_all("Tag") != [_TAG] or headers.get("Root-Is-Purelib", "").lower() != "true":
         raise PackageError(
@@ -71,3 +81,37 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
             member.external_attr = _FILE
             archive.writestr(member, files.get(name, table.getvalue().encode()))
     return f"{PACKAGE}-{source.version}-{_TAG}.whl", stream.getvalue()
+
+
+def _check_fresh(info: Path, metadata: bytes) -> None:
+    """Raise PackageError if the metadata's dependencies differ from ``pyproject.toml``."""
+    project = project_of(info)
+    if project is None or not (project / "pyproject.toml").is_file():
+        return
+    stated = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
+    headers = BytesHeaderParser().parsebytes(metadata)
+    required = [str(line) for line in headers.get_all("Requires-Dist", [])]
+    required = [line for line in required if "extra ==" not in line]
+    extras = {str(extra) for extra in headers.get_all("Provides-Extra", [])}
+    stale = "extras" if extras != set(stated.get("optional-dependencies", ())) else ""
+    if _requirements(required) != _requirements(stated.get("dependencies", ())):
+        stale = "dependencies"
+    if stale:
+        raise PackageError(
+            "distribution_changed",
+            f"The metadata of this editable installation names other {stale} than pyproject.toml: "
+            "it is older.",
+            next_step="Install it again: `pip install --no-deps -e DIR`, where DIR contains its "
+            "pyproject.toml.",
+        )
+
+
+def _requirements(lines: Iterable[str]) -> set[tuple[str, ...]]:
+    """Return requirements in a form that does not depend on spaces, quotes and order."""
+    found = set()
+    for line in lines:
+        what, _, marker = re.sub(r"\s", "", line).replace('"', "'").partition(";")
+        name = re.split(r"(?=[<>=!~\[@])", what, maxsplit=1)[0]
+        rest = sorted(what[len(name) :].split(","))
+        found.add((re.sub(r"[-_.]+", "-", name).lower(), *rest, marker))
+    return found
