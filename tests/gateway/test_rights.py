@@ -26,6 +26,7 @@ from remit.ledger import (
 )
 from remit.packages import EDITABLE_INSTALL, Registry, record_waiver, waived
 from remit.packages.trust import sync_trust
+from remit.routing.call_explanation import _key
 
 _KERNEL = (
     "APPROVAL_GRANTED", "APPROVAL_DENIED", "INSTALLED", "REMOVED", "KEY_CREATED", "KEY_REVOKED",
@@ -112,6 +113,8 @@ def test_keys_limits_and_plans_of_a_worker_are_none(ledger: LedgerClient) -> Non
     assert recorded_keys(ledger.select) == {}
     assert audit_budgets(ledger).equal
     assert recorded_order(ledger, "WO-9") is None
+    called = LedgerEntry("EXCHANGE", "x", "x", "x", metadata={"key_id": "KEY-EVIL"})
+    assert _key(ledger, called) == {"key_id": "KEY-EVIL", "name": "", "models": None}
     assert ledger.read(key).metadata["name"] == "evil"  # it is on record all the same
 
 

@@ -70,6 +70,7 @@ def test_a_fault_schedule_is_told_in_order_with_reasons(
         of_call = explain(ledger, first.response.exchange_entry_id)
         call = of_call.pop("call")
         assert of_call == told
+        assert call["named_by"] == "route"
         assert call["decision_id"] == first.decision_id
         attempts = [
             entry.metadata.get("attempt", 1)

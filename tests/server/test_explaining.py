@@ -11,7 +11,7 @@ import pytest
 from remit.kernel.errors import NotFoundError
 from remit.routing import explain
 from tests.server.conftest import QUICK
-from tests.server.running import Served
+from tests.server.running import Served, new_session
 from tests.support.commands import run_remit
 
 TOML = (
@@ -30,7 +30,8 @@ served_as = "gpt-4o-mini"
 
 
 def _told(served: Served, entry_id: str) -> dict[str, Any]:
-    found = explain(served.ledger, entry_id)
+    prefixes = {"gpt-": "openai", "claude-": "anthropic"}
+    found = explain(served.ledger, entry_id, prefixes)
     assert found["decision_id"] == ""
     assert found["why"] == found["call"]["why"]
     json.dumps(found)
@@ -38,24 +39,56 @@ def _told(served: Served, entry_id: str) -> dict[str, Any]:
     return call
 
 
-def test_a_call_names_its_key_its_changes_and_its_cost(served: Served) -> None:
-    key = served.key(models=("fast", "gpt-4o-mini"), usd_nano=10**9)
-    _, _, headers = served.call("openai", "Hello", model="fast", token=key.key)
+def test_a_call_that_went_out_as_it_came(served: Served) -> None:
+    key = served.key(models=("gpt-4o-mini",), usd_nano=10**9)
+    _, _, headers = served.call("openai", "Hello", token=key.key)
     told = _told(served, headers["x-remit-exchange"])
-    assert told["asked_for"] == "fast"
+    assert (told["asked_for"], told["named_by"]) == ("gpt-4o-mini", "prefix")
     assert (told["provider_id"], told["model_id"]) == ("openai", "gpt-4o-mini")
-    assert told["key_id"] == key.key_id
-    assert told["passed_over"] == []
+    assert told["key"] == {
+        "key_id": key.key_id, "name": told["key"]["name"], "models": ["gpt-4o-mini"],
+    }  # fmt: skip
+    assert told["changed"] == told["passed_over"] == []
     assert len(told["attempts"]) == 1
     assert told["outcome"] == "success"
     assert told["cost"]["certainty"] == "measured"
-    assert [change["path"] for change in told["changed"]] == ["/model"]
-    assert "with these changes: /model (the provider's name of the model)" in " ".join(told["why"])
+    assert 0 < told["cost"]["usd"] <= told["bound"]["usd"]
+    assert told["tokens"]["input"] <= told["bound"]["input_tokens"]
+    assert told["bound"]["output_tokens"] == 50
+    said = " ".join(told["why"])
+    assert "unchanged, byte for byte (openai.chat)" in said
+    assert "which may use only gpt-4o-mini" in said
     assert _told(served, headers["x-remit-dispatch"]) == told
 
 
+@pytest.mark.parametrize(
+    ("dialect", "model", "how", "word"),
+    [
+        ("openai", "fast", "registry", "a name in the registry for openai/gpt-4o-mini"),
+        ("openai", "openai/gpt-4o-mini", "provider/model", "which gives provider and model"),
+        ("openai", "nobodys-model", "default", "no prefix matches"),
+        ("anthropic", "fast", "registry", "a name in the registry for openai/gpt-4o-mini"),
+    ],
+)
+def test_by_which_name_it_was_asked_for_and_translated(
+    served: Served, dialect: str, model: str, how: str, word: str
+) -> None:
+    _, _, headers = served.call(dialect, "Hello", model=model)
+    told = _told(served, headers["x-remit-exchange"])
+    said = " ".join(told["why"])
+    assert (told["asked_for"], told["named_by"]) == (model, how)
+    assert word in told["why"][0]
+    if dialect == "anthropic":
+        assert (told["wire"], told["translated_from"]) == ("openai.chat", "anthropic.messages")
+        assert "translated from anthropic.messages to openai.chat" in said
+    elif how != "default":
+        assert [change["path"] for change in told["changed"]] == ["/model"]
+        assert "with these changes: /model (the provider's name of the model)" in said
+
+
 def test_who_failed_and_who_answered_instead(served: Served) -> None:
-    status, _, headers = served.call("openai", "Hello", model="gpt-bad@status=500")
+    session = new_session()
+    status, _, headers = served.call("openai", "Hello", model="gpt-bad@status=500", session=session)
     assert status == 200
     told = _told(served, headers["x-remit-exchange"])
     assert told["asked_for"] == "gpt-bad@status=500"
@@ -63,11 +96,15 @@ def test_who_failed_and_who_answered_instead(served: Served) -> None:
     assert [row["outcome"] for row in told["attempts"]] == ["error", "error", "error", "success"]
     (passed,) = told["passed_over"]
     assert (passed["model_id"], passed["error_code"]) == ("gpt-bad@status=500", "SERVER_ERROR")
+    assert told["translated_from"] == "openai.chat"
     said = " ".join(told["why"])
     assert "gpt-bad@status=500 failed (SERVER_ERROR: HTTP 500" in said
     assert "Attempt 3, LED-" in said
     assert "anthropic/claude-good answered in" in said
-    assert "(translated from openai.chat)" in said
+    first, second, *_ = [entry.id for entry in served.entries("EXCHANGE", session)]
+    failed = _told(served, first)
+    assert failed["tried_again_by"] == second
+    assert f"The call was retried: {second}." in " ".join(failed["why"])
 
 
 def test_a_key_that_may_not_use_the_model(served: Served) -> None:
@@ -112,5 +149,8 @@ def test_the_command_line_tells_it_and_gives_the_bytes(served: Served, tmp_path:
     entry = headers["x-remit-exchange"]
     assert _run(served, "ledger", "show", entry, "--body") == body
     assert _run(served, "ledger", "show", entry, "--answer") == came
+    said = _run(served, "route", "explain", entry).decode()
+    assert said.startswith(f"{entry} (EXCHANGE, ")
+    assert "gpt-4o-mini was requested; names beginning with gpt- go to openai." in said
     told = json.loads(_run(served, "route", "explain", entry, "--json"))
     assert told["call"]["wire"] == "openai.chat"

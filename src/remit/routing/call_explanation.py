@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from remit.gateway import call_bound, owner_by_prefix
 from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.message_text import fixed
-from remit.ledger import Erased, LedgerClient, LedgerEntry
-from remit.routing.decision_replay import rows_of
+from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body, is_authentic
+from remit.providers.prices import PriceTable
+from remit.providers.wire import ENDPOINTS
 
 _CALLS = ("DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED")
 _LOOKED_AT = 500  # entries of a session, to find what became of a call
 _LONGEST_CHAIN = 100
+_TRANSLATED = "translated from "
 _SKIPPED = {
     "CIRCUIT_OPEN": "earlier calls failed repeatedly",
     "MODEL_NOT_ALLOWED": "the key may not use this model",
@@ -39,22 +42,26 @@ _CERTAINTY = {
 _SETTLED = {"charge": "the reservation was charged", "release": "the reservation was released"}
 
 
-def explain_call(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any]:
+def explain_call(
+    ledger: LedgerClient, entry: LedgerEntry, prefixes: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return what happened to a call, and why, as JSON.
 
     Args:
         ledger: the ledger.
         entry: an entry of the call: ``DISPATCH``, ``EXCHANGE``, ``EXCHANGE_ORPHANED`` or
             ``PROMPT_REJECTED``.
+        prefixes: the present provider of each model name prefix; None for none.
 
     Returns:
         Of every call: ``entry_id`` (the latest entry of a ``DISPATCH``), ``event_type``,
         ``timestamp``, ``session_id``, ``agent_id``, ``outcome`` (of the exchange, or ``rejected``,
         ``orphaned``, ``under_way``), ``error_code``, ``error_message``, ``why`` (sentences). Of a
-        call that was sent: ``provider_id``, ``model_id``. Of an exchange alone: ``asked_for``;
-        ``decision_id``; ``key_id``; ``passed_over``; ``attempts``, oldest first; ``wire``,
-        ``changed``, ``erased`` (the changes); ``tokens``, ``cost``. Unknown values are empty or
-        None.
+        call that was sent: ``provider_id``, ``model_id``. Of an exchange alone: ``asked_for`` and
+        ``named_by`` (``provider/model``, ``registry``, ``prefix``, ``default``, ``name``,
+        ``route``, ``caller``); ``answered_by``; ``decision_id``; ``key``; ``passed_over``;
+        ``attempts``, oldest first; ``tried_again_by``; ``wire``, ``translated_from``, ``changed``,
+        ``erased`` (the changes); ``bound``, ``tokens``, ``cost``. Unknown values are empty or None.
 
     Raises:
         NotFoundError: the entry belongs to no call.
@@ -78,28 +85,33 @@ def explain_call(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any]:
         "agent_id": meta.get("agent_id", ""),
         "outcome": _OUTCOMES.get(entry.event_type) or meta.get("outcome", ""),
         "error_code": meta.get("error_code", ""),
-        "error_message": text_of(meta.get("error_message", "")),
+        "error_message": _text(meta.get("error_message", "")),
     }
     if entry.event_type == "PROMPT_REJECTED":
-        refused = f"The call was refused, {call['error_code']}: {cut(call['error_message'])}."
+        refused = f"The call was refused, {call['error_code']}: {_cut(call['error_message'])}."
         return {**call, "why": [refused, "Nothing was sent, reserved or charged."]}
     provider_id, model_id = _sent_to(ledger, entry)
     call |= {"provider_id": provider_id, "model_id": model_id}
     if entry.event_type != "EXCHANGE":
         return {**call, "why": [*_without_answer(entry, provider_id, model_id)]}
-    decision_id = meta.get("decision_id")
+    asked, decision_id = _asked_for(meta, model_id), meta.get("decision_id")
     call |= {
-        "asked_for": _asked_for(meta, model_id),
+        "asked_for": asked,
+        "named_by": _named_by(meta, asked, provider_id, model_id, prefixes),
+        "answered_by": meta.get("model_id", ""),
         "decision_id": decision_id if isinstance(decision_id, str) else "",
-        "key_id": meta.get("key_id", ""),
+        "key": _key(ledger, entry),
         "passed_over": [
             {**row, "why": _SKIPPED.get(str(row.get("error_code")), _FAILED)}
-            for row in rows_of(meta, "fallback_from")
+            for row in _rows(meta.get("fallback_from"))
         ],
         "attempts": _attempts(ledger, entry),
+        "tried_again_by": _tried_again_by(ledger, entry),
         "wire": meta.get("wire", ""),
-        "changed": rows_of(meta, "changed"),
+        "translated_from": "",
+        "changed": _rows(meta.get("changed")),
         "erased": isinstance(meta.get("changed"), Erased),
+        "bound": _bound(ledger, entry, provider_id, model_id),
         "tokens": {"input": meta.get("input_tokens"), "output": meta.get("output_tokens")},
         "cost": {
             "usd": meta.get("cost_usd"),
@@ -108,7 +120,10 @@ def explain_call(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any]:
             "over_bound": meta.get("over_bound"),
         },
     }
-    return {**call, "why": [*_why(call)]}
+    for change in call["changed"]:
+        if (reason := _text(change.get("reason"))).startswith(_TRANSLATED):
+            call["translated_from"] = reason.removeprefix(_TRANSLATED)
+    return {**call, "why": [*_why(call, meta, prefixes or {})]}
 
 
 _OUTCOMES = {
@@ -123,15 +138,18 @@ _OUTCOMES = {
 
 def _outcome_of(ledger: LedgerClient, dispatch: LedgerEntry) -> LedgerEntry:
     """Return the entry that ended a call; its ``DISPATCH`` if none has yet."""
-    session_id = str(dispatch.metadata.get("session_id", ""))
     for event in ("EXCHANGE", "EXCHANGE_ORPHANED"):
-        for entry in ledger.query(
-            event_type=event, session_id=session_id, after=dispatch.id, limit=_LOOKED_AT,
-            with_content=False,
-        ):  # fmt: skip
+        for entry in _later(ledger, dispatch, event):
             if entry.metadata.get("dispatch_entry_id") == dispatch.id:
                 return ledger.read(entry.id)
     return dispatch
+
+
+def _later(ledger: LedgerClient, entry: LedgerEntry, event: str) -> Iterator[LedgerEntry]:
+    return ledger.query(
+        event_type=event, session_id=str(entry.metadata.get("session_id", "")), after=entry.id,
+        limit=_LOOKED_AT, with_content=False,
+    )  # fmt: skip
 
 
 def _sent_to(ledger: LedgerClient, entry: LedgerEntry) -> tuple[str, str]:
@@ -149,13 +167,46 @@ def _sent_to(ledger: LedgerClient, entry: LedgerEntry) -> tuple[str, str]:
 
 def _asked_for(meta: Mapping[str, Any], model_id: str) -> str:
     """The model's name as the client gave it, as far as the record tells."""
-    for change in rows_of(meta, "changed"):
+    for change in _rows(meta.get("changed")):
         if change.get("path") == "/model" and isinstance(was := change.get("was"), str):
             try:
                 return str(load(was.encode()))
             except JsonTextError:
                 break
     return str(meta.get("requested_model_id") or model_id)
+
+
+def _named_by(
+    meta: Mapping[str, Any],
+    asked: str,
+    provider_id: str,
+    model_id: str,
+    prefixes: Mapping[str, str] | None,
+) -> str:
+    if meta.get("decision_id"):
+        return "route"
+    if "provider_id" not in meta:
+        return "caller"
+    first = model_id if not meta.get("fallback_from") else str(meta.get("requested_model_id"))
+    if asked.endswith(f"/{first}"):
+        return "provider/model"
+    if asked != first:
+        return "registry"
+    if prefixes is None:
+        return "name"
+    return "prefix" if owner_by_prefix(prefixes, asked) else "default"
+
+
+def _key(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any] | None:
+    """The key of a call, and the models that it was made for."""
+    key_id = entry.metadata.get("key_id")
+    if not isinstance(key_id, str) or not key_id:
+        return None
+    key: dict[str, Any] = {"key_id": key_id, "name": "", "models": None}
+    for made in filter(is_authentic, ledger.query(event_type="KEY_CREATED", submission_id=key_id)):
+        models = made.metadata.get("models")
+        key |= {"name": made.metadata.get("name", ""), "models": models if models else []}
+    return key
 
 
 def _attempts(ledger: LedgerClient, entry: LedgerEntry) -> list[dict[str, Any]]:
@@ -171,7 +222,7 @@ def _attempts(ledger: LedgerClient, entry: LedgerEntry) -> list[dict[str, Any]]:
                 "model_id": model_id,
                 "outcome": meta.get("outcome", ""),
                 "error_code": meta.get("error_code", ""),
-                "error_message": text_of(meta.get("error_message", "")),
+                "error_message": _text(meta.get("error_message", "")),
                 "latency_ms": meta.get("latency_ms"),
                 "cost_usd": meta.get("cost_usd"),
             }
@@ -183,6 +234,39 @@ def _attempts(ledger: LedgerClient, entry: LedgerEntry) -> list[dict[str, Any]]:
             entry = ledger.read(before)
         except RemitError:
             return found[::-1]
+
+
+def _tried_again_by(ledger: LedgerClient, entry: LedgerEntry) -> str:
+    if entry.metadata.get("outcome") == "success":
+        return ""
+    later = _later(ledger, entry, "EXCHANGE")
+    return next((one.id for one in later if one.metadata.get("retry_of") == entry.id), "")
+
+
+def _bound(
+    ledger: LedgerClient, entry: LedgerEntry, provider_id: str, model_id: str
+) -> dict[str, Any] | None:
+    """The most that the call could use, computed again; of money only by the same prices."""
+    wire = entry.metadata.get("wire")
+    if not isinstance(wire, str) or wire not in ENDPOINTS:
+        return None
+    try:
+        raw = call_body(ledger, entry.id)
+        body = load(raw)
+    except (RemitError, JsonTextError):  # erased
+        return None
+    if not isinstance(body, dict):
+        return None
+    prices = PriceTable.shipped()
+    price = prices.find(provider_id, model_id)
+    bound = call_bound(wire, body, len(raw), price, model=(provider_id, model_id))
+    same = entry.metadata.get("price_version") == prices.version
+    known = same and price is not None and bound.amount.bounded
+    return {
+        "input_tokens": bound.tokens[0],
+        "output_tokens": bound.tokens[1],
+        "usd": (bound.amount.nano or 0) / 1e9 if known else None,
+    }
 
 
 # -- in words ------------------------------------------------------------------------------------
@@ -197,14 +281,18 @@ def _without_answer(entry: LedgerEntry, provider_id: str, model_id: str) -> Iter
     yield f"The process died before it recorded an answer; {settled}."
 
 
-def _why(call: Mapping[str, Any]) -> Iterator[str]:
+def _why(
+    call: Mapping[str, Any], meta: Mapping[str, Any], prefixes: Mapping[str, str]
+) -> Iterator[str]:
     sent_to = f"{call['provider_id']}/{call['model_id']}"
-    chose = f"; {call['decision_id']} chose {sent_to}" if call["decision_id"] else ""
-    yield f"{call['asked_for']} was requested{chose}."
+    passed = call["passed_over"]
+    first = str(passed[0].get("model_id")) if passed else ""
+    yield _about_name(call, sent_to, first, prefixes)
+    yield _about_key(call["key"], meta)
     failed = {str(row["model_id"]): row for row in call["attempts"][:-1]}
-    for row in call["passed_over"]:
+    for row in passed:
         attempt = failed.get(str(row.get("model_id")))
-        reason = cut((attempt or {}).get("error_message") or row["why"])
+        reason = _cut((attempt or {}).get("error_message") or row["why"])
         code = row.get("error_code")
         verb = "was skipped" if attempt is None and code in _UNTRIED else "failed"
         known = code if reason == _FAILED else f"{code}: {reason}"
@@ -214,35 +302,103 @@ def _why(call: Mapping[str, Any]) -> Iterator[str]:
             f"Attempt {number}, {row['entry_id']}, at {row['provider_id']}/{row['model_id']}: "
             f"{row['error_code'] or row['outcome']}."
         )
-    took = call["attempts"][-1]["latency_ms"]
-    time = f"{took:g} ms" if isinstance(took, (int, float)) else "an unknown time"
+    yield _about_answer(call, sent_to, meta)
+    yield _about_body(call)
+    yield from _about_cost(call, meta)
+
+
+def _about_name(
+    call: Mapping[str, Any], sent_to: str, first: str, prefixes: Mapping[str, str]
+) -> str:
+    asked, by = call["asked_for"], call["named_by"]
+    means = first or sent_to
+    owner = owner_by_prefix(prefixes, asked) if by == "prefix" else ""
+    found = [one for one in prefixes if asked.casefold().startswith(one.casefold())]
+    names = f"names beginning with {max(found, key=len)}" if found else "such names"
+    default = "the default provider" if first else f"{call['provider_id']}, the default provider"
+    return {
+        "route": f"{asked} was requested from a route; {call['decision_id']} chose {sent_to}.",
+        "caller": f"The caller requested a provider and a model: {means}.",
+        "provider/model": f"{asked} was requested, which gives provider and model.",
+        "registry": f"{asked} was requested, a name in the registry for {means}.",
+        "prefix": f"{asked} was requested; {names} go to {owner}.",
+        "default": f"{asked} was requested; no prefix matches, so it went to {default}.",
+    }.get(by, f"{asked} was requested by its own name.")
+
+
+def _about_key(key: Mapping[str, Any] | None, meta: Mapping[str, Any]) -> str:
+    if key is None:
+        user = meta.get("user_id")
+        return f"{user or 'The caller'} made the call without a Remit key."
+    name = f"{key['key_id']} ({key['name']})" if key["name"] else str(key["key_id"])
+    if key["models"] is None:
+        return f"The call used the key {name}, whose creation is not recorded."
+    may = f"only {', '.join(map(str, key['models']))}" if key["models"] else "any model"
+    return f"The call used the key {name}, which may use {may}."
+
+
+def _about_answer(call: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]) -> str:
+    took = meta.get("latency_ms")
+    after = f" after {took:g} ms" if isinstance(took, (int, float)) else ""
     if call["outcome"] == "success":
-        yield f"{sent_to} answered in {time}."
-    else:
-        error = f"({call['error_code']}): {cut(call['error_message'])}"
-        yield f"{sent_to} failed after {time} {error}."
+        named = str(call["answered_by"])
+        own = f" as {named}" if named not in ("", call["model_id"]) else ""
+        return f"{sent_to} answered{after.replace('after', 'in')}{own}."
+    again = call["tried_again_by"]
+    more = f" The call was retried: {again}." if again else ""
+    return f"{sent_to} failed{after} ({call['error_code']}): {_cut(call['error_message'])}.{more}"
+
+
+def _about_body(call: Mapping[str, Any]) -> str:
+    if not call["wire"]:
+        return "The caller sent no body; Remit built it from the recorded prompt or messages."
+    if call["erased"]:
+        return f"A body was sent ({call['wire']}); the list of changes to it was erased."
     changes = [
-        f"{one.get('path')} ({text_of(one.get('reason'))})".strip() for one in call["changed"]
+        f"{change.get('path')} ({_text(change.get('reason'))})"
+        for change in call["changed"]
+        if change.get("path")
     ]
-    if changes:
-        wire = f" ({call['wire']})" if call["wire"] else ""
-        yield f"The body was sent{wire} with these changes: {', '.join(changes)}."
-    used = f"{call['tokens']['input']} input and {call['tokens']['output']} output tokens"
-    paid = call["cost"]["usd"]
+    more = ", ".join(changes)
+    if call["translated_from"]:
+        also = f"; changed: {more}" if more else ""
+        return f"The body was translated from {call['translated_from']} to {call['wire']}{also}."
+    if more:
+        return f"The client's body was sent ({call['wire']}) with these changes: {more}."
+    return f"The client's body was sent unchanged, byte for byte ({call['wire']})."
+
+
+def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
+    bound, cost = call["bound"], call["cost"]
+    if bound is not None:
+        money = "" if bound["usd"] is None else f", {fixed(bound['usd'])} USD"
+        yield (
+            f"The upper bound was {bound['input_tokens']} input and {bound['output_tokens']} "
+            f"output tokens{money}."
+        )
+    tokens = (meta.get("input_tokens"), meta.get("output_tokens"))
+    used = f"{tokens[0]} input and {tokens[1]} output tokens"
+    if None in tokens:
+        used = "an unknown number of tokens"
+    certainty = _CERTAINTY.get(str(cost["certainty"]), "")
+    paid = cost["usd"]
     usd = f", {fixed(paid)} USD" if isinstance(paid, (int, float)) else ""
-    certainty = _CERTAINTY.get(str(call["cost"]["certainty"]), "")
     yield f"The charge was {used}{usd}" + (f" ({certainty})." if certainty else ".")
-    if call["cost"]["over_bound"]:
+    if cost["over_bound"]:
         yield "The usage exceeded the upper bound and was charged in full."
 
 
-def text_of(value: Any) -> str:
-    """Return a recorded text; ``(erased)`` for erased content, empty for any other value."""
+def _rows(value: Any) -> list[dict[str, Any]]:
+    listed = value if isinstance(value, list) else []
+    return [dict(row) for row in listed if isinstance(row, Mapping)]
+
+
+def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "(erased)" if isinstance(value, Erased) else ""
 
 
-def cut(reason: str) -> str:
-    """Return a reason as the end of a sentence: on one line, shortened, without a full stop."""
-    return excerpt(" ".join(reason.split()).rstrip(".?!"))
+def _cut(text: str) -> str:
+    plain = " ".join(text.split()).rstrip(".?!")
+    return excerpt(plain)

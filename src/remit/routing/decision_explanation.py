@@ -29,13 +29,16 @@ _UNMEASURED = (
 _OF_CALL = ("entry_id", "timestamp", "agent_id", "session_id")
 
 
-def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
+def explain(
+    ledger: LedgerClient, name: str, prefixes: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return why a model was chosen, or the fate of a call that names its model, as JSON. Blocks.
 
     Args:
         ledger: the ledger.
         name: a name of a decision, as :func:`find_decision` takes it, or the id of an entry of a
             call.
+        prefixes: the present provider of each model name prefix; None for none.
 
     Returns:
         For a decision: the record's fields, ``why`` (sentences), and ``candidates`` in the order of
@@ -51,7 +54,7 @@ def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
     named = _entry(ledger, name) if name.startswith("LED-") else None
     if named is None or named.event_type == EVENT:
         return _explained(find_decision(ledger, name), ledger)
-    call = explain_call(ledger, named)
+    call = explain_call(ledger, named, prefixes)
     why = call["why"]
     if decision_id := call.get("decision_id"):
         try:

@@ -155,7 +155,7 @@ def explain_route(
     """
     from remit.routing import explain
 
-    return explain(root.ledger, decision)
+    return explain(root.ledger, decision, root.settings.model.prefixes)
 
 
 def _replay_decision_has_failed(found: dict[str, Any]) -> bool:

@@ -53,7 +53,8 @@ def show(sources: Sources, asked: Asked) -> Page:
         return Page(
             "decisions.html.j2", {"calls": rows, "before": before, "looked_at": _READ_CALLS}
         )
-    found_why = explain(ledger, asked.rest)
+    prefixes = sources.runtime.loaded.settings.model.prefixes
+    found_why = explain(ledger, asked.rest, prefixes)
     again: dict[str, Any] | None = None
     if decision_id := found_why.get("decision_id"):
         try:
