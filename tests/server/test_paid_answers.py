@@ -162,22 +162,6 @@ def test_an_answer_is_put_on_record_and_given_when_the_store_is_back(
     assert served.call("openai", "yes")[0] == 200
 
 
-def test_an_ending_server_tries_until_its_drain_ends(
-    store: Store, asking: ThreadPoolExecutor
-) -> None:
-    """The last one: the server is gone after it."""
-    served, session = store.served, new_session()
-    call = asking.submit(served.call, "openai", "hello [[delay=1.5]]", session=session)
-    _fails_before_the_answer(store, session)
-    served.process.send_signal(signal.SIGTERM)
-    with pytest.raises(TimeoutError):
-        call.result(1)
-    store.mend()
-    assert call.result(60)[0] == 200
-    assert served.process.wait(60) == 0
-    assert served.exchange(session).metadata["outcome"] == "success"
-
-
 def test_who_hung_up_meanwhile_leaves_a_whole_record(store: Store) -> None:
     served, session = store.served, new_session()
     call = served.request(prompt("hello [[delay=1.5]]"), f"x-remit-session: {session}")
@@ -198,4 +182,20 @@ def test_an_answer_without_file_descriptors(store: Store, asking: ThreadPoolExec
         assert call.result(60)[0] == 200
     finally:
         resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, limits)
+    assert served.exchange(session).metadata["outcome"] == "success"
+
+
+def test_an_ending_server_tries_until_its_drain_ends(
+    store: Store, asking: ThreadPoolExecutor
+) -> None:
+    """The last one: the server is gone after it."""
+    served, session = store.served, new_session()
+    call = asking.submit(served.call, "openai", "hello [[delay=1.5]]", session=session)
+    _fails_before_the_answer(store, session)
+    served.process.send_signal(signal.SIGTERM)
+    with pytest.raises(TimeoutError):
+        call.result(1)
+    store.mend()
+    assert call.result(60)[0] == 200
+    assert served.process.wait(60) == 0
     assert served.exchange(session).metadata["outcome"] == "success"

@@ -286,6 +286,8 @@ def _format_of(file: Path) -> Any:
 def _read_checkpoint(file: Path) -> bytes:
     """Return a checkpoint from a file; raise RemitError if it cannot be read."""
     step = "`remit ledger checkpoint --out FILE` writes one."
+    if str(file).startswith(("http:", "https:")):
+        step = "Save it to a file (`curl -o FILE URL`), and give the file."
     kind = functools.partial(RemitError, next_step=step)
     with io_errors(f"The checkpoint {file}", kind=kind), file.open("rb") as opened:
         return opened.read(_MAX_CHECKPOINT)

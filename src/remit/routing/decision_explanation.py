@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from remit.kernel.errors import NotFoundError, RemitError
+from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.ledger import EntryArchivedError, EntryNotFoundError, Erased, LedgerClient, LedgerEntry
-from remit.routing.call_explanation import cut, explain_call, text_of
+from remit.routing.call_explanation import explain_call
 from remit.routing.decision_replay import (
     EVENT,
     fields_of,
@@ -26,6 +26,7 @@ _SINGLE = "Choosing by prompt has no proven benefit, so the best single model co
 _UNMEASURED = (
     "No abilities are stated for {}; it comes first by price, speed and similar properties."
 )
+_LONGEST_REASON = 300  # characters that a sentence quotes of a provider
 _OF_CALL = ("entry_id", "timestamp", "agent_id", "session_id")
 
 
@@ -203,13 +204,13 @@ def _candidates(
             last = (good or made)[-1]
             row["status"] = "answered" if last.get("outcome") == "success" else "failed"
             row["code"] = last.get("error_code", "")
-            row["reason"] = text_of(last.get("error_message", ""))
+            row["reason"] = _text(last.get("error_message", ""))
             row["exchange_entry_id"] = last.get("exchange_entry_id", "")
             row["latency_ms"] = last.get("latency_ms")
         elif model in skipped:
             row["status"] = "skipped"
             row["code"] = skipped[model].get("code", "")
-            row["reason"] = text_of(skipped[model].get("reason", ""))
+            row["reason"] = _text(skipped[model].get("reason", ""))
         rows.append(row)
     return rows
 
@@ -246,7 +247,7 @@ def _why(
                 break
         elif row["status"] in ("failed", "skipped"):
             verb = "failed" if row["status"] == "failed" else "was skipped"
-            reason = f": {cut(row['reason'])}" if row["reason"] else ""
+            reason = f": {_cut(row['reason'])}" if row["reason"] else ""
             sentences.append(
                 f"{model} (rank {row['rank']}, score {score:.6f}) {verb} ({row['code']}{reason})."
             )
@@ -307,5 +308,15 @@ def _about(intent: Intent, context: Mapping[str, Any]) -> str:
     return f"The detected task was {task}{plays}{language}, about {intent.tokens} tokens."
 
 
+def _cut(reason: str) -> str:
+    """A reason as part of a sentence."""
+    text = " ".join(reason.split()).rstrip(".?!")
+    return excerpt(text, _LONGEST_REASON)
+
+
 def _names(value: Any) -> list[str]:
     return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "(erased)" if value else ""

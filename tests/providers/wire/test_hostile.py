@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.providers.wire import answer_facts, is_foreign, stream_sum
+from remit.providers.wire import answer_facts, is_other_form, stream_sum
 from tests.providers.dialects.bodies import ANSWERS
 from tests.providers.wire import test_chat, test_messages, test_responses
 from tests.providers.wire.streams import (
@@ -116,7 +116,7 @@ def _check_stream(endpoint: str, events: list[tuple[str, bytes]]) -> None:
 def test_any_answer(value: Any) -> None:
     for endpoint in ENDPOINTS:
         _check(answer_facts(endpoint, value))
-        assert type(is_foreign(endpoint, value)) is bool
+        assert type(is_other_form(endpoint, value)) is bool
 
 
 @settings(max_examples=200)
@@ -278,7 +278,7 @@ def test_an_answer_with_a_value_of_the_wrong_type_is_not_billed_less(name: str) 
                 continue
             at[path[-1]] = other
             read = answer_facts(endpoint, spoilt).usage
-            if read is None or is_foreign(endpoint, spoilt):
+            if read is None or is_other_form(endpoint, spoilt):
                 continue
             assert read.served == whole.served, (path, other)
             assert read.cache_write_long_tokens == whole.cache_write_long_tokens, (path, other)

@@ -157,3 +157,9 @@ def test_an_import_that_does_not_fit_is_refused_whole(
     with pytest.raises(ThoughtLineError, match=r"^Line 1: .* already exists"):
         import_thought_records(ledger, _stream(told))
     assert verify_trail(ledger).records == 7
+
+
+@pytest.mark.parametrize("stream", ["a text", None, Path("trail.jsonl"), [{"id": 1}]])
+def test_what_is_no_stream_of_lines_is_refused(ledger: LedgerClient, stream: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        import_thought_records(ledger, stream)

@@ -43,6 +43,7 @@ def import_thought_records(ledger: LedgerClient, stream: Iterable[str | bytes]) 
         stream: lines of text or of UTF-8 bytes, such as an open file.
 
     Raises:
+        InvalidInputError: ``stream`` is not an iterable of lines.
         InvalidThoughtError: a line is malformed, or does not follow its chain, or contradicts the
             ledger. Nothing was written; ``line`` is its number.
         LedgerWriteError: the store refused the transaction; nothing was written.

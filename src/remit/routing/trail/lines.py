@@ -84,13 +84,18 @@ def read_lines(stream: Iterable[str | bytes]) -> Iterator[tuple[int, ThoughtReco
         stream: lines of text or of UTF-8 bytes, such as an open file.
 
     Raises:
+        InvalidInputError: ``stream`` is not an iterable of lines.
         InvalidThoughtError: a line is malformed, has an id twice, has another hash than its
             content, or does not follow the line before it in its chain. The first line of a task
             may follow a record that is elsewhere.
     """
+    if isinstance(stream, (str, bytes)) or not isinstance(stream, Iterable):
+        raise InvalidInputError(f"A trail is read from lines, not from {type(stream).__name__}.")
     ids: dict[str, int] = {}
     heads: dict[str, str] = {}  # the hash of each task's last record
     for number, line in enumerate(stream, start=1):
+        if not isinstance(line, (str, bytes)):
+            raise InvalidInputError(f"Line {number} is no text but {type(line).__name__}.")
         if not line.strip():
             continue
         try:
