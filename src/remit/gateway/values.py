@@ -152,6 +152,9 @@ Parts = Generator[
 """Yields calls to make at once with their time limit in seconds; receives the response of each that
 succeeded; returns the response of the request, or None if nothing was sent."""
 
+IsErased = Callable[[], Awaitable[bool]]
+"""Returns True if an erasure may reach the request, so that no decision is recorded by itself."""
+
 
 class Choice:
     """The models to ask for a call, in order, and the facts to record about the choice.
@@ -266,20 +269,12 @@ class Choice:
         open_circuits = [one for one in refusals if one[0] == "CIRCUIT_OPEN"]
         return open_circuits[-1] if open_circuits else refusals[0]
 
-    async def ended(
-        self, response: PromptResponse, is_erased: Callable[[], Awaitable[bool]]
-    ) -> PromptResponse:
-        """Record the decision unless it was recorded with the answer; return the response.
-
-        Nothing is recorded if ``is_erased`` returns True: an erasure may reach the request.
-        """
+    async def ended(self, response: PromptResponse, is_erased: IsErased) -> PromptResponse:
+        """Record the decision unless it was recorded with the answer; return the response."""
         return response
 
-    async def abandon(self, is_erased: Callable[[], Awaitable[bool]]) -> None:
-        """Record the decision of a cancelled request if one of its calls was recorded.
-
-        Nothing is recorded if ``is_erased`` returns True.
-        """
+    async def abandon(self, is_erased: IsErased) -> None:
+        """Record the decision of a cancelled request if one of its calls was recorded."""
 
     def close(self) -> None:
         """Release the held resources once all calls have ended."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.gateway import Choice, CircuitState, DecisionStep, Model, Parts, Refusal
+from remit.gateway import Choice, CircuitState, DecisionStep, IsErased, Model, Parts, Refusal
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.ledger import EncodedValue, Prepared
@@ -259,9 +259,7 @@ class RouteChoice(_Routed):
         wait_s = self.retry_after_s if code == "CIRCUIT_OPEN" else None
         return Refusal(_CODES.get(code, code), message, None, wait_s)
 
-    async def ended(
-        self, response: PromptResponse, is_erased: Callable[[], Awaitable[bool]]
-    ) -> PromptResponse:
+    async def ended(self, response: PromptResponse, is_erased: IsErased) -> PromptResponse:
         """Emit the decision unless it was recorded with the answer; return the whole response.
 
         Nothing is emitted without an emitter, if all calls were replayed, if the request itself was
@@ -291,7 +289,7 @@ class RouteChoice(_Routed):
         response.decision_entry_id = self.entry_id
         return response
 
-    async def abandon(self, is_erased: Callable[[], Awaitable[bool]]) -> None:
+    async def abandon(self, is_erased: IsErased) -> None:
         """Emit the decision of a cancelled request if one of its calls was recorded."""
         if self.responses:
             await self.ended(self.responses[-1], is_erased)
@@ -442,9 +440,7 @@ class PartChoice(_Routed):
             chosen = next(one for one in self.candidates if one.model_id == model.name)
             self.answer = chosen, response
 
-    async def ended(
-        self, response: PromptResponse, is_erased: Callable[[], Awaitable[bool]]
-    ) -> PromptResponse:
+    async def ended(self, response: PromptResponse, is_erased: IsErased) -> PromptResponse:
         """Note a refusal of the part's request in the choice of the whole; return the response."""
         self.whole._note_refused(response, self.models[0])
         return response

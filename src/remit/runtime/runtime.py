@@ -223,10 +223,7 @@ class Runtime(Closeable):
     def require_model(self, model: tuple[str, str] | None = None) -> None:
         """Raise RemitError unless a model, by default the root's, can be called. Sends nothing.
 
-        Routes (no provider id) are not checked.
-
-        Raises:
-            RemitError: no API key or base URL, or no installed local model.
+        It needs an API key and a base URL, or an installed local model. Routes are not checked.
         """
         named = model or self.default_model
         if named[0]:
@@ -406,11 +403,10 @@ class Runtime(Closeable):
 
         Raises:
             NotFoundError: no package brought such an agent, its id is Remit's own, its package or
-                framework is not installed, it exceeds the package's permissions or the framework's
-                limit, or ``model`` is not permitted (without permitted models, any but the root's
-                default).
+                framework is not installed, it exceeds its permissions or limit, or ``model`` is not
+                permitted (without permitted models, any but the root's default).
             ChangedFileError: a file of the agent differs from the installed one.
-            PackageError: one of these files, or an entry about a package, cannot be read.
+            PackageError: one of these files, or an entry of a package, cannot be read.
             RemitError: an error of :meth:`agent`.
         """
         # The import of signing is slow.
