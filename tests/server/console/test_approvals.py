@@ -31,7 +31,7 @@ def test_the_wish_of_a_person_stands_before_the_result_of_a_tool(served: Served)
     assert page.index("Where is my samovar?") < page.index("lost by the carrier")
     talk = visitor.get(f"/console/sessions/{session}").text
     assert "(empty)" not in talk
-    assert "the answer ended with <code>tool_use</code>" in talk
+    assert "No text: the model called a tool." in talk
 
 
 def _call(
