@@ -93,7 +93,7 @@ def _commands(group: click.Group, before: str) -> Iterator[str]:
         command = group.get_command(context, name)
         if isinstance(command, click.Group):
             yield from _commands(command, f"{before}{name} ")
-        else:
+        elif command is not None and not command.hidden:
             yield f"{before}{name}"
 
 

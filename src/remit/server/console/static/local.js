@@ -31,7 +31,8 @@ function begin() {
 }
 
 // Formats of times would delay the first paint. On a narrow screen the rows would change their layout after it.
-if (matchMedia('(max-width: 52rem)').matches) begin();
+const reportsPaint = PerformanceObserver.supportedEntryTypes?.includes('paint');
+if (!reportsPaint || matchMedia('(max-width: 52rem)').matches) begin();
 else new PerformanceObserver((_, observer) => { observer.disconnect(); begin(); }).observe({ type: 'paint', buffered: true });
 document.addEventListener('mouseover', ({ target }) => {
   const cell = target.closest('.rows-of td');
