@@ -168,7 +168,7 @@ def _plain(value: Any) -> Any:
 
 
 def _scrub(text: str) -> str:
-    return _UUIDS.sub("UUID", _IDS.sub(r"\1\2N", text))
+    return _IDS.sub(r"\1\2N", _UUIDS.sub("UUID", text))  # a UUID may hold what looks like an id
 
 
 def _ask(path: str) -> Any:
