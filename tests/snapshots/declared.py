@@ -79,7 +79,8 @@ def _help_texts() -> dict[str, str]:
         for at, name in enumerate(path):
             more = _remit.context_settings if at == 0 else {}
             options: Any = {"max_content_width": WIDTH, "terminal_width": WIDTH, **more}
-            context = click.Context(command, parent=context, info_name=name, **options)
+            here = command if at == len(path) - 1 else click.Group()  # a group has no arguments
+            context = click.Context(here, parent=context, info_name=name, **options)
         assert context is not None
         lines = [line.rstrip() for line in command.get_help(context).splitlines()]
         name = f"help/{path[1] if len(path) > 1 else 'remit'}.txt"
