@@ -176,7 +176,8 @@ _TABLE = (
     Event("APPROVAL_DENIED", "approvals", _SAID,
           "A person denied a tool call.", ("person",)),
     Event("APPROVAL_DELEGATED", "approvals", ("delegator", "delegate", "until", "decision_reason"),
-          "A person lets another person approve in their place for a limited time."),
+          "A person let another approve in their place for a limited time. Only earlier versions "
+          "write it."),
     Event("WO_COMPLETED", "worker", (*_WO, "output_result", "cost"),
           "A work order ended with a result."),
     Event("WO_FAILED", "worker or supervisor", (*_WO, "error_code", "error_message", "cost"),
