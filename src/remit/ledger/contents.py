@@ -110,7 +110,8 @@ class Erased:
     """The marker that a reader gets in place of missing content; immutable.
 
     Attributes:
-        erasure_id: the ``ERASURE`` entry that accounts for it; ``None``, a fault, if none does.
+        erasure_id: the ``ERASURE`` entry that accounts for it, which ``str`` names; ``None``, a
+            fault, if none does: ``str`` is then ``[missing]``.
     """
 
     erasure_id: str | None = None
@@ -124,7 +125,7 @@ ExactText = bytes | list[bytes | Erased] | Erased
 
 
 class EncodedValue(Struct, frozen=True, gc=False):
-    """A content value ready to be stored.
+    """A content value ready to be stored; immutable.
 
     Attributes:
         encoded: the bytes of the commitment: the JCS encoding, or the exact JSON text.
@@ -297,7 +298,7 @@ def commit(nonce: bytes, encoded: bytes) -> str:
     """Return the commitment to a value: the HMAC-SHA256 of its encoding, in 64 hex digits.
 
     Args:
-        nonce: the key of the HMAC, 32 random bytes.
+        nonce: the key of the HMAC, 32 random bytes; the length is not checked.
         encoded: the bytes that the commitment covers.
     """
     if len(nonce) != 32 or len(encoded) > _CHUNK_BYTES:

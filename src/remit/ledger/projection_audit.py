@@ -177,7 +177,8 @@ class Folded(State):
             keys: compares only the rows with one of these keys; ``None`` compares all.
 
         Returns:
-            Key, stored row and folded row (``None`` for none), and the columns that differ.
+            Key, stored row and folded row (``None`` for none), and the columns that differ; no
+            columns if a whole row is missing or superfluous.
         """
         self.select = select
         if one.source:

@@ -374,9 +374,11 @@ class Store(Reader):
 
     @property
     def wall_ms(self) -> int:
-        """The wall clock of the database's machine, outside a transaction; a server has one clock.
+        """The wall clock of the database's machine in milliseconds since 1970, outside a
+        transaction.
 
-        In milliseconds since 1970.
+        A server has a single clock, so :attr:`now_ms` is returned here, with its errors; SQLite's
+        store returns this machine's clock.
         """
         return self.now_ms
 

@@ -412,11 +412,12 @@ class Batch(ABC):
 
         A unit with an error leaves no rows. A unit with a call, or with several entries, flushes
         first, and runs in a savepoint if the transaction has other units. If the engine refused a
-        statement there, the error is a LedgerWriteError.
+        statement there, the error is a LedgerWriteError. A step opens its stage if none is open,
+        and first has open stages of the same kind write.
 
         Returns:
-            A list with the sealed record of each prepared entry, or the result of the call or
-            step; or the error.
+            A list with the sealed record of each prepared entry, or the result of the call or step;
+            or the error.
 
         Raises:
             ENGINE_ERRORS: the engine failed; the whole transaction is lost.

@@ -60,8 +60,9 @@ def is_connection_error(error: BaseException) -> bool:
     """Return True if the connection is lost, or the server is not available, and another one may
     work.
 
-    A refused user, a missing database and a bad URL give False, as do errors that are not the
-    engine's or the operating system's.
+    An SQLSTATE decides if there is one: class 08 except 08P01, a stopped, starting or full server,
+    and every FATAL or PANIC error give True. Without one, the text decides: a refused user, a
+    missing database and a bad URL give False. An OSError gives True, any other error False.
 
     Args:
         error: the error of a statement or of connecting.
@@ -234,7 +235,7 @@ class Writer:
     Args:
         url: URL of the database.
         statement_s: time limit of a round trip in seconds; ``None`` for no limit.
-        settings: settings of the session, which precede those of the URL.
+        settings: settings of the session, which override those of the URL.
     """
 
     def __init__(self, url: str, *, statement_s: float | None = None, **settings: str) -> None:
