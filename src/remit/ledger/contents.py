@@ -107,11 +107,10 @@ def content(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The marker that a reader gets in place of missing content; immutable.
+    """The marker that a reader gets in place of missing content; immutable. ``str`` gives a notice.
 
     Attributes:
-        erasure_id: the ``ERASURE`` entry that accounts for it, which ``str`` names; ``None``, a
-            fault, if none does: ``str`` is then ``[missing]``.
+        erasure_id: the ``ERASURE`` entry that accounts for it; ``None``, a fault, if none does.
     """
 
     erasure_id: str | None = None
@@ -139,10 +138,10 @@ class EncodedValue(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, encoded: bytes, is_exact: bool = False) -> EncodedValue:
-        """Return a value with its SHA-256.
+        """Return a value with its SHA-256; the bytes are not checked.
 
         Args:
-            encoded: the JCS encoding, or the exact JSON text; the bytes are not checked.
+            encoded: the JCS encoding, or the exact JSON text.
             is_exact: True for an exact JSON text.
         """
         return cls(encoded, _sha256(encoded).digest(), is_exact)

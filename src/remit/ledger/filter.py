@@ -16,9 +16,7 @@ _GREATEST = (1 << 63) - 1  # a 64-bit integer column
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A query: equalities by column, bounds in time, and a cursor by sequence number; immutable.
-
-    Nothing is checked here; :func:`build_filter` checks a caller's arguments.
+    """A query that is not checked: equalities by column, bounds in time, and a cursor.
 
     Attributes:
         equals: the value of each compared column.

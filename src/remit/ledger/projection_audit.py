@@ -177,8 +177,7 @@ class Folded(State):
             keys: compares only the rows with one of these keys; ``None`` compares all.
 
         Returns:
-            Key, stored row and folded row (``None`` for none), and the columns that differ; no
-            columns if a whole row is missing or superfluous.
+            Key, stored and folded row (``None`` for none), and the columns that differ, if any.
         """
         self.select = select
         if one.source:

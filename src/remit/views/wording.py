@@ -364,7 +364,8 @@ def visible(text: str, *, lines: bool = False) -> str:
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
     """Return a tool's call as text, such as ``refund(order=12)``.
 
-    Control characters are written out (:func:`visible`). A text that is cut ends with ``…``.
+    Values are JSON, and so are names that are no identifiers. Control characters are written out
+    (:func:`visible`). A text that is cut ends with ``…``.
 
     Args:
         tool_id: the id of the tool.
@@ -390,10 +391,10 @@ def visible_json(text: str) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return True if ``value`` is an int or float that is exact: at most 2**53, no bool.
+    """Return True if ``value`` is an int or float from -2**53 to 2**53, and no bool.
 
     Args:
-        value: any value.
+        value: any value; NaN gives False.
     """
     return (
         isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_EXACT

@@ -60,9 +60,9 @@ def is_connection_error(error: BaseException) -> bool:
     """Return True if the connection is lost, or the server is not available, and another one may
     work.
 
-    An SQLSTATE decides if there is one: class 08 except 08P01, a stopped, starting or full server,
-    and every FATAL or PANIC error give True. Without one, the text decides: a refused user, a
-    missing database and a bad URL give False. An OSError gives True, any other error False.
+    An OSError, class 08 except 08P01, a stopped, starting or full server, FATAL and PANIC give
+    True; a refused user, a missing database or a bad URL without an SQLSTATE, and other errors,
+    False.
 
     Args:
         error: the error of a statement or of connecting.
