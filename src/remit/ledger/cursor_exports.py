@@ -141,9 +141,11 @@ class Batch:
 
     @staticmethod
     def is_line(text: bytes) -> bool:
-        """Return True if ``text`` has the form of a line that :meth:`to_bytes` writes.
+        """Return True if ``text`` has the form of a line that :meth:`to_bytes` writes; nothing is
+        verified.
 
-        Nothing is verified.
+        That is JSON that begins as such a line does, and is a proof without ``records``, has a
+        member ``record``, or is a record itself. Other JSON and no JSON give False.
 
         Args:
             text: a line without its line break.

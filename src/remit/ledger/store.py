@@ -207,12 +207,14 @@ class Store(Reader):
         self.is_held = True
 
     def require_seen(self) -> None:
-        """Check without writing that the entries this store has seen still exist.
+        """Check without writing that the last entry which this store has seen still exists,
+        unchanged.
 
-        An entry that may have been archived counts as existing.
+        An entry that may have been archived counts as existing. Before the first commit nothing is
+        compared.
 
         Raises:
-            LedgerRollbackError: entries that this store has seen are missing or differ.
+            LedgerRollbackError: the entry is missing or differs.
             LedgerError: the database cannot be read.
         """
         seq, entry_hash = self.seen

@@ -206,9 +206,7 @@ def duration(ms: Any) -> str:
 
 
 def tokens(item: Mapping[str, Any]) -> str:
-    """Return input and output tokens as text: ``1,024 → 80 tokens``.
-
-    An unknown number is ``?``.
+    """Return input and output tokens as text, such as ``1,024 → 80 tokens``; ``?`` if unknown.
 
     Args:
         item: metadata of a call, or sums.
@@ -265,7 +263,8 @@ def moment(timestamp: Any) -> str:
 def is_missing(value: Any) -> bool:
     """Return True if a value of a journey is a marker for erased or omitted content.
 
-    Only values of journeys may be passed: there a recorded key cannot look like a marker.
+    A marker has exactly the members of an erasure (``$erased``) or of a commitment. A recorded key
+    of a journey cannot look like one, so only values of journeys may be passed.
 
     Args:
         value: any value.

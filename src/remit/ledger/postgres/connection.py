@@ -57,8 +57,7 @@ _NOT_ADMITTED = re.compile(
 
 
 def is_connection_error(error: BaseException) -> bool:
-    """Return True if the connection is lost, or the server is not available, and another one may
-    work.
+    """Return True if the connection is lost or the server unavailable, so another one may work.
 
     An OSError, class 08 except 08P01, a stopped, starting or full server, FATAL and PANIC give
     True; a refused user, a missing database or a bad URL without an SQLSTATE, and other errors,
