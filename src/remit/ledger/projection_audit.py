@@ -143,7 +143,7 @@ class Folded(State):
                 yield row[ENTRY_SEQ], Uncheckable(said)
 
     def to_mark(self) -> dict[str, Any]:
-        """Return each folded table's rows: tuples of key, columns, memory and entry number."""
+        """Write changes and return each folded table's rows: key, columns, memory, entry number."""
         self.write()
         return {
             one.table: self._scratch.execute(f"SELECT * FROM {one.table}").fetchall()

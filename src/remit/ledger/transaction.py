@@ -151,9 +151,10 @@ class Batch(ABC):
         """Collect the rows of an entry, its content and usage; return the id. A flush writes them.
 
         The entry gets the next sequence number and the wall clock's time, which may lie before the
-        last entry's; a step of a second or more is logged. Fields of ``entry`` itself are not
-        filled. A value that the session has already is reused, not stored again. An entry
-        that completes a tile of 256 also stores the tile's tree hashes, which flushes.
+        last entry's; a step of a second or more is logged, at most once a minute. Fields of
+        ``entry`` itself are not filled. A value that the session has already is reused, not stored
+        again. An entry that completes a tile of 256 also stores the tile's tree hashes, which
+        flushes.
 
         Raises:
             InvalidInputError: the entry cannot be recorded.

@@ -77,7 +77,7 @@ def is_connection_error(error: BaseException) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return the message of ``error`` on a single line, without a final period.
+    """Return the message of ``error`` on one line, without a final period; of psycopg the primary.
 
     Args:
         error: an error of the engine or any other; one without a text gives its type's name.
@@ -386,10 +386,10 @@ class Writer:
         self._queue.clear()
 
     def script(self, sql: str) -> None:
-        """Run several statements without parameters, after the queued statements; rows are
-        discarded.
+        """Run several statements as one query, after the queued statements; rows are discarded.
 
-        Outside a transaction, a pooler may give them a session without the settings.
+        Outside a transaction they take effect together or not at all, unless they begin one
+        themselves, and a pooler may give them a session without the settings.
 
         Args:
             sql: the statements, separated by semicolons, without ``?`` placeholders.

@@ -55,8 +55,8 @@ def check_contents(store: Store, first: int, last: int) -> IdRange:
         last: the greatest id.
 
     Returns:
-        The number of rows, the problem of each bad row by id, and a report of what could not be
-        read.
+        The number of rows; one problem of each bad row by id, as a clause with table and id; and a
+        report of what could not be read.
     """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"contents {first} to {last}"):
@@ -85,8 +85,8 @@ def check_steps(store: Store, first: int, last: int) -> IdRange:
         last: the greatest id.
 
     Returns:
-        The number of rows, the problem of each bad row by id, and a report of what could not be
-        read.
+        The number of rows; one problem of each bad row by id, as a clause with table and id; and a
+        report of what could not be read.
     """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"message_steps {first} to {last}"):
