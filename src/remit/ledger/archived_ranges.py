@@ -40,11 +40,13 @@ types stay: state in force, the start of sessions, open work, and a program's ow
 class Places:
     """A set of sequence numbers below ``end``, stored as bits: 125 KB for a million.
 
-    Iteration is ascending; ``len`` counts.
+    Iteration is ascending; ``len`` counts. ``in`` gives False for negative numbers and for ``end``
+    and above.
 
     Args:
         end: the first number that cannot be in the set.
-        bits: the bits, lowest number first, which the set then owns; ``None`` for an empty set.
+        bits: the bits, lowest number first, which the set then owns and does not check; ``None``
+            for an empty set.
     """
 
     def __init__(self, end: int, bits: bytearray | None = None) -> None:
@@ -159,12 +161,14 @@ class ArchivedRange:
 
     @property
     def left(self) -> Places:
-        """The entries archived with the range; some may belong to earlier ranges.
+        """Sequence numbers of the entries archived with the range; some may belong to earlier
+        ranges.
 
-        Each access decodes them.
+        Each access decodes them anew.
 
         Raises:
-            LedgerFormatError: the ``ARCHIVED`` entry does not name them, or another number of them.
+            LedgerFormatError: the ``ARCHIVED`` entry does not name them, or names another number of
+                them than ``count``.
         """
         try:
             places = Places.of_text(self.end, self.entry.metadata["left"])
@@ -183,7 +187,9 @@ class ArchivedRange:
 
 
 def archived_to(select: Callable[..., Any]) -> int:
-    """Return the first sequence number after all archived ranges; 0 if nothing was archived.
+    """Return the first sequence number after all archived ranges.
+
+    The number is 0 if nothing was archived, and if the recorded value is not 1 to 18 digits.
 
     Args:
         select: runs a query on ``ledger_info``; its errors are raised.
@@ -192,13 +198,17 @@ def archived_to(select: Callable[..., Any]) -> int:
 
 
 def places_of_segment(select: Callable[..., Any]) -> Places | None:
-    """Return the entries that a segment contains; ``None`` if the database is no segment.
+    """Return the sequence numbers of the entries in a segment; ``None`` if the database is no
+    segment.
+
+    The row ``segment`` of ``ledger_info`` names them; the entries themselves are not read.
 
     Args:
         select: runs a query on ``ledger_info``; its errors are raised.
 
     Raises:
-        LedgerFormatError: the database says that it is a segment, and the row is damaged.
+        LedgerFormatError: the row exists and is damaged: its end is not a multiple of 256, or its
+            numbers cannot be decoded.
     """
     rows = select("SELECT value FROM ledger_info WHERE name = ?", (SEGMENT,))
     if not rows:

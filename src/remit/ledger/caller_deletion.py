@@ -51,13 +51,14 @@ def session_of(tx: Transaction, seq: int) -> str:
 
 
 def calls_in_flight(tx: Transaction, erased: Mapping[str, Any]) -> str:
-    """Return a sentence if calls in flight may record content of an erased session or person.
+    """Return a sentence with the number of calls in flight that may record more erased content.
 
-    Empty without such calls. Each call may concern an erased person.
+    The erasure of a session counts calls of that session, the erasure of a person all calls. The
+    text is empty if there are none, and for every other erasure.
 
     Args:
         tx: the transaction.
-        erased: the metadata of the ``ERASURE``.
+        erased: the metadata of the ``ERASURE`` entry, with ``target``.
 
     Raises:
         LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
@@ -71,11 +72,12 @@ def calls_in_flight(tx: Transaction, erased: Mapping[str, Any]) -> str:
 
 
 def erasures_after(tx: Transaction, seq: int, session_id: str) -> list[tuple[int, bool]]:
-    """Return the erasures that came after an entry, newest first.
+    """Return all ``ERASURE`` entries of the ledger after an entry, newest first.
 
     Each has its sequence number, and True if it may reach new content of the session: the erasure
-    of the session, of an entry of the session, or of a person. A deletion by a caller and the end
-    of a retention period reach only content that was recorded before.
+    of the session, of a person, or of an entry that belongs to the session or is not in the
+    database. A deletion by a caller and the end of a retention period reach only content that was
+    recorded before, so they have False.
 
     Args:
         tx: the transaction.
@@ -99,8 +101,8 @@ def erasures_after(tx: Transaction, seq: int, session_id: str) -> list[tuple[int
 def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
     """Return the entries of a session that earlier deletions of callers withdrew.
 
-    Their ``ERASURE`` entries have the session as submission. An entry of the same type by a lower
-    tier does not count.
+    They are the ids under ``withdrawn`` in the ``ERASURE`` entries whose submission is the session.
+    An ``ERASURE`` of a lower tier, and malformed ids, do not count.
 
     Args:
         tx: the transaction.

@@ -87,8 +87,10 @@ class Checkpoints:
     def problem(self) -> str:
         """Return how the ledger contradicts the head stored with the key; empty if it does not.
 
-        Missing entries that an earlier process noted, and another owner of the database, are
-        contradictions too. Without a stored head there are none.
+        The first contradiction is returned, as a sentence: too few entries, another root at the
+        head's size, missing entries that an earlier process noted, or another owner of the
+        database. Without a stored head the latter two are still checked; outside a root there are
+        none.
 
         Raises:
             LedgerKeyError: the head cannot be read.

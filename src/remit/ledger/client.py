@@ -405,11 +405,14 @@ class LedgerClient(LedgerErasures, Closeable):
     def scoped(self, *, tier: str, work_order_id: str | None = None) -> ScopedLedger:
         """Return a handle that writes only entries of ``tier`` and reads only visible ones.
 
-        The handle shares this client and needs no closing.
+        ``hot`` sees all entries of the three tiers and without a tier, ``ho2`` those of ``ho2`` and
+        ``ho1``, and ``ho1`` those of ``ho1`` in its work order. The handle shares this client and
+        needs no closing.
 
         Args:
             tier: ``hot``, ``ho2`` or ``ho1``.
-            work_order_id: the work order of the handle; required for ``ho1`` to read anything.
+            work_order_id: the only work order that the handle writes to; required for ``ho1`` to
+                read anything. ``None`` does not limit writing to an order.
 
         Raises:
             InvalidInputError: there is no such tier.

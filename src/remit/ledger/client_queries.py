@@ -54,7 +54,7 @@ class LedgerQueries:
     @property
     def is_of_one_machine(self) -> bool:
         """True for a SQLite file, whose writers all run on the same machine."""
-        return not self.location.startswith("postgresql")
+        return "://" not in self.location
 
     @property
     def archived_to(self) -> int:
@@ -215,7 +215,9 @@ class LedgerQueries:
         return store.exact(row, names)
 
     def read_all(self) -> list[LedgerEntry]:
-        """Return all entries with content, in ledger order; archived ones only from segments.
+        """Return all entries with content, in ledger order.
+
+        Archived entries are included only if their segments are attached.
 
         Raises:
             LedgerError: segments are attached, but not all; or the ledger cannot be read.

@@ -79,7 +79,8 @@ class BootClock:
     def now_ms(self) -> int:
         """Return the shared time of all writers of this machine, in milliseconds since 1970.
 
-        Before :meth:`settle` found an offset, the time is the wall clock's.
+        The time is the monotonic clock's plus the offset. Before :meth:`settle` found an offset,
+        the time is the wall clock's.
         """
         if self.offset_ms is None:
             return time.time_ns() // 1_000_000

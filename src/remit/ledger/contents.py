@@ -107,7 +107,7 @@ def content(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The marker that a reader gets in place of missing content; immutable.
+    """The marker that a reader gets in place of missing content; immutable. ``str`` gives a notice.
 
     Attributes:
         erasure_id: the ``ERASURE`` entry that accounts for it; ``None``, a fault, if none does.
@@ -124,7 +124,7 @@ ExactText = bytes | list[bytes | Erased] | Erased
 
 
 class EncodedValue(Struct, frozen=True, gc=False):
-    """A content value ready to be stored.
+    """A content value ready to be stored; immutable.
 
     Attributes:
         encoded: the bytes of the commitment: the JCS encoding, or the exact JSON text.
@@ -138,10 +138,10 @@ class EncodedValue(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, encoded: bytes, is_exact: bool = False) -> EncodedValue:
-        """Return a value with its SHA-256.
+        """Return a value with its SHA-256; the bytes are not checked.
 
         Args:
-            encoded: the JCS encoding, or the exact JSON text; the bytes are not checked.
+            encoded: the JCS encoding, or the exact JSON text.
             is_exact: True for an exact JSON text.
         """
         return cls(encoded, _sha256(encoded).digest(), is_exact)
@@ -297,7 +297,7 @@ def commit(nonce: bytes, encoded: bytes) -> str:
     """Return the commitment to a value: the HMAC-SHA256 of its encoding, in 64 hex digits.
 
     Args:
-        nonce: the key of the HMAC, 32 random bytes.
+        nonce: the key of the HMAC, 32 random bytes; the length is not checked.
         encoded: the bytes that the commitment covers.
     """
     if len(nonce) != 32 or len(encoded) > _CHUNK_BYTES:

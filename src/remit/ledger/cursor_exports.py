@@ -56,13 +56,14 @@ class Cursor:
 
     @classmethod
     def read(cls, path: Path) -> Cursor:
-        """Return the cursor in a file; the beginning if the file does not exist.
+        """Return the cursor in a file; the beginning (entry 0) if the file does not exist.
 
         Args:
             path: the file, or a symbolic link to it.
 
         Raises:
-            LedgerFormatError: the file is not a cursor, or cannot be read.
+            LedgerFormatError: the file cannot be read, is not JSON with ``next`` and ``entry_hash``
+                of the right types, has a negative number, or only one of number and hash.
         """
         try:
             found = load_unique(read_regular(path, follow=True))
@@ -140,9 +141,11 @@ class Batch:
 
     @staticmethod
     def is_line(text: bytes) -> bool:
-        """Return True if ``text`` has the form of a line that :meth:`to_bytes` writes.
+        """Return True if ``text`` has the form of a line that :meth:`to_bytes` writes; nothing is
+        verified.
 
-        Nothing is verified.
+        That is JSON that begins as such a line does, and is a proof without ``records``, has a
+        member ``record``, or is a record itself. Other JSON and no JSON give False.
 
         Args:
             text: a line without its line break.
@@ -211,7 +214,7 @@ class ProvenLines:
     """The verified batches of an export, as :func:`read_batches` returns them; immutable.
 
     Attributes:
-        first: the first sequence number.
+        first: the first sequence number with a proof.
         end: the sequence number after the last entry with a proof.
         last: the last extract.
         unproven: the number of lines after the last batch, whose proof is not there (yet), cut
@@ -244,12 +247,14 @@ def read_batches(
 
     Args:
         lines: the lines of one file, or of several in the order in which they were written.
-        key: the log's verifier key, as for :func:`~remit.ledger.extracts.read_extract`.
+        key: the log's verifier key, from another source than the file. ``None`` takes the key that
+            the first proof states, which must sign all batches.
         kept: a checkpoint of the log that the reader kept; ``None`` for none.
 
     Raises:
-        LedgerFormatError: a line is malformed, a batch does not verify, entries between two batches
-            are missing, there is no batch, or the lines contradict the checkpoint.
+        LedgerFormatError: a line is malformed, a batch does not verify or is of another key (as
+            after a fork), entries between two batches are missing, there is no batch, or the lines
+            contradict the checkpoint.
     """
     reader = _Reader(key, kept)
     try:

@@ -284,11 +284,12 @@ class Reader(ABC):
         ]
 
     def exact(self, row: EntryRow, names: Collection[str] = ()) -> dict[str, ExactText]:
-        """Return the content of an entry's row as bytes, by metadata key; see
-        :meth:`LedgerClient.exact`.
+        """Return the content of an entry's row as the bytes that its commitments cover, by metadata
+        key.
 
-        A message list gives the bytes of each message. Erased and missing values become
-        :class:`Erased`. Content within objects, and the reason, are left out.
+        A value gives its exact JSON text or RFC 8785 encoding, a message list a list with the bytes
+        of each message. Erased and missing values become :class:`Erased`. Metadata that is no
+        content, content within objects, and the reason are left out.
 
         Args:
             row: row of the entry.

@@ -51,7 +51,18 @@ class ErasureReport:
 
 
 def texts_of(found: Iterable[tuple[Execute, set[int]]]) -> dict[str, set[str]]:
-    """Return by scope the texts of values whose quotes are erased too."""
+    """Return the texts to erase with their quotes: for each scope, those of the found values.
+
+    A scope is a session (``s:ID``) or a single entry (``e:SEQ``). Texts of fewer than 16 characters
+    and names of the protocol are left out, as by :func:`~remit.ledger.search.quotable`.
+
+    Args:
+        found: for each database, its function that runs a statement, and the ids of its values;
+            unknown ids are ignored.
+
+    Raises:
+        LedgerFormatError: a value cannot be read.
+    """
     texts: dict[str, set[str]] = {}
     for execute, ids in found:
         for chunk in chunks(sorted(ids)):
@@ -64,7 +75,18 @@ def texts_of(found: Iterable[tuple[Execute, set[int]]]) -> dict[str, set[str]]:
 
 
 def containing(execute: Execute, ids: set[int], texts_by_scope: dict[str, set[str]]) -> set[int]:
-    """Return the ids of values that contain a text to be erased of the same scope."""
+    """Return the ids of further values that contain one of the texts of their own scope unchanged.
+
+    Every value of each scope that has texts is read.
+
+    Args:
+        execute: runs a statement on the database; its errors are raised.
+        ids: ids of values that are found already; they are left out of the result.
+        texts_by_scope: the texts, of :func:`texts_of`.
+
+    Raises:
+        LedgerFormatError: a value cannot be read.
+    """
     found = set()
     for scope, texts in texts_by_scope.items():
         if not texts:
@@ -80,8 +102,9 @@ def containing(execute: Execute, ids: set[int], texts_by_scope: dict[str, set[st
 def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
     """Delete values with their nonces, persons and indexed words, in a transaction.
 
-    Message steps stay and refer to no value any more. The transaction then forgets what it
-    remembers of stored values. No ``ERASURE`` is written.
+    Message steps stay and refer to no value any more. On SQLite the text index is rewritten without
+    the words. The transaction then forgets the stored values that it remembers. No ``ERASURE``
+    entry and no row of ``erasures`` is written.
 
     Args:
         tx: the transaction, which also inserts the rows of ``erasures``.
@@ -103,7 +126,14 @@ def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
 
 
 def found_in(execute: Execute, ids: Iterable[int]) -> Found:
-    """Return the commitments and scopes of some values of a database."""
+    """Return the commitments and scopes of some values of a database, and the number of entries.
+
+    An entry counts once if it was the first to show one of the values. Nothing is changed.
+
+    Args:
+        execute: runs a statement on the database; its errors are raised.
+        ids: content ids; unknown ids add nothing.
+    """
     found, seqs = Found(), set[int]()
     for chunk in chunks(sorted(ids)):
         inside = f"WHERE content_id IN ({marks(chunk)})"
@@ -117,7 +147,16 @@ def found_in(execute: Execute, ids: Iterable[int]) -> Found:
 
 
 def feedback_of(selects: Sequence[Execute], ids: Sequence[set[int]]) -> list[set[int]]:
-    """Return, by database, the content of feedback on entries that show the given values."""
+    """Return the content ids of feedback on entries that show the given values, a set by database.
+
+    The entries may be in any of the databases, and so may their ``FEEDBACK`` entries, whose
+    submission is the entry's id. A value in a message list counts only at the entry that showed it
+    first. Nothing is changed.
+
+    Args:
+        selects: for each database, its function that runs a statement; errors are raised.
+        ids: content ids of the values in the same databases, in the same order.
+    """
     rated: set[str] = set()
     for select, own in zip(selects, ids, strict=True):
         for chunk in chunks(sorted(own)):
@@ -141,7 +180,14 @@ def feedback_of(selects: Sequence[Execute], ids: Sequence[set[int]]) -> list[set
 
 
 def stored_of(tx: Transaction, segments: Sequence[Found]) -> set[int]:
-    """Return the ids of values of segments that the database also holds."""
+    """Return the content ids in the ledger's database of values that were found in segments.
+
+    Equal values have the same commitment, and are looked for in the scopes of the segments' values.
+
+    Args:
+        tx: a transaction of the ledger.
+        segments: the values found in each segment; empty for an empty result.
+    """
     commitments = set[str]().union(*(one.commitments for one in segments))
     return {
         int(content_id)

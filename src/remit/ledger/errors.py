@@ -18,7 +18,8 @@ class LedgerWriteError(LedgerError):
     """The store refused an entry (full disk, I/O error, lock); the entry is not recorded.
 
     Attributes:
-        was_sent: True if the entry is the exchange of a request that was sent to a provider.
+        was_sent: True if the entry is the exchange of a request that was sent to a provider;
+            whoever catches and raises the error sets it. False otherwise.
     """
 
     was_sent = False

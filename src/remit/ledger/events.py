@@ -304,8 +304,9 @@ KERNEL_ROWS = "coalesce(tier, 'hot') = 'hot'"
 def may_write(tier: str, event_type: str) -> bool:
     """Return True if a handle of a tier may write entries of an event type.
 
-    ``hot`` may write all. A program's own event types are allowed to every tier. The other tiers
-    may write Remit's events of their own writers.
+    ``hot`` may write all. A program's own event types are allowed to every tier. Of Remit's events,
+    ``ho1`` may write those whose writers include the worker or the trail, and ``ho2`` those of the
+    supervisor, the sessions or the trail.
 
     Args:
         tier: ``hot``, ``ho2`` or ``ho1``; another tier raises KeyError for an event of Remit.
@@ -318,12 +319,15 @@ def may_write(tier: str, event_type: str) -> bool:
 def is_authentic(entry: LedgerEntry) -> bool:
     """Return True if the recorded writer of an entry may write such entries.
 
-    The writer is known by the tier in the entry's metadata; no tier means the kernel, which may not
-    write the events of ``ho1`` and ``ho2`` either. Events of the gateway and the trail may have any
-    tier. An approval under a lower tier, which waits for it, is authentic if an operator
-    wrote it. A program's own event types are always authentic. Code that acts on an entry (an
-    approval, installation, key, limit or waiver) calls this first, so that an entry written by a
-    worker has no effect. The signature or origin of the entry is not checked.
+    The writer is the tier in the entry's metadata. ``hot``, or no tier, is the kernel, which may
+    write every event except those whose writers all belong to a single lower tier: worker and trail
+    to ``ho1``; supervisor, sessions and trail to ``ho2``. A lower tier may write the events of its
+    writers, of the gateway and of the trail; an unknown tier those of the gateway and the trail. An
+    approval under a lower tier, which waits for it, is authentic only if the ``agent_class`` in its
+    ``provenance`` is ``OPERATOR``. A program's own event types are always authentic.
+
+    Code that acts on an entry (an approval, installation, key, limit or waiver) calls this first,
+    so that an entry written by a worker has no effect. No signature is checked.
 
     Args:
         entry: the entry; its content is not needed.

@@ -47,9 +47,11 @@ class ExportHead(NamedTuple):
 def read_head(value: Any) -> ExportHead:
     """Return the first line of an export; raise ValueError if it is malformed.
 
-    Other members than those of an export, and members that are null, are refused; ``checkpoint``
-    and ``verifier_key`` must be there but may be null. Neither is parsed or checked. A missing
-    ``subjects_before`` means the number of entries.
+    The error ends with the name of the broken condition in parentheses. Unknown members, and
+    members that are null, are refused; ``checkpoint`` and ``verifier_key`` must be there but may be
+    null. Neither is parsed or checked. ``entries`` is from 0 to below 2⁶², ``subjects_before`` at
+    most ``entries``, which is also its value if it is missing. Each row of ``usage`` must have all
+    its columns, and may be there once.
 
     Args:
         value: the parsed JSON of the line; any value.

@@ -381,7 +381,8 @@ def read_record(data: bytes) -> dict[str, Any]:
 
     The record must be JSON in canonical form of at most 65,535 bytes, have exactly the members of a
     record, an ``id`` that belongs to its ``seq``, and a UTC timestamp: conditions 17, 18 and 20 of
-    ``docs/ledger-format.md``, section 12. Its hash and its place in a ledger are not checked.
+    ``docs/ledger-format.md``, section 12, whose name the message ends with. Its hash and its place
+    in a ledger are not checked.
 
     Args:
         data: the canonical record.

@@ -26,12 +26,13 @@ Line = tuple[EntryRow, dict[str, Any], _Items, _Items]
 def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[Line]:
     """Yield the lines of the entries at ``seqs``, in ledger order.
 
-    A line is the entry's row, its parsed record, its new content items by commitment, and its new
-    message steps in the order of the record's lists. A value or step that a line had is in no later
-    line; an erased one is named with its ``ERASURE`` entry.
+    A line is the entry's row, its parsed record, its new content items sorted by commitment, and
+    its new message steps in the order of the record's lists. A value or step that an earlier line
+    had is left out. An erased value is an item with its ``ERASURE`` entry, in every line whose
+    record names it.
 
     Args:
-        store: the store of the ledger. Entries are read in pages.
+        store: the store of the ledger. Entries are read in pages of 300.
         seqs: sequence numbers in ascending order.
 
     Raises:

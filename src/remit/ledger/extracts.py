@@ -100,6 +100,8 @@ class Extract:
         """A sentence for people: the entries that are proven to be complete, and the head.
 
         An example: ``verified: all 12 of entries 4 to 15, in the 40 entries that 'ORIGIN' signed``.
+        For a run or an action, ``the entries of session_id 'SES-…' before LED-…`` takes the place
+        of the range.
         """
         head = self.signed.checkpoint
         what = f"entries {self.of['first']} to {self.end - 1}" if "end" in self.of else ""

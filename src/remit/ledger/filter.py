@@ -16,12 +16,12 @@ _GREATEST = (1 << 63) - 1  # a 64-bit integer column
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A query: equalities by column, bounds in time, and a cursor by sequence number.
+    """A query that is not checked: equalities by column, bounds in time, and a cursor.
 
     Attributes:
         equals: the value of each compared column.
-        since: first instant, inclusive.
-        until: last instant, exclusive.
+        since: first instant, inclusive, as text in the form of timestamps; ``None`` for no bound.
+        until: last instant, exclusive, in the same form.
         first: a number below which no entry is at or after ``since``. See :meth:`Store.bounded`.
         last: a number above which no entry is before ``until``.
         after: sequence number to continue after; ``None`` for the beginning.

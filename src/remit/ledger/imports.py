@@ -86,7 +86,11 @@ def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 class Import:
-    """The import of an export, within a transaction. An object reads a single export.
+    """The import of an export, within a transaction of an empty ledger. An object reads a single
+    export.
+
+    :meth:`read` checks every line and restores the rows. After an error the object cannot be used
+    further, and the caller undoes the transaction.
 
     Args:
         tx: the :class:`~remit.ledger.transaction.Batch` of an empty ledger, which restores rows.

@@ -192,8 +192,9 @@ class LedgerKey(KeyFiles):
         """Return the public key in the directory; ``None`` if there is none.
 
         Raises:
-            LedgerKeyError: the file is unreadable or holds another kind of key, or its name is
-                neither ``[ledger] origin`` nor a later fork of it.
+            LedgerKeyError: the file is unreadable, damaged or holds another kind of key; or, if the
+                settings name an origin, the key's name is neither that origin nor a later fork of
+                it.
         """
         key = super().verifier_key()
         if key is not None and self._origin and known_as(key, self._origin) is None:

@@ -106,7 +106,8 @@ class Projection(NamedTuple):
     def name(self, key: tuple[Any, ...]) -> str:
         """Return the name of a row for messages.
 
-        Without ``describe`` the name is the values of the key, joined by slashes.
+        Without ``describe`` the name is the values of the key, joined by slashes; a value that is
+        no printable text is shown by ``repr``.
 
         Args:
             key: values of the key's columns.

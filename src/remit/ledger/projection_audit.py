@@ -143,7 +143,7 @@ class Folded(State):
                 yield row[ENTRY_SEQ], Uncheckable(said)
 
     def to_mark(self) -> dict[str, Any]:
-        """Return each folded table's rows: tuples of key, columns, memory and entry number."""
+        """Write changes and return each folded table's rows: key, columns, memory, entry number."""
         self.write()
         return {
             one.table: self._scratch.execute(f"SELECT * FROM {one.table}").fetchall()
@@ -177,7 +177,7 @@ class Folded(State):
             keys: compares only the rows with one of these keys; ``None`` compares all.
 
         Returns:
-            Key, stored row and folded row (``None`` for none), and the columns that differ.
+            Key, stored and folded row (``None`` for none), and the columns that differ, if any.
         """
         self.select = select
         if one.source:

@@ -142,12 +142,13 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
 def encode_record(record: dict[str, Any], odd: int) -> bytes:
     """Return the canonical form (RFC 8785) of a record, in UTF-8.
 
-    Nearly all odd values are costs, which are small numbers. With their texts given, the fast
-    encoder is exact for the rest. The record is not changed.
+    The fast encoder writes the record if ``odd`` is 0, or if all odd values are small numbers,
+    whose canonical texts it is given; otherwise the slow encoder does. The record is not changed.
 
     Args:
         record: a sound record.
-        odd: number of values that ``orjson`` may write otherwise, from :func:`inspect_record`.
+        odd: number of values and keys that ``orjson`` may write otherwise, from
+            :func:`inspect_record`; 0 for a record with some gives another form.
 
     Raises:
         NotCanonicalError: a number has no canonical form, such as NaN.

@@ -28,11 +28,11 @@ _ROWS = 5_000
 
 
 def copy_ledger(source: LedgerClient, target: LedgerClient, file: Path) -> SignedCheckpoint:
-    """Copy a ledger that nobody writes: record, content, erasures, checkpoints and all tables.
+    """Copy a ledger that nobody writes: record, content, erasures, checkpoints, usage and state.
 
-    The copy is one transaction of the target. Rows about running processes (leases, breakers) are
-    not copied. The source only gets a new checkpoint, if it has grown since the last one. Finally
-    the target's tree is compared with the checkpoint.
+    The copy is one transaction of the target. Rows about running processes (leases, calls in
+    flight, breakers) and the text index are not copied. The source only gets a new checkpoint, if
+    it has grown since the last one. Finally the target's tree is compared with the checkpoint.
 
     Args:
         source: the ledger, opened with its key.

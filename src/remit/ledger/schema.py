@@ -382,7 +382,7 @@ class Column(NamedTuple):
         nullable: True if the column may be NULL.
         default: SQL text of the default; empty if there is none.
         is_key: True if the column is part of the primary key.
-        other_type: a second type that SQLite stores in the column; empty if there is none.
+        other_type: a second type that SQLite stores in the column: ``blob``, or empty for none.
     """
 
     name: str

@@ -218,7 +218,8 @@ def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
 
     Args:
         value: a JSON value.
-        but: names of members that are skipped with their lists, unless their values are objects.
+        but: names of members that are skipped with everything in them, unless their value is an
+            object; empty skips none.
     """
     stack = [value]
     while stack:

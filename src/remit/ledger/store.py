@@ -207,12 +207,14 @@ class Store(Reader):
         self.is_held = True
 
     def require_seen(self) -> None:
-        """Check without writing that the entries this store has seen still exist.
+        """Check without writing that the last entry which this store has seen still exists,
+        unchanged.
 
-        An entry that may have been archived counts as existing.
+        An entry that may have been archived counts as existing. Before the first commit nothing is
+        compared.
 
         Raises:
-            LedgerRollbackError: entries that this store has seen are missing or differ.
+            LedgerRollbackError: the entry is missing or differs.
             LedgerError: the database cannot be read.
         """
         seq, entry_hash = self.seen
@@ -374,9 +376,11 @@ class Store(Reader):
 
     @property
     def wall_ms(self) -> int:
-        """The wall clock of the database's machine, outside a transaction; a server has one clock.
+        """The wall clock of the database's machine in milliseconds since 1970, outside a
+        transaction.
 
-        In milliseconds since 1970.
+        A server has a single clock, so :attr:`now_ms` is returned here, with its errors; SQLite's
+        store returns this machine's clock.
         """
         return self.now_ms
 

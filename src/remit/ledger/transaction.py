@@ -151,9 +151,10 @@ class Batch(ABC):
         """Collect the rows of an entry, its content and usage; return the id. A flush writes them.
 
         The entry gets the next sequence number and the wall clock's time, which may lie before the
-        last entry's; a step of a second or more is logged. Fields of ``entry`` itself are not
-        filled. A value that the session has already is reused, not stored again. An entry
-        that completes a tile of 256 also stores the tile's tree hashes, which flushes.
+        last entry's; a step of a second or more is logged, at most once a minute. Fields of
+        ``entry`` itself are not filled. A value that the session has already is reused, not stored
+        again. An entry that completes a tile of 256 also stores the tile's tree hashes, which
+        flushes.
 
         Raises:
             InvalidInputError: the entry cannot be recorded.
@@ -412,11 +413,12 @@ class Batch(ABC):
 
         A unit with an error leaves no rows. A unit with a call, or with several entries, flushes
         first, and runs in a savepoint if the transaction has other units. If the engine refused a
-        statement there, the error is a LedgerWriteError.
+        statement there, the error is a LedgerWriteError. A step opens its stage if none is open,
+        and first has open stages of the same kind write.
 
         Returns:
-            A list with the sealed record of each prepared entry, or the result of the call or
-            step; or the error.
+            A list with the sealed record of each prepared entry, or the result of the call or step;
+            or the error.
 
         Raises:
             ENGINE_ERRORS: the engine failed; the whole transaction is lost.

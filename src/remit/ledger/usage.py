@@ -99,8 +99,8 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
 
     Returns:
         Names, certainty, and counts, as the columns of ``usage`` without the quarter; costs are in
-        nano-dollars and never negative. A name of over 200 bytes is cut and gets a hash; a NUL
-        becomes U+FFFD.
+        nano-dollars, never negative and capped at 2⁵³ - 1. A name of over 200 bytes is cut and gets
+        a hash; a NUL becomes U+FFFD.
     """
     if event_type not in USAGE_EVENTS or (event_type == "BUDGET_DEBIT" and not _is_own(metadata)):
         return None

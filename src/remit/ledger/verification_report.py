@@ -25,7 +25,7 @@ _MAX_PROBLEMS = 100
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem that verification found.
+    """A problem that verification found; immutable. ``str`` gives place, kind and message.
 
     Attributes:
         seq: sequence number of the entry; ``None`` if the problem concerns no entry.

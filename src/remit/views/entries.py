@@ -91,7 +91,8 @@ def begin_of(ledger: LedgerPort, session_id: str) -> tuple[str, str] | None:
 def is_foreign(event_type: str, metadata: Mapping[str, Any]) -> bool:
     """Return True for the refusal of a call because its session or order is another caller's.
 
-    Such an entry names the session, but is no part of it.
+    It is a ``PROMPT_REJECTED`` with the error code ``SESSION_NOT_YOURS``, which names the session
+    but is no part of it.
 
     Args:
         event_type: type of the entry.
@@ -103,10 +104,9 @@ def is_foreign(event_type: str, metadata: Mapping[str, Any]) -> bool:
 def plain(value: Any, *, commitments: bool = False, depth: int = 0) -> Any:
     """Return ``value`` as JSON data, with erased content as ``{"$erased": entry id or None}``.
 
-    Tuples become lists; values of other types than these are returned unchanged.
-
-    A recorded key that looks like a marker gets one more ``$`` in front, so that text written by
-    a model is never read as erased content.
+    Tuples become lists; values of other types than these are returned unchanged. A recorded key
+    ``$erased``, ``$content`` or ``$messages`` (also with more ``$``) gets one more ``$`` in front,
+    so that text written by a model is never read as erased content.
 
     Args:
         value: a value of an entry's metadata.
@@ -158,6 +158,8 @@ def between_ms(start: str | None, end: str | None) -> float | None:
 def milliseconds(value: Any) -> float | None:
     """Return a recorded duration in milliseconds; ``None`` if ``value`` is not a duration.
 
+    A duration is an int or float from 0 to 2**53, and no bool.
+
     Args:
         value: any value of a record.
     """
@@ -185,8 +187,8 @@ class Tally:
     def add(self, entry: LedgerEntry) -> None:
         """Count an entry: model calls with tokens and costs, lost calls, charges and tool calls.
 
-        Any other event type changes nothing. A call without a price counts as unpriced; a lost call
-        that was settled at no tokens costs 0.
+        Any other event type changes nothing. A call or lost call without a price counts as
+        unpriced; a lost call that was settled at no tokens, and a charge without a cost, cost 0.
 
         Args:
             entry: the entry; its content is not needed.
@@ -213,11 +215,11 @@ class Tally:
         """Return the sums by name.
 
         ``llm_calls`` counts ``EXCHANGE`` entries, answers from the cache included, ``failed_calls``
-        the ones without an answer. ``orphaned_calls``, sent by a process that died, are not among
-        them; ``settled_tokens`` are the tokens charged for these. ``known_cost_usd`` sums the known
-        costs, prices of tools and orphaned calls included; ``cost_usd`` is the same, or ``None`` if
-        a price is unknown. ``unpriced_calls`` counts the calls without one. The other keys are
-        ``input_tokens``, ``output_tokens`` and ``tool_calls``.
+        the ones whose outcome is not ``success``. ``orphaned_calls``, sent by a process that died,
+        are not among them; ``settled_tokens`` are the tokens charged for these. ``known_cost_usd``
+        sums the known costs, prices of tools and orphaned calls included; ``cost_usd`` is the same,
+        or ``None`` if a price is unknown. ``unpriced_calls`` counts the calls without one. The
+        other keys are ``input_tokens``, ``output_tokens`` and ``tool_calls``.
         """
         known = self._nano / _NANO
         cost = None if self._sums["unpriced_calls"] else known

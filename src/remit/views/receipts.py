@@ -40,19 +40,19 @@ class Receipt:
         count: number of actions that the index of the run names.
         previous: the entry that ends the action before; empty for the first action.
         kind: ``tool`` or ``model``.
-        actor: ``agent`` and its id, or the id of its key; ``human`` and the user's id if a user
-            acted without a key.
+        actor: kind and id. Without a work order: ``agent`` and the key's id, or without a key
+            ``human`` and the user's id. Otherwise ``agent`` and the agent's id, or ``unnamed``.
         agent_id: the agent.
         model: the model that chose the tool, or that was called; empty if no record names it.
         tool: the tool's id; the provider's id for a model call; the log's name if the answer came
             from the record.
-        target: the MCP server or provider; the log's name if the tool ran in the process itself,
-            or if the answer came from the record.
+        target: the MCP server or provider; the log's name if the tool ran in the process itself, or
+            if the answer came from the record.
         cached_from: the entry with the answer, if it came from the record; else empty.
         arguments: hex digits of the commitment to the arguments or prompt; empty without one.
         result: hex digits of the commitment to the result or answer; empty without one.
-        policy: the recorded rules: versions and digests of package, contract, prompt pack,
-            settings and tool, and the policy epoch.
+        policy: the recorded rules: versions and digests of package, contract, prompt pack, settings
+            and tool, and the policy epoch.
         decision: ``allow``, ``deny`` or ``require-approval``.
         approvals: the decisions of persons, oldest first: ``decision``, ``by``, ``at``, and
             ``expires`` and ``on_behalf_of`` if they are recorded.
@@ -93,8 +93,9 @@ class Receipt:
 
     @property
     def policy_version(self) -> str:
-        """The recorded rules except the package, joined by ``/`` and cut at 12 characters each;
-        ``unversioned`` without rules.
+        """The recorded rules except the package, joined by ``/``; ``unversioned`` without rules.
+
+        Each is cut at 12 characters, except the policy epoch, which is ``epoch-N``.
         """
         return "/".join(
             f"epoch-{value}" if name == "policy_epoch" else str(value)[:_SHORT]

@@ -34,10 +34,10 @@ class Place:
     Attributes:
         kind: ``turn``; ``order`` or ``call`` for an order or a call that belongs to no turn.
         number: number of the turn; ``None`` if the ledger has none.
-        first: sequence number of its first entry.
+        first: sequence number of its first entry; -1 for a call.
         order: id of the work order that belongs to no turn; empty for other kinds.
-        after: sequence number before the range, exclusive.
-        last: sequence number of the last entry in the range.
+        after: sequence number before the range, exclusive; -1 for an order, which has no range.
+        last: sequence number of the last entry in the range; -1 for an order.
         strays: sequence numbers of its orders' entries outside that range.
         closed: True if a ``TURN_RECORDED`` ended it.
     """

@@ -56,12 +56,12 @@ class UsageRow:
     """Usage and cost of a group of calls. Costs are in nano-dollars, separated by certainty.
 
     Attributes:
-        names: the group's values of the requested names; a value is empty if the record has none.
-            A period is given by its start: a month, a day (the Monday of a week), or an hour with
-            its offset.
-        key_name: name of the key, if rows are grouped by key.
+        names: the group's values of the requested names; a value is empty if the record has none. A
+            period is given by its start: a month, a day (the Monday of a week), or an hour with its
+            offset.
+        key_name: name of the key, if rows are grouped by key; else empty.
         calls: attempts sent to a model.
-        failed: attempts without an answer.
+        failed: attempts whose outcome is not ``success``.
         fallbacks: calls answered by another model than the first choice.
         input_tokens: input tokens, cached ones included.
         output_tokens: output tokens, reasoning included.
@@ -148,8 +148,8 @@ def read_usage(
         since: aware start time, rounded down to a quarter hour; ``None`` for the beginning.
         until: aware end time, exclusive, rounded up to a quarter hour; ``None`` for no end.
         by: names of :data:`BY`; at most one of hour, day, week and month.
-        where: by name, the required value, or values of which a call has one; periods are not
-            allowed.
+        where: by name, the required value, or values of which a call has one (none match no call);
+            periods are not allowed.
         time_zone: zone whose midnight starts days, weeks (on Monday) and months.
         order: order within a period: ``cost``, highest first, or ``name``.
         after: with order ``name``, the cursor ``more`` of the page before; refused with another

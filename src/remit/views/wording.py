@@ -206,9 +206,7 @@ def duration(ms: Any) -> str:
 
 
 def tokens(item: Mapping[str, Any]) -> str:
-    """Return input and output tokens as text: ``1,024 → 80 tokens``.
-
-    An unknown number is ``?``.
+    """Return input and output tokens as text, such as ``1,024 → 80 tokens``; ``?`` if unknown.
 
     Args:
         item: metadata of a call, or sums.
@@ -265,7 +263,8 @@ def moment(timestamp: Any) -> str:
 def is_missing(value: Any) -> bool:
     """Return True if a value of a journey is a marker for erased or omitted content.
 
-    Only values of journeys may be passed: there a recorded key cannot look like a marker.
+    A marker has exactly the members of an erasure (``$erased``) or of a commitment. A recorded key
+    of a journey cannot look like one, so only values of journeys may be passed.
 
     Args:
         value: any value.
@@ -364,7 +363,8 @@ def visible(text: str, *, lines: bool = False) -> str:
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
     """Return a tool's call as text, such as ``refund(order=12)``.
 
-    Control characters are written out (:func:`visible`). A text that is cut ends with ``…``.
+    Values are JSON, and so are names that are no identifiers. Control characters are written out
+    (:func:`visible`). A text that is cut ends with ``…``.
 
     Args:
         tool_id: the id of the tool.
@@ -390,10 +390,10 @@ def visible_json(text: str) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return True if ``value`` is an int or float that is exact: at most 2**53, no bool.
+    """Return True if ``value`` is an int or float from -2**53 to 2**53, and no bool.
 
     Args:
-        value: any value.
+        value: any value; NaN gives False.
     """
     return (
         isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_EXACT

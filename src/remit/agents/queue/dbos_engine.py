@@ -66,7 +66,7 @@ class DbosEngine:
     """
 
     def __init__(self, ledger: LedgerClient, settings: WorkerSettings, url: str) -> None:
-        if not url.startswith("postgresql://"):
+        if "://" not in url:
             raise InvalidInputError(
                 "[worker.orders] engine is 'dbos', but the ledger is not on PostgreSQL.",
                 next_step='Set engine = "table", or move the ledger: see docs/postgresql.md.',

@@ -57,11 +57,11 @@ _NOT_ADMITTED = re.compile(
 
 
 def is_connection_error(error: BaseException) -> bool:
-    """Return True if the connection is lost, or the server is not available, and another one may
-    work.
+    """Return True if the connection is lost or the server unavailable, so another one may work.
 
-    A refused user, a missing database and a bad URL give False, as do errors that are not the
-    engine's or the operating system's.
+    An OSError, class 08 except 08P01, a stopped, starting or full server, FATAL and PANIC give
+    True; a refused user, a missing database or a bad URL without an SQLSTATE, and other errors,
+    False.
 
     Args:
         error: the error of a statement or of connecting.
@@ -77,7 +77,7 @@ def is_connection_error(error: BaseException) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return the message of ``error`` on a single line, without a final period.
+    """Return the message of ``error`` on one line, without a final period; of psycopg the primary.
 
     Args:
         error: an error of the engine or any other; one without a text gives its type's name.
@@ -234,7 +234,7 @@ class Writer:
     Args:
         url: URL of the database.
         statement_s: time limit of a round trip in seconds; ``None`` for no limit.
-        settings: settings of the session, which precede those of the URL.
+        settings: settings of the session, which override those of the URL.
     """
 
     def __init__(self, url: str, *, statement_s: float | None = None, **settings: str) -> None:
@@ -386,10 +386,10 @@ class Writer:
         self._queue.clear()
 
     def script(self, sql: str) -> None:
-        """Run several statements without parameters, after the queued statements; rows are
-        discarded.
+        """Run several statements as one query, after the queued statements; rows are discarded.
 
-        Outside a transaction, a pooler may give them a session without the settings.
+        Outside a transaction they take effect together or not at all, unless they begin one
+        themselves, and a pooler may give them a session without the settings.
 
         Args:
             sql: the statements, separated by semicolons, without ``?`` placeholders.

@@ -144,7 +144,8 @@ class PostgresStore(Store):
 
         Raises:
             LedgerClosedError: the store is closed; nothing was recorded.
-            LedgerRollbackError: the database lacks entries that this store has seen.
+            LedgerRollbackError: the database lacks entries that this store has seen; :attr:`missed`
+                is called first.
             LedgerLayoutError: the database has another layout.
             LedgerConnectionError: the server cannot be reached; if a commit was under way, the
                 message says that the entries may or may not be recorded.

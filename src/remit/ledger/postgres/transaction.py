@@ -199,7 +199,9 @@ class PostgresBatch(Batch):
 def is_refusal(error: BaseException) -> bool:
     """Return True if a statement, a value or Python code of a unit is at fault, not the server.
 
-    Errors of the operating system, and of a replaced, foreign or newer database, give False.
+    Errors of the operating system, and of a replaced, foreign or newer database, give False. An
+    error of psycopg without an SQLSTATE gives True only for a value that cannot be sent. Any other
+    Python exception gives True.
 
     Args:
         error: the error of a transaction.

@@ -100,10 +100,10 @@ def _opening_error(path: Path, error: sqlite3.Error) -> LedgerError:
 
 
 def is_read_only(path: Path) -> bool:
-    """Return True for a closed ledger that cannot be written.
+    """Return True for a closed ledger that cannot be written, which is then opened unchanged.
 
-    SQLite needs files next to an open database. If these cannot be made, the file is read
-    unchanged.
+    That is so if the file or its directory is not writable, there is no ``-shm`` file, and the
+    ``-wal`` file is missing or empty. SQLite needs these files next to an open database.
 
     Args:
         path: the file.

@@ -271,8 +271,9 @@ class SqliteStore(Store):
     def equalities(self, where: Filter) -> list[str]:
         """Return an SQL condition with a placeholder for each of ``where.equals``, in its order.
 
-        Only the narrowest column, and an event type with a session, may use an index; a plus before
-        any other column's name excludes that column's index.
+        Only the narrowest column may use an index: the first of work order, session, submission and
+        event type that is compared. With a session, the event type may use its index too. A plus
+        before any other column's name excludes that column's index.
 
         Args:
             where: the filter, whose values are given as parameters.

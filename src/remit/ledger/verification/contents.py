@@ -55,8 +55,8 @@ def check_contents(store: Store, first: int, last: int) -> IdRange:
         last: the greatest id.
 
     Returns:
-        The number of rows, the problem of each bad row by id, and a report of what could not be
-        read.
+        The number of rows; one problem of each bad row by id, as a clause with table and id; and a
+        report of what could not be read.
     """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"contents {first} to {last}"):
@@ -85,8 +85,8 @@ def check_steps(store: Store, first: int, last: int) -> IdRange:
         last: the greatest id.
 
     Returns:
-        The number of rows, the problem of each bad row by id, and a report of what could not be
-        read.
+        The number of rows; one problem of each bad row by id, as a clause with table and id; and a
+        report of what could not be read.
     """
     count, bad, report = 0, dict[int, str](), VerificationReport()
     with report.guard(f"message_steps {first} to {last}"):
@@ -175,8 +175,9 @@ def erasure_is_sound(store: Store, seq: int) -> bool:
 def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[int, int]) -> None:
     """Report recorded names of subjects that differ from their rows in ``content_subjects``.
 
-    Each of these values is the name of the subject itself. A missing row, another subject and a
-    second row are each reported. A value that is itself missing is not reported here.
+    Each of these values is the name of the subject itself. A value without a row, with a row of
+    another subject, or with several rows gives one problem. A value that is itself missing gives
+    none here.
 
     Args:
         report: receives the problems, of the kind ``content``, at the entries.
@@ -217,7 +218,8 @@ def check_unnamed_subjects(
     rows than named values, nothing is compared: :func:`check_subjects` then finds the fault.
 
     Args:
-        report: receives the problems, of the kind ``content``, at the entries that show the values.
+        report: receives the problems, of the kind ``content``, at the first entry that shows the
+            value, or without a sequence number if none does.
         store: the store of the ledger.
         first: the lowest content id.
         last: the greatest content id.

@@ -58,9 +58,10 @@ class VerifiedMark:
         return cls(**(marks.read(_NAME) if marks is not None else {}))
 
     def write(self, marks: Marks, store: Store) -> None:
-        """Replace the root's mark by this object, after setting ``rows`` to the present counts.
+        """Replace the root's mark by this object, after setting ``rows``.
 
-        Without the ledger's private key nothing is written, and a failure to write is ignored; see
+        ``rows`` becomes the present number of rows of each table below its end in ``ends``. Without
+        the ledger's private key nothing is written, and a failure to write is ignored; see
         :meth:`Marks.write`.
 
         Args:

@@ -92,7 +92,7 @@ class Seen:
     Attributes:
         origin: name of the log.
         size: number of leaves; 0 if nothing was cosigned yet.
-        root: 32 bytes.
+        root: 32 bytes; the root of the empty tree if nothing was cosigned yet.
         note: the checkpoint with the signatures of the log and this witness; empty if nothing was
             cosigned yet.
         updated: time of the cosignature, RFC 3339; empty if nothing was cosigned yet.

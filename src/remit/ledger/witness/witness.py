@@ -242,10 +242,11 @@ def _refuse(status: int, why: str) -> Answer:
 def witness_app(witness: Witness) -> web.Application:
     """Return the application: ``POST /add-checkpoint``, ``GET /healthz``, and ``GET /`` for people.
 
-    The signatures of the logs are the only authentication: anyone who can reach it may ask. A
-    request that takes over 30 seconds to arrive is answered with 408, a body of over 1,000,000
-    bytes with 413, and an unusable record with 503. ``/healthz`` reads the record. ``/`` lists the
-    witness's key, and the key and cosigned size of each log. Nothing is closed at the end.
+    ``POST`` answers as :meth:`Witness.add_checkpoint` decides. The signatures of the logs are the
+    only authentication: anyone who can reach it may ask. A request that takes over 30 seconds to
+    arrive is answered with 408, a body of over 1,000,000 bytes with 413, and an unusable record
+    with 503. ``/healthz`` reads the record. ``/`` lists the witness's key, and the key and cosigned
+    size of each log. Nothing is closed at the end.
 
     Args:
         witness: the witness that answers. Its record is used in threads, never on the loop.
