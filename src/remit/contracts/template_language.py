@@ -195,7 +195,7 @@ _environment.globals.clear()
 
 @lru_cache(maxsize=256)  # Each runtime of a process parses the same packs.
 def compile_section(text: str, first_line: int) -> Template:
-    """Return the template of a section, ready for :func:`pieces`.
+    """Return the template of a section, ready for :func:`pieces`. The last 256 are cached.
 
     Args:
         text: the source of the section.

@@ -27,6 +27,9 @@ def grade_by_reference(
 ) -> Feedback:  # fmt: skip
     """Record feedback of the source ``reference``: 1 if an answer equals the right one, else 0.
 
+    Appends a ``FEEDBACK`` entry and returns the feedback. Answers are compared as by
+    :func:`is_reference`.
+
     Args:
         target: an id of any form that :func:`find_target` takes.
         by: name of the grader, for the ledger.
@@ -59,7 +62,8 @@ def grade_by_schema(
 ) -> Feedback:  # fmt: skip
     """Record feedback of the source ``schema``: 1 if an answer matches a JSON Schema, else 0.
 
-    The answer may be in a code fence; an answer that is no JSON scores 0.
+    Appends a ``FEEDBACK`` entry and returns the feedback. The answer may be in a code fence; an
+    answer that is no JSON scores 0. The other arguments are those of :func:`give_feedback`.
 
     Raises:
         InvalidInputError: the schema is not valid.
@@ -93,12 +97,17 @@ def grade_by_test(
 ) -> Feedback:
     """Record feedback of the source ``test``: the score that a function gives to an answer.
 
+    Appends a ``FEEDBACK`` entry and returns the feedback.
+
     Args:
+        target: an id of any form that :func:`find_target` takes.
         test: returns a score from 0 to 1, or True if the answer passes. Its exceptions are raised,
             and nothing is written.
+        by: name of the grader, for the ledger.
 
     Raises:
         ConflictError: there is no answer.
+        InvalidInputError: the score is not a number from 0 to 1.
         RemitError: any other error of :func:`give_feedback`.
     """
     found = test(answer_of(ledger, target))
@@ -111,6 +120,9 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
 
     An object without ``text`` as a work order's result is returned as JSON. The latest result of a
     work order counts, and the last attempt of a decision.
+
+    Args:
+        target: an id of any form that :func:`find_target` takes.
 
     Raises:
         EntryNotFoundError: there is no such target.

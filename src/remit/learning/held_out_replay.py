@@ -166,6 +166,8 @@ class Replay:
             InvalidInputError: a call has no upper bound, because its model has no price; or the
                 change does not fit a recorded prompt.
             EntryNotFoundError: the recorded progress names an exchange that does not exist.
+            LedgerError: the ledger cannot be read or written. Errors of ``ask`` and ``grade`` are
+                raised too.
         """
         wanted = self.part(exchange_ids, held_out=held_out)
         pairs = self._recorded()
@@ -211,7 +213,8 @@ class Replay:
     def part(self, exchange_ids: Iterable[str], *, held_out: bool = True) -> list[str]:
         """Return the ids of held-out exchanges, or with ``held_out`` False of all others, in order.
 
-        Missing and erased exchanges are left out.
+        Missing and erased exchanges are left out; an exchange is read once. LedgerError is raised
+        if the ledger cannot be read.
         """
         ids = list(exchange_ids)
         self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))

@@ -102,9 +102,9 @@ def granted_action(
 def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any]) -> LedgerEntry:
     """Return the entry of a person's answer, not yet written.
 
-    The entry names the deciding person as its agent (``OPERATOR``), and the request's session,
-    order and tool. The decision is the event type without ``APPROVAL_``; the tier is ``ho1``.
-    Writes nothing and checks nothing.
+    The entry's submission is the request. The entry names the deciding person as its agent
+    (``OPERATOR``), and the request's session, order and tool. The decision is the event type
+    without ``APPROVAL_``; the tier is ``ho1``. Writes nothing and checks nothing.
 
     Args:
         event_type: one of :data:`ANSWER_EVENTS`.

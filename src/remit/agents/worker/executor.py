@@ -305,7 +305,6 @@ class HO1Executor:
             aside: names of all contracts that are set aside.
 
         Raises:
-            ValueError: ``name`` contains no valid version.
             ChangedFileError: the table of installed files cannot be read.
         """
         contract_id, _, version = name.partition("@")

@@ -78,7 +78,7 @@ class Effect:
         return cls(**{name: value for name, value in data.items() if name in names})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the effect as plain data, without empty optional fields."""
+        """Return the effect as plain data, without optional fields that are empty, 0 or False."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in plain.items() if value or name in _REQUIRED}
 

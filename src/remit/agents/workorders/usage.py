@@ -88,7 +88,8 @@ class Usage:
 def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
     """Return the prices of a session's tools together with the usage of its sub-agents.
 
-    Read from the ``TOOL_INTENT`` entries; each sub-agent's session counts once.
+    Read from the ``TOOL_INTENT`` entries: a call that began twice is paid twice, and each
+    sub-agent's session counts once, with its own sub-agents.
 
     Args:
         ledger: a handle that may read the session and its sub-agents' sessions.

@@ -378,7 +378,14 @@ def _entry(
 
 
 def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
-    """Return the commitments (64 hex digits) in metadata, as stored, whose content was erased."""
+    """Return the commitments (64 hex digits) in metadata, as stored, whose content was erased.
+
+    Only values at the top level are examined.
+
+    Args:
+        select: executes the statements that read the table ``erasures``; its errors are raised.
+        metadatas: metadata of entries, with commitments in place of content.
+    """
     items = (item for metadata in metadatas for item in metadata.values())
     macs = {
         item["$content"][12:] for item in items if isinstance(item, dict) and "$content" in item
@@ -391,7 +398,7 @@ def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
 
 
 def parts(values: Iterable[str]) -> Iterator[list[str]]:
-    """Yield values in order, as many at a time as a statement may have parameters."""
+    """Yield the values sorted, in lists of at most 400, as many as a statement may have."""
     wanted = sorted(values)
     for start in range(0, len(wanted), _BATCH):
         yield wanted[start : start + _BATCH]

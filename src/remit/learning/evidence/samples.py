@@ -114,9 +114,9 @@ def read_samples(
 ) -> Iterator[Sample]:  # fmt: skip
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
-    Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
-    then on its decision. Only feedback of the highest rank applies (``RANKS``). Learning's own
-    calls and answers from the answer cache are left out. A retry is recognised if it is among the
+    Scores of the exchange, its work order, its turn or its decision apply: of the one with the
+    highest rank of scores (``RANKS``), of equal ranks the first in this order. Learning's own calls
+    and answers from the answer cache are left out. A retry is recognised if it is among the
     exchanges read, at most 1,000 later.
 
     Args:

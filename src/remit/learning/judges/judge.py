@@ -85,14 +85,16 @@ class Judge:
         ``judge``. An answer that is not a grade is not recorded as feedback.
 
         Args:
+            exchange_ids: ids of entries; other entries than exchanges are skipped.
             usd: cost limit of this run in US dollars; ``None`` for none.
             calls: limit of calls of this run; ``None`` for none.
-            progress: called with the number done.
+            progress: called before each exchange with the number done.
 
         Raises:
             InvalidInputError: no budget is given, it is not a number of 0 or more, or it is in US
                 dollars and the model has no price (raised before the first call).
             EntryNotFoundError: there is no such exchange; earlier grades stay recorded.
+            ContractError: the judge's contract or prompt pack can no longer be used.
             LedgerError: the ledger cannot be read or written.
         """
         if usd is None and calls is None:

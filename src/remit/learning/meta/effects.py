@@ -135,7 +135,12 @@ class EffectReader:
             self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Yield all samples unchanged; count each, as it is taken, for its proposals."""
+        """Yield all samples unchanged; count each, before it is yielded, for the proposals of its
+        epoch.
+
+        A sample of a proposal with a grader of its own is read from the ledger: LedgerError if that
+        fails. Errors of ``samples`` are raised too.
+        """
         for sample in samples:
             left_out = sample.tainted or sample.arm == "new"
             for proposal, side in () if left_out else self._sides.get(sample.epoch, ()):
@@ -157,7 +162,7 @@ class EffectReader:
         """Return the effects of all proposals ever adopted, by epoch, from all samples so far.
 
         Args:
-            samples: further samples, which are counted first, as by :meth:`watch`.
+            samples: further samples, which are counted first, as by :meth:`watch`, with its errors.
         """
         deque(self.watch(samples), maxlen=0)
         return [
@@ -358,7 +363,8 @@ def record_attribution(
 ) -> None:
     """Record an attribution for the report, as a `SIGNAL_OBSERVED`; LedgerError if that fails.
 
-    Nothing is written without exchanges, or if the contract's latest attribution is equal.
+    The entry names the last 50 exchanges and the number of all. Nothing is written without
+    exchanges, or if the contract's latest attribution is equal.
     """
     known = {
         **asdict(made), "kind": _KIND, "contract_id": contract_id, "contract_version": version,
@@ -371,7 +377,8 @@ def record_attribution(
 
 def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
     """Return the latest attribution of each contract, sorted by contract: the metadata of its
-    ``SIGNAL_OBSERVED`` entry. Entries of writers without permission are ignored.
+    ``SIGNAL_OBSERVED`` entry. Entries of writers without permission are ignored. LedgerError is
+    raised if the ledger cannot be read.
     """
     found: dict[str, dict[str, Any]] = {}
     for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):

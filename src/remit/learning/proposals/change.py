@@ -190,8 +190,9 @@ class Change:
             number: number of the version; the last part of a learned contract's version.
 
         Raises:
-            InvalidInputError: the change changes nothing, or its contract belongs to no package.
-            ContractError: the contract or its pack is not valid.
+            InvalidInputError: the change changes nothing, its contract or pack belongs to no
+                package, or an addition or a dropped id is refused by :func:`with_additions`.
+            ContractError: the contract is missing or not valid.
             ChangedFileError: an installed file differs from its package.
         """
         owner = self.package_id

@@ -106,6 +106,7 @@ class Learner:
                 archive cannot be written.
             InvalidInputError: the change does not fit its kind, changes nothing, or is not valid.
             ConfigError: the resulting settings cannot be used.
+            ChangedFileError: an installed file differs from its package.
         """
         change.check()
         if change.contract_id:
@@ -283,6 +284,9 @@ def case_of(
     change: Change, samples: Iterable[Sample], served_as: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the arguments ``evidence``, ``predicted`` and ``replay`` of :meth:`Learner.propose`.
+
+    ``replay`` has ``left`` and ``prevented``, the numbers of exchanges, and ``mean_left`` and
+    ``mean_prevented``, their means.
 
     The predicted effect is the mean of the exchanges that the change would have left less that of
     those that it would have prevented: calls of a model set aside, calls with a tool that is no

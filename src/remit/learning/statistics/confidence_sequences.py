@@ -159,7 +159,9 @@ class ConfidenceSequence:
         """Return the logarithm of the capital after bets of one unit against a mean.
 
         With ``up``, the bets are that the true mean is higher, else that it is lower. If they are
-        wrong, the capital ever reaches log(1/alpha) with probability at most alpha.
+        wrong, the result ever reaches log(1/alpha) with probability at most alpha. Without values
+        the result is 0. It is infinite if the values rule the mean out, as a value above 0 does the
+        mean 0.
         """
         scaled = (mean - self.low) / (self.high - self.low)
         return self._capital_scaled(scaled + (self._slack if up else -self._slack), up=up)

@@ -17,7 +17,8 @@ from remit.learning.statistics.confidence_sequences import ConfidenceSequence, E
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t (Cornish-Fisher expansion).
+    """Return the two-sided quantile of Student's t (Cornish-Fisher expansion): the number of
+    standard errors on each side of an interval with this ``confidence``.
 
     Less than 4 degrees of ``freedom`` count as 4.
     """
