@@ -39,8 +39,8 @@ _ALLOWED = (
 class Value(str):
     """The text of an expression, such as a variable, as opposed to text of the template.
 
-    In every other respect a ``str``. The text is inserted as it is; roles and template syntax in
-    the text have no effect.
+    In every other respect a ``str``; ``str()`` returns the object itself, so the type stays. The
+    text is inserted as it is; roles and template syntax in the text have no effect.
     """
 
     __slots__ = ()

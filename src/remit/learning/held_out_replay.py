@@ -85,8 +85,8 @@ class ReplayResult:
     def summary(self) -> dict[str, object]:
         """Return counts, mean grades (0 without pairs) and cost as JSON data, for a proposal.
 
-        The keys are ``held_out``, ``replayed``, ``failed``, ``mean_before``, ``mean_after``,
-        ``spent_usd`` and ``ended``.
+        The keys are ``held_out`` (``wanted``), ``replayed`` (number of pairs), ``failed``,
+        ``mean_before``, ``mean_after``, ``spent_usd`` and ``ended``. Means have 6 decimals.
         """
         done = max(len(self.pairs), 1)
         return {

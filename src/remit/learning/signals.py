@@ -163,7 +163,12 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def from_json(cls, data: bytes) -> SignalPolicy:
-        """Return the policy in the bytes of a JSON file; raise ConfigError if it is not valid."""
+        """Return the policy in the bytes of a JSON file.
+
+        Raises:
+            ConfigError: the bytes are not JSON, lack a field or have another one, have a value of
+                another type or out of range, or do not name a margin from 0 to 999 for each metric.
+        """
         try:
             policy = cls.model_validate_json(data)
             if set(policy.margin_permille) != set(_METRICS):

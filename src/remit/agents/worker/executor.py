@@ -355,9 +355,10 @@ class HO1Executor:
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
         """End a dispatched or interrupted order that will not be resumed, and its sub-agents' work.
 
-        Appends ``WO_FAILED`` with the error code ``cancelled``. A person is asked about calls with
-        an unknown outcome. An order with a recorded end is returned as recorded. Errors of a
-        sub-agent's cancellation are let through.
+        Appends ``WO_EXECUTING``, again if the order had begun, and ``WO_FAILED`` with the error
+        code ``cancelled``. Before the end a person is asked about calls with an unknown outcome and
+        the policy ``ask`` (``APPROVAL_REQUESTED``). Returns the order as failed; one with a
+        recorded end as recorded. Errors of a sub-agent's cancellation are let through.
 
         Args:
             work_order: the order, in a state that has not ended.

@@ -251,8 +251,9 @@ class Repeats:
     """Matches an order's calls with earlier calls that must not be repeated without a decision.
 
     Earlier calls are those of work without an answer, given to the order as effects, and the
-    order's own calls with an unknown outcome. Each is matched once. A person's denial applies to
-    all equal calls. Everything is in memory; making the object reads the order's history.
+    order's own calls with an unknown outcome. Calls that ended with ``error``, and calls of tools
+    that may repeat, are left out. Each is matched once. A person's denial applies to all equal
+    calls. Everything is in memory; making the object reads the order's history.
 
     Args:
         effects: effects of earlier work, given to the order.

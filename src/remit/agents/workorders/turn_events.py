@@ -82,7 +82,8 @@ class AnswerRejected:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """Event: the loop failed, so a single direct model call answers instead.
+    """Event: the loop of the turn failed. The agent then answers directly, without the plan, or a
+    notice explains why there is no answer.
 
     Attributes:
         reason: the failure, as ``code: message``.

@@ -67,7 +67,7 @@ class Usage:
         self.priced += 1
 
     def include(self, other: Usage) -> None:
-        """Add another sum, which is not changed.
+        """Add another sum, all its counts and its prices; the other sum is not changed.
 
         Args:
             other: the sum to add.

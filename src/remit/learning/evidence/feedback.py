@@ -79,7 +79,9 @@ def _may_rate(tx: Transaction, identity: Identity, entry: LedgerEntry, session_i
 
 
 def not_found(name: str) -> EntryNotFoundError:
-    """Return the error for a missing target, or equally for a target of another caller."""
+    """Return (not raise) the error for a missing target, or equally for a target of another
+    caller. Its next step lists the forms of ids.
+    """
     return EntryNotFoundError(
         f"{name!r} is not an exchange, work order, turn or decision, so it cannot be rated.",
         next_step=_NEXT_STEP,
@@ -159,10 +161,11 @@ class Feedback:
     Attributes:
         entry_id: id of the `FEEDBACK` entry.
         score: 0 to 1; None if there is only a label.
-        reason: free text; a marker if it was erased.
+        reason: free text; empty without one, an ``Erased`` value if it was erased.
         by: name of the giver.
         rater: the party that counts once: :func:`rater_of`.
-        replaces: the party's earlier feedback on the target, which no longer counts.
+        replaces: id of the party's earlier feedback of the same source on the target, which no
+            longer counts; empty if there is none.
         again: True if the idempotency key was used before; this is the feedback recorded then.
         target_entry_id: id of the entry of the target.
         target_type: kind of the target.

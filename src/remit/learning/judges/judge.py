@@ -52,7 +52,9 @@ class Judged:
 
 
 class Judge:
-    """A model that grades exchanges under ``PRC-JUDGE-001``.
+    """A model that grades exchanges under ``PRC-JUDGE-001``; :meth:`run` grades within a budget.
+
+    Making the object loads the contract and makes no call.
 
     Attributes:
         name: contract, version, provider and model: the party that gives the grades. Another

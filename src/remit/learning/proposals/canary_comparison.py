@@ -96,7 +96,12 @@ class Comparison:
     def add(self, sample: Sample) -> None:
         """Count an exchange since the start; those of other canaries are left out.
 
-        Exchanges must come in the order of the ledger.
+        Every exchange of the canary counts as a call of its arm; one of ``new`` or ``old`` adds its
+        cost (0 if unknown) and, as the class describes, its grade. Exchanges must come in the order
+        of the ledger.
+
+        Raises:
+            InvalidInputError: a reward does not lie between 0 and 1.
         """
         arm = sample.arm
         if sample.canary != self._terms.proposal_id:

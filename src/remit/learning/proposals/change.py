@@ -136,7 +136,10 @@ class Change:
         return f"PKG-LEARNED-{name}" if "-" in name else f"PKG-LEARNED-{name}-001"
 
     def check(self) -> None:
-        """Check that the fields fit the kind.
+        """Check that the fields fit the kind; return nothing. No file is read.
+
+        A ``prompt`` or ``boundary`` needs ``contract_id`` and its own fields, every other kind
+        ``settings`` or ``files``. Whether the contract exists is not checked.
 
         Raises:
             InvalidInputError: the kind is unknown, a field is missing or belongs to another kind, a

@@ -139,7 +139,9 @@ class ConfidenceSequence:
 
     @property
     def estimate(self) -> Estimate:
-        """The mean with the present interval; without samples the middle and the whole range."""
+        """The mean with the present interval, at the confidence ``1 - alpha``; without samples the
+        middle and the whole range. The effective sample size is the sum of the weights.
+        """
         low, high = 0.0, 1.0
         if self.samples:
             goal = math.log(2 / self.alpha)  # Each side starts with half of the capital.
@@ -204,7 +206,7 @@ def evidence(
 
     If it is not, the evidence ever reaches log(1/alpha) with probability at most alpha, although
     the baseline is an estimate too; so does the sum of the evidence of independent pairs. The
-    evidence is the product of both capitals at the common mean that fits best.
+    evidence is the sum of both log capitals at the common mean at which it is smallest.
 
     Args:
         live: values; at least one, and so for ``baseline``.

@@ -151,9 +151,9 @@ class McpServer(Closeable):
     def close(self) -> None:
         """End the connection and wait for the end.
 
-        A server that was started here is ended with all its children. Calls are refused until
-        :meth:`tools` or :meth:`refused` is called again. Does nothing if no server runs. Blocks at
-        most about eight times ``stop_timeout_s``.
+        A server that was started here is ended with all its children. Also if none runs, calls are
+        refused until :meth:`tools` or :meth:`refused` is called again. Blocks at most about eight
+        times ``stop_timeout_s``.
         """
         self._end()
         self._join()
