@@ -251,10 +251,10 @@ def recorded_grader(
 ) -> dict[str, Any]:
     """Return a grader of :func:`grader` as JSON data of a proposal.
 
-    ``kind`` is ``schema``, with ``schema``, or ``reference``, with ``answers``: the hash of the
-    right answer by the key of the prompt without system messages, and no text. An exchange without
-    its prompt is left out, and so are prompts that differ in system messages only and have
-    different right answers.
+    ``kind`` is ``schema``, with ``schema``, or ``reference``, with ``answers``: the SHA-256 of the
+    right answer's :func:`normal_text`, by the :func:`prompt_key` of the prompt without system
+    messages, and no text. An exchange without its prompt is left out, and so are prompts that
+    differ in system messages only and have different right answers.
 
     Raises:
         LedgerError: the exchanges of the references cannot be read.

@@ -239,8 +239,9 @@ def require_new_vote(
         earlier: the metadata of the earlier grants of the same action.
 
     Raises:
-        ApprovalError: one of them requested the action, or spoke in an earlier vote; or several
-            people must grant the tool and the voter is a key that names no person.
+        ApprovalError: a person for whom the vote speaks requested the action, or is one for whom
+            an earlier vote speaks; or several people must grant the tool and the voter is a key
+            that names no person.
         LedgerError: the ledger cannot be read.
     """
     if approval.tool_id not in settings.tools:

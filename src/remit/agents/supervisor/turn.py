@@ -298,8 +298,8 @@ class TurnRun:
     def restore(self, before: UnfinishedTurn) -> None:
         """Leave the turn waiting for the same requests, because nobody has decided.
 
-        The orders are restored, and the listener gets an :class:`ApprovalNeeded` for each request.
-        Nothing is written.
+        The orders are restored, the listener gets an :class:`ApprovalNeeded` for each request, and
+        ``waiting`` and ``response`` are set. Nothing is written.
 
         Args:
             before: the interrupted turn.

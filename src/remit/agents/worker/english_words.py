@@ -117,9 +117,10 @@ def is_grammar(stemmed: str) -> bool:
 def content_stems(words: Iterable[str]) -> list[str]:
     """Return the stems of the content words; a negation is joined to the negated word.
 
-    A joined negation has the form ``not STEM``, whether "not", "no", "never" or "without" was said;
-    one without such a word after it stays as it was said.
-    Words of grammar are left out, and words that only ask to be shown something, unless negated.
+    A negation joins the next word that is not one of grammar and has then the form ``not STEM``,
+    whether "not", "no", "never" or "without" was said; a negation without such a word stays as it
+    was said. Words of grammar are left out, and so are words that only ask to be shown something,
+    unless they are negated.
 
     Args:
         words: English words in lower case, in order, as in a result of :func:`plain`.

@@ -85,12 +85,11 @@ class BudgetPort(Protocol):
 
 
 class HO1Executor:
-    """Executes the work orders of an agent.
-
-    All components are injected.
+    """The worker, which executes the work orders of an agent.
 
     :meth:`aexecute` runs an order, :meth:`attach` gives it to another program, :meth:`acancel` ends
-    it. The object holds no state of orders and may execute several at once.
+    it. The object holds no state of orders and may execute several at once. Its attributes are the
+    arguments; ``tools`` is the dispatcher, ``contracts`` the loader.
 
     Args:
         gateway: makes the model calls.

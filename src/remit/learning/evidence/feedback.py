@@ -45,7 +45,10 @@ Target = tuple[LedgerEntry, TargetType]
 
 
 def find_target(ledger: LedgerReader, name: str) -> Target:
-    """Return the target that an id names.
+    """Return the entry that an id names as a target of feedback, and its kind.
+
+    The entry is the ``EXCHANGE``, ``TURN_RECORDED``, ``WO_PLANNED`` or, of a decision, the
+    ``THOUGHT_RECORD``, with its content.
 
     Args:
         name: `LED-…` of an exchange, its `DISPATCH` or `LLM_CALL`, a turn, an event of a work order
@@ -314,8 +317,8 @@ def reward_of(
 ) -> tuple[int, float | None, tuple[str, ...]]:
     """Return the rank of the scores that count, their mean, and the parties that gave them, sorted.
 
-    The rank is the place in :data:`RANKS`. Each party counts once, with the mean of its scores from
-    several sources. Without a score, the mean is None.
+    The rank is the place in :data:`RANKS`, from 0. Each party counts once, with the mean of its
+    scores from several sources. Without a score, the rank is 3, the mean None, and no party named.
 
     Args:
         said: latest score by source and party; None for a label alone, which does not count.

@@ -175,7 +175,8 @@ def calibrate(effects: Iterable[Effect]) -> dict[str, Any]:
     """Return how many predictions ``held``, ``missed`` or are ``open``, as JSON data.
 
     An open one has too few samples, whatever these show, so that ``share`` is unbiased: the share
-    of held among held and missed, 95 % if predictions are right; None without any.
+    of held among held and missed, 95 % if predictions are right, as an :class:`Estimate` by field;
+    None without any.
     """
     found = [one.held for one in effects]
     sequence = ConfidenceSequence()
@@ -341,7 +342,8 @@ def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
     """Attribute failures to the question or the model, by two replays of one set of exchanges.
 
     Only exchanges that both graded count. The three intervals hold together with probability 95 %,
-    however often one looks. Without common exchanges, all intervals are as wide as possible.
+    however often one looks. Without common exchanges, all intervals are as wide as possible and the
+    cause is ``undecided``. Nothing is recorded.
     """
     asked = {pair.exchange_id: pair for pair in question.pairs}
     other = {pair.exchange_id: pair for pair in model.pairs}

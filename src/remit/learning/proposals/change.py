@@ -247,10 +247,16 @@ class Change:
         """Return a unified diff of files with those in force: 400 lines, and a note of more.
 
         JSON is compared in indented form. Of a file above 64 KiB, and of evidence, only the sizes
-        are named. The diff is empty if nothing differs.
+        are named. The diff is empty if nothing differs. Installed files that ``made`` lacks are not
+        compared.
 
         Args:
-            made: the files, as :meth:`made` returns them; it raises the same errors.
+            made: the files, as :meth:`made` returns them.
+
+        Raises:
+            InvalidInputError: the contract or its pack belongs to no package.
+            ContractError: the contract is missing or not valid.
+            ChangedFileError: an installed file differs from its package.
         """
         lines: list[str] = []
         for path, data in sorted(made.items()):

@@ -148,8 +148,11 @@ class Learner:
         Raises:
             ProposalError: ``decided``: the proposal is not adopted, is a rollback, or has an open
                 rollback; ``not_in_force``: the package is at another version, or not installed;
-                ``not_found``: the proposal does not exist.
-            RemitError: any other error of :meth:`propose`.
+                ``not_found``: the proposal does not exist; ``not_enough``, ``stale``: as for
+                :meth:`propose`.
+            EntryNotFoundError: an entry of the evidence does not exist.
+            LedgerError: the ledger cannot be read or written.
+            PackageError: ``busy``: another process holds the packages' lock.
         """
         name = adopted.proposal_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):

@@ -191,7 +191,7 @@ def evidence_below(
     """Return the log evidence that the live mean is more than ``margin`` below the baseline's.
 
     0 if a side has no values, or if the mean of the live values so far is not lower by more than
-    ``margin``; otherwise the result of :func:`evidence`.
+    ``margin``; otherwise the result of :func:`evidence`, which also explains ``enough``.
     """
     if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
         return 0.0
