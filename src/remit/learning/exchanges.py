@@ -109,7 +109,7 @@ def is_held_out(prompt: Any) -> bool:
 
     Three in ten prompts are held out. A prompt is one of them if the first byte of the SHA-256 of
     ``remit held-out`` and the prompt's key, separated by a space, is below 77. InvalidInputError is
-    raised as by :func:`prompt_key`.
+    raised if the prompt has no canonical JSON.
     """
     return int(sha256_hex(f"remit held-out {prompt_key(prompt)}".encode())[:2], 16) < _HELD_OUT
 

@@ -32,8 +32,10 @@ def grade_by_reference(
 
     Args:
         target: an id of any form that :func:`find_target` takes.
+        reference: the right answer.
         by: name of the grader, for the ledger.
-        reason: as for :func:`give_feedback`, like ``idempotency_key``.
+        reason: free text of up to 2,000 characters; may be empty.
+        idempotency_key: a second call with the key records nothing and returns the first feedback.
 
     Raises:
         InvalidInputError: the reference answer is empty.

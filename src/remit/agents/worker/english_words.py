@@ -137,11 +137,12 @@ def content_stems(words: Iterable[str]) -> list[str]:
 def speller(texts: Iterable[str]) -> Callable[[str], str]:
     """Return a function that corrects a lower-case word to one of ``texts``, or returns the word.
 
-    A word without vowels, such as "cfg", is completed to a known word with these consonants, or
-    returned as it is. For a word with vowels, a known word of the same letters is taken ("bugdet"),
-    else for words of five or more letters the most similar one ("sesions"). A correction keeps the
-    first letter. A word with the stem of a known one, or of fewer than three letters, is returned
-    as it is. Words of everyday requests count as known.
+    A word without vowels, such as "cfg", is completed to a known word with these consonants, with
+    or without a final s, or returned as it is. For a word with vowels, a known word of the same
+    letters is taken ("bugdet"), else for words of five or more letters the most similar one
+    ("sesions"). A correction keeps the first letter. A word with the stem of a known one, or of
+    fewer than three letters, is returned as it is. Words of grammar and of everyday requests are
+    known too.
 
     Args:
         texts: texts with the known words; letter case does not matter.

@@ -328,8 +328,8 @@ class HO1Executor:
 
         Args:
             work_order: the order.
-            guard: see :meth:`aexecute`.
-            buffer: see :meth:`aexecute`.
+            guard: raises a RemitError if the order is no longer the caller's.
+            buffer: holds the caller's unwritten entries, which are written before the order's.
             gate: records whether the ended order's answer may be delivered.
 
         Raises:

@@ -319,9 +319,11 @@ class Repeats:
             self._open.insert(0, effect)
 
     def add(self, tool: Tool, effect: Effect) -> None:
-        """Add an ended call with an unknown outcome, or the effects of a failed sub-agent.
+        """Add an ended call with an unknown outcome; for a sub-agent's tool, the sub-agent's calls.
 
-        A call that the tool may repeat, or that is known already, is not added.
+        Of these, calls with an unknown outcome are added and, if the sub-agent's call is not
+        ``ok``, those that succeeded. A call that its tool may repeat, or that is known already, is
+        not added.
 
         Args:
             tool: the tool.

@@ -99,10 +99,10 @@ class WriteBuffer:
 class Journal:
     """A writer of entries about one session or one work order.
 
-    When :meth:`write` or :meth:`flush` returns, everything submitted or held before is durable.
-    :meth:`note` and :meth:`hold` keep entries for the next write, so they are lost if none follows.
-    A crash removes entries from the end of the sequence only. Both waiting methods raise
-    LedgerWriteError.
+    Once :meth:`write`, :meth:`write_all` or :meth:`flush` was awaited, everything submitted or held
+    before is durable; each raises LedgerError if a write failed. :meth:`note` and :meth:`hold` keep
+    entries for the next write, so they are lost if none follows. A crash removes entries from the
+    end of the sequence only.
 
     Args:
         ledger: receives the entries.

@@ -365,7 +365,8 @@ class OrderHistory:
     def effects(self) -> dict[str, Effect]:
         """Return the effect of each call that began, keyed by idempotency key, oldest first.
 
-        Calls that sub-agents made in their own sessions are not included.
+        The effects contain no decision, and ``repeatable`` is False. Calls that sub-agents made in
+        their own sessions are not included.
 
         Raises:
             LedgerError: the ledger cannot be read.

@@ -155,8 +155,9 @@ def effect_of(
     """Return the effect of a tool call from its entries.
 
     The result is the output if the call succeeded, else its error; empty without an end. Arguments
-    and result are shortened; erased ones read ``(erased)``. The effect contains no decision, and is
-    not repeatable. A ``timeout``, and a call without an end, count as unknown.
+    are cut after 64,000 characters, the result after 4,000; erased ones read ``(erased)``. The
+    effect contains no decision, and ``repeatable`` is False. A ``timeout``, and a call without an
+    end, count as unknown.
 
     Args:
         start: the last ``TOOL_INTENT`` of the call.

@@ -72,7 +72,7 @@ class AnswerRejected:
     """The event of a rejected answer. Listeners should discard the text streamed so far.
 
     Attributes:
-        reasons: reasons of the gate.
+        reasons: reasons of the quality gate, or the problem with typed data.
         retrying: True if the model is asked again.
     """
 

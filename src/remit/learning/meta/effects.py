@@ -291,8 +291,9 @@ class Attribution:
 
     Attributes:
         question: mean gain with the question changed and the model kept, -1 to 1.
-        model: mean gain with the question kept and the model changed.
-        advantage: the difference of both gains, exchange by exchange.
+        model: mean gain with the question kept and the model changed, -1 to 1.
+        advantage: mean of the gain by the question less the gain by the model, exchange by
+            exchange.
         cause: `question` or `model` if changing it helps, and more than changing the other; `both`
             if each helps and neither surely more; `neither` if both gains are surely below 0.1;
             `undecided` if the samples do not tell.

@@ -193,7 +193,10 @@ class PromptLoop:
             grader: the grader as recorded (:func:`recorded_grader`).
 
         Raises:
-            RemitError: as :meth:`Learner.propose`, such as InvalidInputError without additions.
+            InvalidInputError: there are no additions, or they change nothing.
+            ProposalError: ``not_enough``: the gate's interval is not above 0, or has fewer than 200
+                effective samples; ``stale``: an exchange was erased.
+            RemitError: any other error of :meth:`Learner.propose`.
         """
         replay, predicted, gate = measured
         pairs = replay.pairs

@@ -149,9 +149,11 @@ class Governance:
             task: the only task whose calls count; empty for all.
 
         Raises:
-            ProposalError: ``canary_in_force``: a canary is in force; ``no_role``, ``no_reason``,
-                ``not_found``, ``ambiguous``, ``decided``, ``stale``, ``edited`` or ``lost``: as for
-                :meth:`adopt`.
+            ProposalError: ``canary_in_force``: a canary is in force; ``no_role``: the person's role
+                does not allow ``adopt``; ``no_reason``: the reason is empty; ``not_found``,
+                ``ambiguous``: the id names no or several proposals; ``decided``: the proposal is
+                not open; ``stale``: evidence, prices or installed version changed; ``edited``,
+                ``lost``: the archive was changed or cannot be read.
             PackageError: gate G3 refuses the resulting settings.
             InvalidInputError: the proposal is of another kind than ``head``, the share or the
                 budget has a wrong value, only one of them is 0, no call has the task, or the reason
@@ -209,8 +211,9 @@ class Governance:
             reason: the person's reason, recorded permanently.
 
         Raises:
-            ProposalError: ``no_canary``: no canary of the proposal is in force; ``no_role``,
-                ``no_reason``, ``not_found`` or ``ambiguous``: as for :meth:`adopt`.
+            ProposalError: ``no_canary``: no canary of the proposal is in force; ``no_role``: the
+                person's role does not allow ``adopt``; ``no_reason``: the reason is empty;
+                ``not_found``, ``ambiguous``: the id names no or several proposals.
             InvalidInputError: the reason contains NUL or a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
@@ -312,8 +315,9 @@ class Governance:
 
         Raises:
             ProposalError: ``not_in_force``: the package is at another version, or not installed;
-                ``decided``: the proposal is not adopted or is a rollback; ``no_role``,
-                ``no_reason``, ``not_found`` or ``ambiguous``: as for :meth:`adopt`.
+                ``decided``: the proposal is not adopted or is a rollback; ``no_role``: the person's
+                role does not allow ``adopt``; ``no_reason``: the reason is empty; ``not_found``,
+                ``ambiguous``: the id names no or several proposals.
             InvalidInputError: the reason contains NUL or a lone surrogate.
             PackageError: the earlier version is no longer stored, the package cannot be removed, or
                 a gate fails.

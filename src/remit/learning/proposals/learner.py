@@ -148,8 +148,8 @@ class Learner:
         Raises:
             ProposalError: ``decided``: the proposal is not adopted, is a rollback, or has an open
                 rollback; ``not_in_force``: the package is at another version, or not installed;
-                ``not_found``: the proposal does not exist; ``not_enough``, ``stale``: as for
-                :meth:`propose`.
+                ``not_found``: the proposal does not exist; ``not_enough``: there is no evidence, or
+                the gate does not suffice (:meth:`propose`); ``stale``: evidence was erased.
             EntryNotFoundError: an entry of the evidence does not exist.
             LedgerError: the ledger cannot be read or written.
             PackageError: ``busy``: another process holds the packages' lock.

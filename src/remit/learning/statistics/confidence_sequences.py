@@ -61,13 +61,16 @@ class ConfidenceSequence:
     """A betting confidence sequence: hedged capital, each side a fund of grid-Kelly bets.
 
     Only counts by value are stored, so two sequences can be merged, and the same samples give the
-    same interval in any order. Values are rounded to thousandths of the range; the interval is then
-    widened by half a thousandth.
+    same interval in any order. Values are rounded to thousandths of the range; if one was changed
+    by that, the interval is widened by half a thousandth on each side.
 
     Args:
         alpha: largest probability that the sequence ever excludes the mean.
         low: smallest possible value.
         high: largest possible value.
+
+    Attributes:
+        samples: number of values, whatever their weights.
 
     Raises:
         InvalidInputError: ``alpha`` is not between 0 and 1, or the bounds are not finite and in

@@ -140,7 +140,9 @@ class McpServer(Closeable):
         :meth:`tools`. Empty without pins. Opens a closed server again.
 
         Raises:
-            ToolError: as for :meth:`tools`, or a list of texts is malformed.
+            ToolError: the server does not start or answer in time, its program or an environment
+                variable is missing, it offers more than 1,000 tools or two with one id, or a list
+                of texts is malformed.
             LedgerError: the ledger cannot be read or written.
         """
         self._closed = False
