@@ -132,7 +132,7 @@ def hidden_failure(text: str, results: Sequence[Mapping[str, Any]]) -> str:
 
     Args:
         text: the answer.
-        results: results of tools in order, with ``tool_id`` and ``status``.
+        results: results of tools in order, with ``tool_id`` and ``status``; any but ``ok`` failed.
     """
     if not results or results[-1]["status"] == "ok" or not _ENGLISH.search(text):
         return ""

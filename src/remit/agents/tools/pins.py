@@ -227,6 +227,7 @@ class Pins:
     Args:
         ledger: the ledger of the root; pins are its ``TOOL_PINNED`` entries.
         permitted: returns the tools that installed packages permit, as their manifests name them.
+            Only names with a digest (``ID@sha256:HEX``) name a definition.
     """
 
     def __init__(

@@ -226,6 +226,8 @@ def decided_by(decision: LedgerEntry) -> str:
 def latest(effects: Iterable[Effect]) -> list[Effect]:
     """Return the last 50 effects, and all earlier ones whose outcome is open, in their order.
 
+    Open is an outcome that is unknown, not repeatable and not decided by a person.
+
     Args:
         effects: effects, oldest first.
     """

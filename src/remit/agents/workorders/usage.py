@@ -9,7 +9,7 @@ from remit.ledger import LedgerEntry, LedgerPort
 
 
 class Usage:
-    """The sum of exchanges.
+    """The sum of exchanges, and of the prices of tools.
 
     Mutable: :meth:`add`, :meth:`count`, :meth:`pay` and :meth:`include` add to the sum. Prices are
     summed exactly, as decimals.

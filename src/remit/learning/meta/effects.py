@@ -340,7 +340,8 @@ def replay_both(
 
 
 def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
-    """Attribute failures to the question or the model, by two replays of one set of exchanges.
+    """Return the attribution of failures to the question or the model, by two replays of one set of
+    exchanges.
 
     Only exchanges that both graded count. The three intervals hold together with probability 95 %,
     however often one looks. Without common exchanges, all intervals are as wide as possible and the

@@ -28,6 +28,10 @@ class Purse:
     """A budget in nano-dollars and calls, held in memory; nothing is refused here.
 
     Expenses have names: paying one again replaces its cost, so a continued run pays once.
+
+    Args:
+        nano: limit of the cost of all expenses together, in nano-dollars.
+        calls: limit of the calls of all expenses together.
     """
 
     def __init__(self, nano: int, calls: int) -> None:
