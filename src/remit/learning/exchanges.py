@@ -63,7 +63,7 @@ def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
 
     Raises:
         InvalidInputError: the call has no upper bound, because its model has no price or
-            ``max_tokens`` is missing.
+            ``max_tokens`` is missing; or the request has no canonical JSON.
     """
     bound = gateway.cost_bound(request, request.provider_id or "", request.model_id or "")
     if bound is None:

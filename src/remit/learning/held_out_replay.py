@@ -148,8 +148,9 @@ class Replay:
         """Ask exchanges again, in their order, until all are done or a limit is reached.
 
         A call is made only if its upper bound fits into the rest of the budget, so no run exceeds
-        it. Each call is recorded as an ``EXCHANGE``. A call that was paid before the process was
-        killed is answered from the ledger.
+        it. Each call is recorded as an ``EXCHANGE`` (refused by the gateway, as
+        ``PROMPT_REJECTED``). A call that was paid before the process was killed is answered from
+        the ledger.
 
         Args:
             exchange_ids: ids of exchanges. Exchanges of the other part, and missing or erased ones,

@@ -57,6 +57,7 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
 
     Raises:
         EntryNotFoundError: the id names nothing that can have feedback.
+        TrailError: the record of a decision is damaged.
         LedgerError: the ledger cannot be read.
     """
     found = _found(ledger, name)
@@ -220,8 +221,8 @@ def give_feedback(
     Raises:
         InvalidInputError: a value cannot be used, or neither score nor label is given.
         EntryNotFoundError: there is no such target, or it belongs to another caller.
-        ConflictError: the target was erased, the idempotency key was used for other feedback, or
-            the party gave feedback on the target 100 times already.
+        ConflictError: the target was erased, the idempotency key was used for another score or
+            label, or the party gave feedback on the target 100 times already.
         LedgerError: the ledger cannot be read or written.
     """
     entry = _entry(score, label, reason, source, by, identity, idempotency_key)

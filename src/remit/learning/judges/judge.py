@@ -83,8 +83,9 @@ class Judge:
 
         A call is made only if its highest possible cost, and its number, still fit. Exchanges that
         this judge graded before are skipped, so a run that ended early can be continued. Each call
-        is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry of the source
-        ``judge``. An answer that is not a grade is not recorded as feedback.
+        is recorded as an ``EXCHANGE`` (refused by the gateway, as ``PROMPT_REJECTED``), and each
+        grade as a ``FEEDBACK`` entry of the source ``judge``. An answer that is not a grade is not
+        recorded as feedback.
 
         Args:
             exchange_ids: ids of entries; other entries than exchanges are skipped.
