@@ -31,8 +31,8 @@ class OutputType(Generic[OutputT]):
 
     Attributes:
         name: name of the type.
-        schema: JSON Schema of the model's data; None for ``str``, for which no method may be
-            called.
+        schema: JSON Schema of the model's data, in which objects with ``properties`` allow no
+            others unless the type says so; None for ``str``, for which no method may be called.
 
     Raises:
         InvalidInputError: the type cannot be described by a usable JSON Schema.

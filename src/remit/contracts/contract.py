@@ -21,7 +21,8 @@ _MAX_PROBLEM = 400  # characters; a problem may quote the file
 def precedence(version: str) -> Precedence:
     """Return a sort key for a version, by section 11 of Semantic Versioning 2.0.0.
 
-    A pre-release comes before its release. Versions that differ only in build metadata have equal
+    The key has major, minor, patch, True for a release, and the pre-release identifiers. A
+    pre-release comes before its release. Versions that differ only in build metadata have equal
     keys.
 
     Args:
@@ -109,8 +110,9 @@ class PromptContract:
 
         Raises:
             ContractError: ``contract_schema_invalid``: the file is not UTF-8 or begins with a byte
-                order mark, is not JSON or has a name twice, does not match the contract schema, or
-                contains an invalid JSON Schema; the message names the file and mostly the place.
+                order mark, is not JSON or has a name twice, does not match the contract schema,
+                contains an invalid JSON Schema, or a number that RFC 8785 cannot express; the
+                message names the file and mostly the place.
         """
         try:
             value = load_unique(text_of(data, source))

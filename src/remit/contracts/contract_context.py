@@ -49,9 +49,10 @@ def required_context(
             unchanged files of packages are read.
 
     Returns:
-        ``{"ledger": [rows of each query, in turn], "frameworks": {id: text}, "files": {path:
-        text}}``. A row is ``{id, event_type, timestamp, reason, metadata}`` with JSON values only.
-        An erased value is ``{"erased": erasure id or null}``. A query without results adds no row.
+        ``{"ledger": [row, …], "frameworks": {id: text}, "files": {path: text}}``. The rows of all
+        queries form one list, in the order of the queries. A row is ``{id, event_type, timestamp,
+        reason, metadata}`` with JSON values only. An erased value is ``{"erased": erasure id or
+        null}``. A query without results adds no row.
 
     Raises:
         ContractError: ``required_context_missing``: something is missing, refused or too large; the

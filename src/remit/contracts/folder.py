@@ -104,9 +104,10 @@ class Folder(Generic[_T]):
         """Return the value of a file, or its error; ``None`` if the file no longer exists.
 
         A file that is not installed, or not as it was installed, has the error
-        ``contract_changed``; one that is unusable, ``contract_schema_invalid``. These errors are
-        returned and not raised, and the file is read again at the next call. A usable file that has
-        not changed since the last call is not read again.
+        ``contract_changed``; one that is unusable, or a symbolic link that leads nowhere,
+        ``contract_schema_invalid``. These errors, and ContractErrors of ``parse``, are returned and
+        not raised, and the file is read again at the next call. A usable file that has not changed
+        since the last call is not read again.
 
         Args:
             file: a file name from :meth:`names`.

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 _Digested = TypeVar("_Digested", PromptContract, PromptPack)
 _Versions = dict[str, list[tuple[Path, PromptContract]]]
 _Broken = list[tuple[Path, ContractError]]
-_Problems = list[str]
+_Texts = list[str]
 _Contracts = list[PromptContract]
 
 
@@ -65,8 +65,9 @@ class ContractLoader:
 
         The order is that of Semantic Versioning 2.0.0; a pre-release is returned only if there is
         no release. Files are read again only if they changed. Without a version, any unusable file
-        of the contract is refused. The pack is not loaded. ``package_id`` and ``framework_id`` are
-        set if a package installed the file.
+        of the contract is refused. With a version, an unusable file is refused only if its name
+        allows the version and no usable file contains it. The pack is not loaded. ``package_id``
+        and ``framework_id`` are set if a package installed the file.
 
         Args:
             contract_id: id without version.
@@ -74,9 +75,9 @@ class ContractLoader:
 
         Raises:
             ContractError: ``contract_not_found``: there is no such contract or version;
-                ``contract_schema_invalid``: a folder cannot be listed, a file that could hold the
-                version is not valid, or two files differ; ``contract_changed``: such a file is not
-                installed, or not as it was installed.
+                ``contract_schema_invalid``: a folder cannot be listed, a file is refused as not
+                valid, or two files of the version differ; ``contract_changed``: a file is refused
+                as not installed, or not as it was installed.
             ChangedFileError: the table of installed files cannot be read.
         """
         versions, broken = self._versions(contract_id)
@@ -177,7 +178,7 @@ class ContractLoader:
         """
         return self._examined()[0]
 
-    def further_ids(self) -> _Problems:
+    def further_ids(self) -> _Texts:
         """Return the ids of the contracts in the folders after the first.
 
         The ids are sorted. The files are not checked.
@@ -187,7 +188,7 @@ class ContractLoader:
         """
         return _names(self._contracts[1:])
 
-    def problems(self) -> _Problems:
+    def problems(self) -> _Texts:
         """Return the problems of contract and pack files, a sentence each; empty if there are none.
 
         A contract without its pack is a problem too. Problems of contracts come first, then those
@@ -223,7 +224,7 @@ class ContractLoader:
                 versions.setdefault(value.version, []).append((path, value))
         return versions, broken
 
-    def _examined(self) -> tuple[_Contracts, _Problems]:
+    def _examined(self) -> tuple[_Contracts, _Texts]:
         problems: list[str] = []
         good: list[PromptContract] = []
         for name in _names(self._contracts):
@@ -259,7 +260,7 @@ def _all(folders: Iterable[Folder[_T]], name: str) -> Iterator[tuple[Path, _T | 
                 yield folder.path / file, value
 
 
-def _names(folders: Iterable[Folder[_T]]) -> _Problems:
+def _names(folders: Iterable[Folder[_T]]) -> _Texts:
     return sorted({name for folder in folders for name in folder.names()})
 
 

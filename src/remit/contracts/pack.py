@@ -50,12 +50,13 @@ class PromptPack:
         """Return the pack in a template's text.
 
         Args:
-            prompt_pack_id: id of the pack.
+            prompt_pack_id: id of the pack; its form is not checked.
             text: the template's text.
 
         Raises:
             ContractError: ``contract_schema_invalid``: a section is not a template, or uses a
-                feature that packs may not use; the message names the line.
+                feature that packs may not use, and the message names the line; or the text contains
+                a lone surrogate.
         """
         compiled = []
         try:
@@ -106,8 +107,8 @@ class PromptPack:
 def cut_sections(text: str) -> list[tuple[str, int, str]]:
     """Return role, number of the first line (from 1), and source of each section, in order.
 
-    The source does not contain the line with the role. Text before the first such line is a
-    ``user`` section, unless blank.
+    The first line of a section is the line with its role, of which the source contains only the
+    line break. Text before the first such line is a ``user`` section from line 1, unless blank.
 
     Args:
         text: the text of a pack.
@@ -145,8 +146,8 @@ def check_examples(contract: PromptContract, pack: PromptPack) -> list[str]:
     An example is ``{"input": {…}, "output": …, "renders": [text, …]}``, the last two optional; any
     other key is a problem. It holds if its input satisfies the input schema, every section of the
     pack can be rendered with it, there is a message, the messages contain each text of ``renders``,
-    and its output satisfies the output schema. A pack that the contract does not name is a problem
-    too.
+    and its output satisfies the output schema. Of an example without an object as input nothing
+    else is examined. A pack that the contract does not name is a problem too.
 
     Args:
         contract: the contract that holds the examples.

@@ -39,8 +39,8 @@ _ALLOWED = (
 class Value(str):
     """The text of an expression, such as a variable, as opposed to text of the template.
 
-    In every other respect a ``str``. The text is inserted as it is; roles and template syntax in
-    the text have no effect.
+    In every other respect a ``str``; ``str()`` returns the object itself, so the type stays. The
+    text is inserted as it is; roles and template syntax in the text have no effect.
     """
 
     __slots__ = ()
@@ -195,7 +195,7 @@ _environment.globals.clear()
 
 @lru_cache(maxsize=256)  # Each runtime of a process parses the same packs.
 def compile_section(text: str, first_line: int) -> Template:
-    """Return the template of a section, ready for :func:`pieces`.
+    """Return the template of a section, ready for :func:`pieces`. The last 256 are cached.
 
     Args:
         text: the source of the section.

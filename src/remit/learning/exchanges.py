@@ -63,7 +63,7 @@ def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
 
     Raises:
         InvalidInputError: the call has no upper bound, because its model has no price or
-            ``max_tokens`` is missing.
+            ``max_tokens`` is missing; or the request has no canonical JSON.
     """
     bound = gateway.cost_bound(request, request.provider_id or "", request.model_id or "")
     if bound is None:
@@ -93,7 +93,8 @@ def prompt_key(prompt: Any) -> str:
     """Return the key that equal prompts share: SHA-256 (64 hex digits) of the canonical JSON.
 
     A prompt is a text or a list of messages. A single user message with text counts as that text,
-    because a call may give either form.
+    because a call may give either form. InvalidInputError is raised if the prompt has no canonical
+    JSON, for example because a part was erased.
     """
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], dict):
         (message,) = prompt
@@ -107,14 +108,17 @@ def is_held_out(prompt: Any) -> bool:
     """Return True if a prompt, as in :func:`prompt_key`, is held out each time that it is asked.
 
     Three in ten prompts are held out. A prompt is one of them if the first byte of the SHA-256 of
-    ``remit held-out`` and the prompt's key, separated by a space, is below 77.
+    ``remit held-out`` and the prompt's key, separated by a space, is below 77. InvalidInputError is
+    raised if the prompt has no canonical JSON.
     """
     return int(sha256_hex(f"remit held-out {prompt_key(prompt)}".encode())[:2], 16) < _HELD_OUT
 
 
 def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[str, bool]:
-    """Return for each exchange, in the given order, True if its prompt is held out; exchanges that
-    are missing or erased are left out.
+    """Return for each exchange, in the given order, True if its prompt is held out.
+
+    Exchanges that are missing or archived, and those whose prompt or answer is empty or erased in
+    part, are left out. LedgerError is raised if the ledger cannot be read.
     """
     ids = list(exchange_ids)
     entries = filter(is_whole_exchange, ledger.read_many(ids))
@@ -128,7 +132,11 @@ def is_erased(entry: LedgerEntry) -> bool:
 
 
 def is_whole(content: Any) -> bool:
-    """Return True if a prompt or an answer is recorded, not empty, and no part of it was erased."""
+    """Return True if a prompt or an answer is recorded, not empty, and no part of it was erased.
+
+    The parts are the items of a list, or the value itself; each must be a text or an object that is
+    not empty.
+    """
     parts = content if isinstance(content, list) else [content]
     return all(isinstance(one, str | dict) and one for one in parts or [""])
 

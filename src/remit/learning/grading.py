@@ -27,10 +27,15 @@ def grade_by_reference(
 ) -> Feedback:  # fmt: skip
     """Record feedback of the source ``reference``: 1 if an answer equals the right one, else 0.
 
+    Appends a ``FEEDBACK`` entry and returns the feedback. Answers are compared as by
+    :func:`is_reference`.
+
     Args:
         target: an id of any form that :func:`find_target` takes.
+        reference: the right answer.
         by: name of the grader, for the ledger.
-        reason: as for :func:`give_feedback`, like ``idempotency_key``.
+        reason: free text of up to 2,000 characters; may be empty.
+        idempotency_key: a second call with the key records nothing and returns the first feedback.
 
     Raises:
         InvalidInputError: the reference answer is empty.
@@ -59,7 +64,8 @@ def grade_by_schema(
 ) -> Feedback:  # fmt: skip
     """Record feedback of the source ``schema``: 1 if an answer matches a JSON Schema, else 0.
 
-    The answer may be in a code fence; an answer that is no JSON scores 0.
+    Appends a ``FEEDBACK`` entry and returns the feedback. The answer may be in a code fence; an
+    answer that is no JSON scores 0. The other arguments are those of :func:`give_feedback`.
 
     Raises:
         InvalidInputError: the schema is not valid.
@@ -93,12 +99,17 @@ def grade_by_test(
 ) -> Feedback:
     """Record feedback of the source ``test``: the score that a function gives to an answer.
 
+    Appends a ``FEEDBACK`` entry and returns the feedback.
+
     Args:
+        target: an id of any form that :func:`find_target` takes.
         test: returns a score from 0 to 1, or True if the answer passes. Its exceptions are raised,
             and nothing is written.
+        by: name of the grader, for the ledger.
 
     Raises:
         ConflictError: there is no answer.
+        InvalidInputError: the score is not a number from 0 to 1.
         RemitError: any other error of :func:`give_feedback`.
     """
     found = test(answer_of(ledger, target))
@@ -111,6 +122,9 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
 
     An object without ``text`` as a work order's result is returned as JSON. The latest result of a
     work order counts, and the last attempt of a decision.
+
+    Args:
+        target: an id of any form that :func:`find_target` takes.
 
     Raises:
         EntryNotFoundError: there is no such target.
@@ -239,10 +253,10 @@ def recorded_grader(
 ) -> dict[str, Any]:
     """Return a grader of :func:`grader` as JSON data of a proposal.
 
-    ``kind`` is ``schema``, with ``schema``, or ``reference``, with ``answers``: the hash of the
-    right answer by the key of the prompt without system messages, and no text. An exchange without
-    its prompt is left out, and so are prompts that differ in system messages only and have
-    different right answers.
+    ``kind`` is ``schema``, with ``schema``, or ``reference``, with ``answers``: the SHA-256 of the
+    right answer's :func:`normal_text`, by the :func:`prompt_key` of the prompt without system
+    messages, and no text. An exchange without its prompt is left out, and so are prompts that
+    differ in system messages only and have different right answers.
 
     Raises:
         LedgerError: the exchanges of the references cannot be read.

@@ -85,8 +85,8 @@ class ReplayResult:
     def summary(self) -> dict[str, object]:
         """Return counts, mean grades (0 without pairs) and cost as JSON data, for a proposal.
 
-        The keys are ``held_out``, ``replayed``, ``failed``, ``mean_before``, ``mean_after``,
-        ``spent_usd`` and ``ended``.
+        The keys are ``held_out`` (``wanted``), ``replayed`` (number of pairs), ``failed``,
+        ``mean_before``, ``mean_after``, ``spent_usd`` and ``ended``. Means have 6 decimals.
         """
         done = max(len(self.pairs), 1)
         return {
@@ -148,8 +148,9 @@ class Replay:
         """Ask exchanges again, in their order, until all are done or a limit is reached.
 
         A call is made only if its upper bound fits into the rest of the budget, so no run exceeds
-        it. Each call is recorded as an ``EXCHANGE``. A call that was paid before the process was
-        killed is answered from the ledger.
+        it. Each call is recorded as an ``EXCHANGE`` (refused by the gateway, as
+        ``PROMPT_REJECTED``). A call that was paid before the process was killed is answered from
+        the ledger.
 
         Args:
             exchange_ids: ids of exchanges. Exchanges of the other part, and missing or erased ones,
@@ -166,6 +167,8 @@ class Replay:
             InvalidInputError: a call has no upper bound, because its model has no price; or the
                 change does not fit a recorded prompt.
             EntryNotFoundError: the recorded progress names an exchange that does not exist.
+            LedgerError: the ledger cannot be read or written. Errors of ``ask`` and ``grade`` are
+                raised too.
         """
         wanted = self.part(exchange_ids, held_out=held_out)
         pairs = self._recorded()
@@ -211,7 +214,8 @@ class Replay:
     def part(self, exchange_ids: Iterable[str], *, held_out: bool = True) -> list[str]:
         """Return the ids of held-out exchanges, or with ``held_out`` False of all others, in order.
 
-        Missing and erased exchanges are left out.
+        Missing and erased exchanges are left out; an exchange is read once. LedgerError is raised
+        if the ledger cannot be read.
         """
         ids = list(exchange_ids)
         self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))

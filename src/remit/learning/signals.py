@@ -94,8 +94,13 @@ def is_below(strata: Iterable[tuple[Window, Window]], margin: float, alpha: floa
     Live values are compared with the baseline of their own stratum, and the evidence of all strata
     is added, so that a shift of the mix changes nothing. Both weightings must agree. The settled
     one keeps false crossings below ``alpha`` at every look; the balanced one prevents that a single
-    party causes a crossing. A stratum without live or baseline values is ignored; if none remains,
-    the result is False.
+    party causes a crossing.
+
+    Args:
+        strata: live and baseline values of each stratum. A stratum without either is ignored; if
+            none remains, the result is False.
+        margin: difference that does not matter; below 0, live means may even be higher.
+        alpha: probability of a false result.
     """
     both = [
         zip(live.sequences(), base.sequences(), strict=False)
@@ -158,7 +163,12 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def from_json(cls, data: bytes) -> SignalPolicy:
-        """Return the policy in the bytes of a JSON file; raise ConfigError if it is not valid."""
+        """Return the policy in the bytes of a JSON file.
+
+        Raises:
+            ConfigError: the bytes are not JSON, lack a field or have another one, have a value of
+                another type or out of range, or do not name a margin from 0 to 999 for each metric.
+        """
         try:
             policy = cls.model_validate_json(data)
             if set(policy.margin_permille) != set(_METRICS):
@@ -322,7 +332,9 @@ def _in_units(estimate: Estimate, metric: str) -> Estimate:
 
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
-    """Return the id of the exchange before the ``latest`` ones; ``None`` if there is none."""
+    """Return the id of the exchange just before the ``latest`` last ones; ``None`` if there are no
+    more. LedgerError is raised if the ledger cannot be read.
+    """
     rows = ledger.select(
         "SELECT id FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT 1 OFFSET ?",
         (latest,),

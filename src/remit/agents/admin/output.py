@@ -44,7 +44,9 @@ class Toolset:
     redactor: Redactor
 
     def tools(self) -> list[Tool]:
-        """Return the tools, in the order of their methods."""
+        """Return the tools that the object's own class defines, in order; inherited ones are
+        left out.
+        """
         return [getattr(self, name) for name, made in vars(type(self)).items()
                 if isinstance(made, Tool)]  # fmt: skip
 

@@ -63,7 +63,8 @@ def asks_for_turn(message: str) -> Mapping[str, Any] | None:
 
 
 def describe_recall(output: Mapping[str, Any]) -> str:
-    """Return the output of ``recall_turn`` as a sentence to the user.
+    """Return the output of ``recall_turn`` as a sentence to the user: ``You said: …`` or ``I said:
+    …``, for a text of None that nothing was said before.
 
     Args:
         output: output of ``recall_turn``; its ``text`` is None if the session has no such turn.

@@ -44,9 +44,12 @@ _OPTION = re.compile(r"(?i)^--?[\w-]*(?:key|token|secret|password)$")
 
 
 def redact_assignments(text: str) -> str:
-    """Return the text of a file without the values assigned to keys, tokens, secrets and passwords.
+    """Return the text of a file with ``[hidden]`` for values assigned to keys, tokens, secrets and
+    passwords.
 
-    A short number assigned to a key or token is a price, a limit or a position, and remains.
+    A short number, true, false or null assigned to a key or token is no secret, and remains. A text
+    that is a JSON object or array stays one, but may be formatted anew. Names decide; secrets
+    elsewhere in the text remain.
     """
     return _in_json(text, _without_assigned) or _IN_FILE.sub(_without_value, text)
 
@@ -92,9 +95,10 @@ class Redactor:
     def value(self, value: Any) -> Any:
         """Return a copy of a JSON value with each text redacted as by :meth:`text`.
 
-        A text under a secret's name is hidden whole, and so is a text that follows an option for a
-        secret in a list, such as ``--password``. Names of members, numbers and truth values are not
-        redacted.
+        A text under a secret's name is hidden whole, but not the ``token`` of an object that has a
+        ``logprob``. So is a text that follows an option for a secret in a list, such as
+        ``--password``. Names of members, numbers and truth values are not redacted. Tuples become
+        lists.
         """
         if isinstance(value, str):
             return self.text(value)

@@ -51,8 +51,8 @@ class RootTools(Toolset):
             path: path relative to the root
 
         Raises:
-            ToolError: the path is outside of the root or hidden; the file does not exist, is too
-                long, is no UTF-8, or cannot be read.
+            ToolError: the path is outside of the root or hidden; the file does not exist, is longer
+                than :attr:`max_bytes`, is no UTF-8, or cannot be read.
         """
         file = self._inside(path)
         if not file.is_file():

@@ -111,6 +111,7 @@ class SessionTools(Toolset):
 
         The result has ``speaker``, ``turn_number`` and ``text``. The latest recorded turn is 1 turn
         back; the running turn does not count. Without such a turn the text is None, the number 0.
+        An erased text is a placeholder.
 
         Raises:
             ToolError: the tool is called outside of a session.

@@ -69,10 +69,12 @@ class UsageTools(Toolset):
         """Add up what calls used and cost: by key, user, agent, model or day, the dearest first;
         of this session and its last turn too.
 
-        The result has the sums of these days, ``today``, and at most 100 ``rows`` with ``name``:
-        of the latest days, oldest first, or the dearest. In a session it also has
-        ``this_session``, and ``last_turn`` once a turn has ended. ``usd`` leaves out calls without
-        a price, which ``unpriced_calls`` counts.
+        The result has ``status`` (``ok``), ``by``, ``days``, the sums of these days, ``today``, and
+        at most 100 ``rows`` (``count`` of them) with ``name`` (``(none)`` without one): of the
+        latest days, oldest first, or the dearest. In a session it also has ``this_session``, and
+        ``last_turn`` once a turn has ended. Each sum and row has ``calls``, ``failed``,
+        ``input_tokens``, ``output_tokens``, ``tokens``, ``usd``, ``exact`` and ``unpriced_calls``;
+        ``usd`` leaves out calls without a price, which the last counts.
 
         Args:
             by: what is added up

@@ -96,7 +96,9 @@ class Approval:
         return self.state == "granted" and not self.used_by and not is_expired(self.expires_at)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name as plain data, with content as read."""
+        """Return the attributes by name, with unchanged values: ``signed_by`` stays a tuple, and
+        erased arguments stay ``Erased``.
+        """
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -154,17 +156,17 @@ def approval_of(
 ) -> Approval:
     """Return a request in its present state.
 
-    A grant or denial decides. Without one, the request is ``void`` once its order has ended, or an
-    order that called its session as a sub-agent. A request about an unknown outcome becomes void
-    only if a later order asks the same; a request outside of orders never does. Expired signatures
-    are not listed while nobody has decided. ``arguments`` are those that the decision changed, or
-    before a decision the latest signature; else the requested ones. Only a granted request is
-    searched for its use.
+    The first grant or denial decides. Without one, the request is ``void`` once its order has
+    ended, or an order that called its session as a sub-agent. A request about an unknown outcome
+    becomes void only if a later order asks the same; a request outside of orders never does.
+    Expired signatures are not listed while nobody has decided. ``arguments`` are those that the
+    decision changed, or before a decision the latest signature; else the requested ones. Only a
+    granted request is searched for its use.
 
     Args:
         ledger: the ledger, from which the order's end and the use of the grant are read.
-        request: the ``APPROVAL_REQUESTED`` entry.
-        answers: people's answers to the request, in ledger order.
+        request: an entry for which :func:`is_request` is true.
+        answers: people's answers to the request, in ledger order; their writers are not checked.
         people: number of people who must grant the request.
 
     Raises:

@@ -102,9 +102,9 @@ def granted_action(
 def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any]) -> LedgerEntry:
     """Return the entry of a person's answer, not yet written.
 
-    The entry names the deciding person as its agent (``OPERATOR``), and the request's session,
-    order and tool. The decision is the event type without ``APPROVAL_``; the tier is ``ho1``.
-    Writes nothing and checks nothing.
+    The entry's submission is the request. The entry names the deciding person as its agent
+    (``OPERATOR``), and the request's session, order and tool. The decision is the event type
+    without ``APPROVAL_``; the tier is ``ho1``. Writes nothing and checks nothing.
 
     Args:
         event_type: one of :data:`ANSWER_EVENTS`.
@@ -239,8 +239,9 @@ def require_new_vote(
         earlier: the metadata of the earlier grants of the same action.
 
     Raises:
-        ApprovalError: one of them requested the action, or spoke in an earlier vote; or several
-            people must grant the tool and the voter is a key that names no person.
+        ApprovalError: a person for whom the vote speaks requested the action, or is one for whom
+            an earlier vote speaks; or several people must grant the tool and the voter is a key
+            that names no person.
         LedgerError: the ledger cannot be read.
     """
     if approval.tool_id not in settings.tools:

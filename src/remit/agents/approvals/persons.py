@@ -32,11 +32,12 @@ def person_of_session(ledger: LedgerClient, session_id: str) -> str:
 
 
 def key_person(ledger: LedgerClient, key_id: str) -> str:
-    """Return the person whom a key represents; a key's id if that key names no person.
+    """Return the person whom a key represents.
 
     A key represents the person who received its secret. If another key requested the secret over
     the network, the person of that key received it, whatever user the new key names. A secret made
-    on the machine belongs to the user that the key names.
+    on the machine, or requested by a key that is not recorded, belongs to the user that the key
+    names; if it names none, that key's id is returned. An unrecorded ``key_id`` is returned itself.
 
     Args:
         ledger: ledger of the root, which records how keys were made. Read-only.

@@ -188,8 +188,8 @@ class ApprovalQueue:
         Args:
             tool: the tool as presently defined.
             arguments: the arguments with which it is to run.
-            session_id: the session to which the request belongs.
-            agent_id: the requesting client, or the agent that the client names.
+            session_id: the session to which the request belongs; not empty.
+            agent_id: the requesting client, or the agent that the client names; not empty.
             requested_by: the person or key on whose behalf it is requested; policies may forbid
                 this person to approve. The person of the session if empty.
             subject_id: the person to whom the arguments relate; may be empty.

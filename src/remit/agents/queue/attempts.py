@@ -167,7 +167,7 @@ async def _end(ledger: LedgerClient, claim: Row, act: Callable[[Transaction, Row
 def set_aside(tx: Transaction, row: Row, code: str, message: str) -> None:
     """Append the order's ``ORDER_ENDED`` as failed, and set its row's state to ``failed``.
 
-    The row stays until a person retries or cancels the order.
+    The row stays, without a worker or a lane, until a person retries or cancels the order.
 
     Args:
         tx: the transaction.

@@ -21,8 +21,9 @@ _STATED = (
 def row_matches_ledger(ledger: LedgerClient, claim: Row) -> bool:
     """Return True if a row's agent, kind and session are the recorded ones of its order.
 
-    A worker checks this before it executes an order, because a row can be edited outside Remit.
-    False also if the ledger has no authentic entry of the order. Read-only.
+    Agent and kind are those of the order's first entry, the session that of its latest. A worker
+    checks this before it executes an order, because a row can be edited outside Remit. False also
+    if the ledger has no authentic entry of the order. Read-only.
 
     Args:
         ledger: the ledger.

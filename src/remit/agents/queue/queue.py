@@ -425,7 +425,7 @@ class OrderQueue:
 
         Raises:
             NotFoundError: there is no such order.
-            ConflictError: the order is not set aside.
+            ConflictError: the order is in another state than set aside (``failed``).
             InvalidInputError: ``by`` contains a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """

@@ -105,7 +105,8 @@ class Engine(Protocol):
 
 
 def promote(tx: Transaction, engine: Engine) -> None:
-    """Make due delayed orders ready, at most 200, and announce each to the engine.
+    """Make delayed orders of all queues ready that are due, at most the 200 that were due first,
+    and announce each to the engine.
 
     Args:
         tx: the transaction.

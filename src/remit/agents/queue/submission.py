@@ -226,7 +226,8 @@ class OrderStatus:
     def cursor(self) -> str:
         """The position of the order in :meth:`OrderQueue.list`, for its ``after``.
 
-        An id of an entry for ended orders, else priority and id.
+        The id of the ``ORDER_ENDED`` of a completed or cancelled order; else ``PRIORITY/`` and the
+        id of the ``ORDER_SUBMITTED``.
         """
         if self.state in ("completed", "cancelled"):
             return self.ended_entry_id

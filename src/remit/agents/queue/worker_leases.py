@@ -118,8 +118,8 @@ class Seats:
         """Release the running orders of a dead worker; return their rows from before.
 
         Nothing happens, and the list is empty, if the worker still holds its lease. Orders become
-        due again. An order without a further attempt is set aside, with an ``ORDER_ENDED`` as
-        failed.
+        delayed and due at once, without an entry. An order without a further attempt is set aside:
+        its row becomes failed, and ``ORDER_ENDED`` is appended as failed with ``worker_lost``.
 
         Args:
             tx: the transaction.

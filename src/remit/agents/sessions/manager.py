@@ -263,7 +263,8 @@ class SessionManager:
         return self._turn_count
 
     def read_marks(self, tx: Transaction) -> Marks:
-        """Return the argument of :meth:`refresh`, read in the transaction that takes the lease.
+        """Return the present :class:`Marks`, the argument of :meth:`refresh`, read in the
+        transaction that takes the session's lease.
 
         Args:
             tx: that transaction.

@@ -125,6 +125,10 @@ def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | N
 def overview_of(ledger: LedgerPort, start: LedgerEntry) -> SessionOverview:
     """Return the overview of the session that a ``SESSION_START`` started.
 
+    Turns and end are read from the session's latest ``TURN_RECORDED`` and ``SESSION_END``, and
+    without a turn the ledger tells whether the session was archived. All else is from ``start``; a
+    field that it lacks is empty.
+
     Args:
         ledger: contains the session.
         start: the entry; its content is not needed.

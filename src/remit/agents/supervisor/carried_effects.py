@@ -22,7 +22,8 @@ def carried_effects(services: Services) -> tuple[Effect, ...]:
     """Return the effects that the session's next prompt must report, with people's decisions.
 
     These are the effects that the latest turn left. Before the first turn of a sub-agent's session,
-    its caller's effects are returned. Read-only. Effects of erased turns are missing.
+    they are the effects given to the calling order, and its ended calls with an unknown outcome or
+    of a failed sub-agent. Read-only. Effects of erased turns are missing.
 
     Args:
         services: the parts with which the session runs.

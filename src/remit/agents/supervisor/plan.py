@@ -41,7 +41,7 @@ class PlanStep:
         depends_on: names of steps that must complete first. Their results become ``prior_results``.
             Steps without dependencies run concurrently.
         acceptance: criteria of the quality gate; see :mod:`remit.agents.supervisor.quality_gate`.
-        token_budget: largest sum of tokens; None for the turn's own budget.
+        token_budget: largest sum of tokens; None for ``[budget] work_order_tokens``.
         usd_budget: largest cost in US dollars; None for no limit.
         turn_limit: largest number of model calls; 0 for the configured limit.
         timeout_seconds: longest duration; 0 for the configured limit.

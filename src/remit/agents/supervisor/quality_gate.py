@@ -132,7 +132,7 @@ def hidden_failure(text: str, results: Sequence[Mapping[str, Any]]) -> str:
 
     Args:
         text: the answer.
-        results: results of tools in order, with ``tool_id`` and ``status``.
+        results: results of tools in order, with ``tool_id`` and ``status``; any but ``ok`` failed.
     """
     if not results or results[-1]["status"] == "ok" or not _ENGLISH.search(text):
         return ""
@@ -258,12 +258,16 @@ def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
     lists are texts, or the schema contradicts another criterion, is not checked.
 
     Args:
-        criteria: the criteria, see the module.
+        criteria: booleans ``non_empty``, ``no_error_marker``, ``claims_need_tools``,
+            ``values_need_source`` and ``failures_are_told``; integers ``min_chars`` and
+            ``max_chars``; lists ``must_contain``, ``must_not_contain`` and ``tools_used``; the
+            object ``output_schema``. All are optional.
         tools: ids of the tools that the work may use.
 
     Raises:
         InvalidInputError: a criterion is unknown or of another type; ``tools_used`` names another
-            tool; the schema is not valid; or no answer can meet the criteria.
+            tool; the schema is not valid; ``max_chars`` is below 1 or ``min_chars``; or a text of
+            ``must_not_contain`` has no visible character, or is in one of ``must_contain``.
     """
     for name, value in criteria.items():
         kind = _KINDS.get(name)

@@ -379,8 +379,9 @@ class Scheduler:
     def restore(self) -> None:
         """Take over orders of the interrupted turn that this process has not continued.
 
-        The orders join :attr:`orders` in their recorded states; nothing is written. Does nothing if
-        no turn was interrupted.
+        The orders join :attr:`orders` in their recorded states, those with undecided requests with
+        ``waiting_for`` and their cost so far; nothing is written. Does nothing if no turn was
+        interrupted.
 
         Raises:
             LedgerError: the cost of a waiting order cannot be read.

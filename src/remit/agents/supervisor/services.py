@@ -94,10 +94,11 @@ class Responder:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan of a turn without a planner: the answering step alone.
+        """The plan of a turn without a planner: the answering step alone. Made once.
 
         Raises:
-            InvalidInputError: no answer can meet the step's acceptance criteria.
+            InvalidInputError: the step's name is reserved, the step depends on another one, or no
+                answer can meet its acceptance criteria.
         """
         return Plan((self.answer,))
 

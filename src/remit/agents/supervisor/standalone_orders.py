@@ -207,7 +207,8 @@ class StandaloneOrders:
     async def acancel(self, wo_id: str) -> WorkOrder:
         """End an order that will not be resumed, as failed with ``cancelled``; return the order.
 
-        An ended order is returned unchanged. An erased input is no obstacle.
+        Holds the order's lease meanwhile, appends ``WO_FAILED``, and ends the work of its
+        sub-agents. An ended order is returned unchanged. An erased input is no obstacle.
 
         Args:
             wo_id: id of the order.

@@ -82,10 +82,10 @@ class HO2Supervisor:
         Holds the session's lease meanwhile. An unfinished turn is closed first, as ``abandoned``,
         also if its requests were decided but it was not resumed; its recorded response then names
         each granted call that did not run. While one of them is undecided, the message is refused.
-        ``TURN_RECORDED`` is appended unless the turn waits. A failure of a
-        model or of the loop raises nothing: the result is a notice or a degraded answer. If the
-        task is cancelled or a stop requested, the turn is recorded as ``cancelled`` before the
-        error is raised; with a closed ledger it remains unfinished.
+        ``TURN_RECORDED`` is appended unless the turn waits. A failure of a model or of the loop
+        raises nothing: the result is a notice or a degraded answer. If the task is cancelled or a
+        stop requested, the turn is recorded as ``cancelled`` before the error is raised; with a
+        closed ledger it remains unfinished.
 
         Args:
             user_message: the user's message.
@@ -99,7 +99,7 @@ class HO2Supervisor:
             TurnPendingError: the last turn waits for a person.
             TurnCancelledError: somebody requested a stop.
             LeaseBusyError: another process works on the session for too long.
-            LedgerError: an entry could not be written; nothing further was done.
+            LedgerError: the ledger cannot be read or written; nothing further was done.
             LeaseLostError: another process may have taken over the session in the meantime.
             OrderRecordError: the entries of the unfinished turn do not form orders.
             NotFoundError: the session never began, belongs to another agent, or was archived.

@@ -40,6 +40,9 @@ def open_thread(
     """Note something that stays open after this conversation: a promise, a question to come
     back to. Later conversations will know of it.
 
+    Returns the title as ``opened``, ``commitment`` and ``due``, unchecked. Writes nothing: the
+    supervisor records the thread once the order has ended.
+
     Args:
         commitment: who is bound by it
         due: ISO 8601 date, if there is one

@@ -298,8 +298,8 @@ class TurnRun:
     def restore(self, before: UnfinishedTurn) -> None:
         """Leave the turn waiting for the same requests, because nobody has decided.
 
-        The orders are restored, and the listener gets an :class:`ApprovalNeeded` for each request.
-        Nothing is written.
+        The orders are restored, the listener gets an :class:`ApprovalNeeded` for each request, and
+        ``waiting`` and ``response`` are set. Nothing is written.
 
         Args:
             before: the interrupted turn.
@@ -367,8 +367,8 @@ class TurnRun:
         """Pass an event to the turn's listener; log an error of the listener.
 
         Text and partial data of an answer that is withheld until its acceptance are dropped; the
-        delivered answer repeats them. Other partial data is passed on as a value of the output
-        type. Requests for approval are remembered for :meth:`result`.
+        delivered answer repeats them. Other partial data is passed on without the wrapper of the
+        output type, not validated. Requests for approval are remembered for :meth:`result`.
 
         Args:
             event: the event.

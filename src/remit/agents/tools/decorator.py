@@ -45,9 +45,9 @@ def tool(
 ) -> Callable[[_Function], Tool]:
     """Return a decorator that makes a :class:`Tool` with the given fields of a function.
 
-    The fields have the meaning of :class:`Tool`; empty texts are taken from the function. The
-    decorator raises ToolError if the function or a field is not valid, and InvalidInputError if the
-    price is not a valid amount.
+    The fields have the meaning of :class:`Tool`; an empty ``tool_id`` or ``description`` is taken
+    from the function. The decorator raises ToolError if the function or a field is not valid, and
+    InvalidInputError if the price is not a valid amount.
     """
 
 

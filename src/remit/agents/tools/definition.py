@@ -426,7 +426,9 @@ def current_call() -> Context[Any] | None:
 
 
 def refuse_inner_turn(session_id: str) -> None:
-    """Raise InvalidInputError if a tool of a session asks for a turn in that session.
+    """Raise InvalidInputError if the running tool call belongs to the session of a wanted turn.
+
+    Does nothing outside of a tool call, and in a call of another session.
 
     Args:
         session_id: the session of the turn.

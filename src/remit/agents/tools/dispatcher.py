@@ -244,7 +244,8 @@ class ToolDispatcher:
 
         Raises:
             UnknownToolError: there is no tool with this id.
-            ToolError: an installed distribution offers a tool that cannot be used.
+            ToolError: an installed distribution offers a tool that cannot be used, or several offer
+                different ones under this id.
         """
         tool = self._tools.get(tool_id) or _load_tool(tool_id)
         if tool is None:
@@ -366,10 +367,11 @@ def _prepare(tool: Tool, arguments: Any, call: Context[Any] | None) -> Mapping[s
 def is_own_fault(error: BaseException) -> bool:
     """Return True if an exception shows that the tool itself is broken, whatever its arguments.
 
-    :class:`ToolUnavailableError` always counts. HTTP answers 401, 403, 407, 408 and 429 count,
-    other 4xx do not. Of further exceptions, the ones that arguments alone can cause do not count:
-    other RemitErrors, ValueError, TypeError, LookupError, ArithmeticError, RecursionError,
-    MemoryError, and file errors such as FileNotFoundError and PermissionError.
+    :class:`ToolUnavailableError` always counts. An exception with ``response.status_code`` (HTTP)
+    counts if that is 401, 403, 407, 408 or 429, and not if it is another 4xx. Of all others, the
+    ones that arguments alone can cause do not count: other RemitErrors, ValueError, TypeError,
+    LookupError, ArithmeticError, RecursionError, MemoryError, and file errors such as
+    FileNotFoundError and PermissionError.
 
     Args:
         error: the exception of a call.

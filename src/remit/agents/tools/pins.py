@@ -227,6 +227,7 @@ class Pins:
     Args:
         ledger: the ledger of the root; pins are its ``TOOL_PINNED`` entries.
         permitted: returns the tools that installed packages permit, as their manifests name them.
+            Only names with a digest (``ID@sha256:HEX``) name a definition.
     """
 
     def __init__(
@@ -238,13 +239,13 @@ class Pins:
     def check(self, server: str, origin: str, tools: Iterable[Offered]) -> dict[str, PinnedTool]:
         """Compare a server's offered definitions with the pins; return the refused ones by tool id.
 
-        A tool without a pin is pinned, and so is a new definition that a package names. Not
-        pinned are tools of another server than the one pinned under this name, definitions other
-        than the ones that a package names, and instructions that appear after other pins. Such a
-        definition is refused, and recorded once as a change that a person can accept. Each pin
-        and change is a ``TOOL_PINNED`` entry. Blocks.
-        Each refused tool has a ``reason``. If another process pins at the same time, the comparison
-        is repeated. Errors of ``permitted`` are let through.
+        A definition without a pin is pinned, and so is a changed one that a package names. Refused
+        are other definitions that differ from their pin, definitions of another server than the
+        one pinned under this name, definitions other than the ones that a package names for the
+        tool unless a person accepted them, and instructions that appear after other pins. Each
+        refused one has a ``reason``, and is recorded once as a change that a person can accept.
+        Each pin and change is a ``TOOL_PINNED`` entry. Blocks. If another process pins at the same
+        time, the comparison is repeated. Errors of ``permitted`` are let through.
 
         Args:
             server: name of the server in the configuration.

@@ -117,9 +117,10 @@ def is_grammar(stemmed: str) -> bool:
 def content_stems(words: Iterable[str]) -> list[str]:
     """Return the stems of the content words; a negation is joined to the negated word.
 
-    A joined negation has the form ``not STEM``, whether "not", "no", "never" or "without" was said;
-    one without such a word after it stays as it was said.
-    Words of grammar are left out, and words that only ask to be shown something, unless negated.
+    A negation joins the next word that is not one of grammar and has then the form ``not STEM``,
+    whether "not", "no", "never" or "without" was said; a negation without such a word stays as it
+    was said. Words of grammar are left out, and so are words that only ask to be shown something,
+    unless they are negated.
 
     Args:
         words: English words in lower case, in order, as in a result of :func:`plain`.
@@ -136,11 +137,12 @@ def content_stems(words: Iterable[str]) -> list[str]:
 def speller(texts: Iterable[str]) -> Callable[[str], str]:
     """Return a function that corrects a lower-case word to one of ``texts``, or returns the word.
 
-    A word without vowels, such as "cfg", is completed to a known word with these consonants.
-    Otherwise a known word of the same letters is taken ("bugdet"), else for words of five or more
-    letters the most similar one ("sesions"). A correction keeps the first letter. A word with the
-    stem of a known one, or of fewer than three letters, is returned as it is. Words of everyday
-    requests count as known.
+    A word without vowels, such as "cfg", is completed to a known word with these consonants, with
+    or without a final s, or returned as it is. For a word with vowels, a known word of the same
+    letters is taken ("bugdet"), else for words of five or more letters the most similar one
+    ("sesions"). A correction keeps the first letter. A word with the stem of a known one, or of
+    fewer than three letters, is returned as it is. Words of grammar and of everyday requests are
+    known too.
 
     Args:
         texts: texts with the known words; letter case does not matter.

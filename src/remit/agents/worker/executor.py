@@ -85,12 +85,11 @@ class BudgetPort(Protocol):
 
 
 class HO1Executor:
-    """Executes the work orders of an agent.
-
-    All components are injected.
+    """The worker, which executes the work orders of an agent.
 
     :meth:`aexecute` runs an order, :meth:`attach` gives it to another program, :meth:`acancel` ends
-    it. The object holds no state of orders and may execute several at once.
+    it. The object holds no state of orders and may execute several at once. Its attributes are the
+    arguments; ``tools`` is the dispatcher, ``contracts`` the loader.
 
     Args:
         gateway: makes the model calls.
@@ -305,7 +304,6 @@ class HO1Executor:
             aside: names of all contracts that are set aside.
 
         Raises:
-            ValueError: ``name`` contains no valid version.
             ChangedFileError: the table of installed files cannot be read.
         """
         contract_id, _, version = name.partition("@")
@@ -330,8 +328,8 @@ class HO1Executor:
 
         Args:
             work_order: the order.
-            guard: see :meth:`aexecute`.
-            buffer: see :meth:`aexecute`.
+            guard: raises a RemitError if the order is no longer the caller's.
+            buffer: holds the caller's unwritten entries, which are written before the order's.
             gate: records whether the ended order's answer may be delivered.
 
         Raises:
@@ -356,9 +354,10 @@ class HO1Executor:
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
         """End a dispatched or interrupted order that will not be resumed, and its sub-agents' work.
 
-        Appends ``WO_FAILED`` with the error code ``cancelled``. A person is asked about calls with
-        an unknown outcome. An order with a recorded end is returned as recorded. Errors of a
-        sub-agent's cancellation are let through.
+        Appends ``WO_EXECUTING``, again if the order had begun, and ``WO_FAILED`` with the error
+        code ``cancelled``. Before the end a person is asked about calls with an unknown outcome and
+        the policy ``ask`` (``APPROVAL_REQUESTED``). Returns the order as failed; one with a
+        recorded end as recorded. Errors of a sub-agent's cancellation are let through.
 
         Args:
             work_order: the order, in a state that has not ended.

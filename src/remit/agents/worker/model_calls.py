@@ -181,9 +181,10 @@ def with_distinct_ids(
 def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a model's blocks in a form that can be sent back to the model.
 
-    Arguments that were refused, or that JSON cannot express, become ``{}``. Names that cannot be
-    tool ids are replaced, because some servers refuse such a conversation. The tool's result names
-    the reason of the refusal. The blocks have the order of the answer; others are copied.
+    Arguments that are no object, are ``_unparsed`` or have no JSON form become ``{}``. Names that
+    cannot be tool ids become one (:func:`tool_id_of`, or ``unknown`` without a character), because
+    some servers refuse such a conversation. The tool's result names the reason of a refusal. The
+    blocks have the order of the answer; others are copied.
 
     Args:
         blocks: the blocks of the answer, which are not changed.

@@ -248,7 +248,7 @@ class OrderRun:
         self.journal.note("WO_EXECUTING", **pinned, resumed=True)
 
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
-        """Write the noted entries and return the order as waiting for these requests.
+        """Write the noted entries; return the order with its cost, waiting for these requests.
 
         Args:
             request_ids: ids of the ``APPROVAL_REQUESTED`` entries.
@@ -285,7 +285,7 @@ class OrderRun:
     async def end(
         self, output: Any, error: WorkFailedError | None, *, hold: bool = False
     ) -> WorkOrder:
-        """Record the order's end and cost; return the ended order.
+        """Record the order's end and cost; return the order, ``met_fault`` and ``has_unknown`` set.
 
         Appends ``WO_COMPLETED`` or ``WO_FAILED``. Before, a person is asked, durably, about calls
         with an unknown outcome whose tool has the policy ``ask``, whether the order failed or not.
@@ -324,7 +324,7 @@ class OrderRun:
     async def cancel(self, error: WorkFailedError) -> WorkOrder:
         """End an order that will not be resumed, and its sub-agents' unfinished work.
 
-        Begins the order again first. Errors of a sub-agent's cancellation are let through.
+        Begins the order again, then ends it (:meth:`end`). Errors of a sub-agent are let through.
 
         Args:
             error: the recorded reason.

@@ -83,7 +83,8 @@ def asks_for_help(message: str) -> bool:
 def help_text(tools: Sequence[Tool]) -> str:
     """Return the questions that an agent can answer, tool by tool.
 
-    Without tools, a sentence says that there are none.
+    A heading is followed by a line for each tool: the first clause of its description, an example
+    question, and its id. Without tools, a sentence says that there are none.
 
     Args:
         tools: tools of the agent, in the order of the text.

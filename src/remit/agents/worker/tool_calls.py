@@ -208,11 +208,9 @@ class Toolbox:
         ]
 
     def note_handoff(self, tool_id: str, result: ToolResult) -> None:
-        """Note the agent to which the first successful handoff gives the session.
+        """Note in ``handed_to`` the agent to which the first successful handoff gives the session.
 
-        Args:
-            tool_id: the tool.
-            result: result of the call.
+        Does nothing for a tool without a handoff, for a result that is not ``ok``, or again.
         """
         if result.status == "ok" and not self.handed_to:
             tool = self._dispatcher.tool(tool_id)

@@ -174,9 +174,12 @@ def _unexplained_words(message: str, tool: Tool, correct: Correct) -> list[str]:
 def asks_to_act(message: str, texts: Iterable[str]) -> bool:
     """Return True if a message orders a change or a dispatch that no text mentions.
 
+    An order is one of a fixed list of English verbs, such as ``delete`` or ``send``, at the
+    beginning of a clause or after words such as "please" or "can you".
+
     Args:
-        message: the message.
-        texts: texts that describe the tools.
+        message: the message, in any letter case.
+        texts: texts that describe the tools; a verb counts as mentioned if one contains that word.
     """
     mentioned = {word for text in texts for word in re.findall(r"[a-z]+", text.lower())}
     return any(found[1] not in mentioned for found in _ACT.finditer(message.lower()))

@@ -55,12 +55,13 @@ class ToolChooser:
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
         """Run at most one tool; return a list with its id, status and result in words.
 
-        A recorded choice of the order is repeated. Otherwise the first tool that understands the
-        message runs, without a model; else up to two model calls give the tool and its arguments.
-        The list is empty if no tool fits, the recorded one is gone, or a tool that must not be
-        repeated may not know a name of the message. The status is ``absent`` if the result does not
-        contain such a name, otherwise that of the :class:`ToolResult`. The object has ``tool_id``,
-        ``status`` and ``text``.
+        A recorded choice of the order is repeated, unless its arguments were erased. Otherwise the
+        first tool that understands the message runs, without a model; else up to two model calls
+        give the tool and its arguments. The call is recorded as by :meth:`Toolbox.use`, and a
+        handoff is noted in the toolbox. The list is empty if no tool fits, the recorded one is
+        gone, or a tool that must not be repeated may not know a name of the message. The status is
+        ``absent`` if the result does not contain such a name, otherwise that of the
+        :class:`ToolResult`. The object has ``tool_id``, ``status`` and ``text``.
 
         Args:
             tools: the tools of the order.

@@ -251,8 +251,9 @@ class Repeats:
     """Matches an order's calls with earlier calls that must not be repeated without a decision.
 
     Earlier calls are those of work without an answer, given to the order as effects, and the
-    order's own calls with an unknown outcome. Each is matched once. A person's denial applies to
-    all equal calls. Everything is in memory; making the object reads the order's history.
+    order's own calls with an unknown outcome. Calls that ended with ``error``, and calls of tools
+    that may repeat, are left out. Each is matched once. A person's denial applies to all equal
+    calls. Everything is in memory; making the object reads the order's history.
 
     Args:
         effects: effects of earlier work, given to the order.
@@ -318,9 +319,11 @@ class Repeats:
             self._open.insert(0, effect)
 
     def add(self, tool: Tool, effect: Effect) -> None:
-        """Add an ended call with an unknown outcome, or the effects of a failed sub-agent.
+        """Add an ended call with an unknown outcome; for a sub-agent's tool, the sub-agent's calls.
 
-        A call that the tool may repeat, or that is known already, is not added.
+        Of these, calls with an unknown outcome are added and, if the sub-agent's call is not
+        ``ok``, those that succeeded. A call that its tool may repeat, or that is known already, is
+        not added.
 
         Args:
             tool: the tool.

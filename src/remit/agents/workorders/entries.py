@@ -99,10 +99,10 @@ class WriteBuffer:
 class Journal:
     """A writer of entries about one session or one work order.
 
-    When :meth:`write` or :meth:`flush` returns, everything submitted or held before is durable.
-    :meth:`note` and :meth:`hold` keep entries for the next write, so they are lost if none follows.
-    A crash removes entries from the end of the sequence only. Both waiting methods raise
-    LedgerWriteError.
+    Once :meth:`write`, :meth:`write_all` or :meth:`flush` was awaited, everything submitted or held
+    before is durable; each raises LedgerError if a write failed. :meth:`note` and :meth:`hold` keep
+    entries for the next write, so they are lost if none follows. A crash removes entries from the
+    end of the sequence only.
 
     Args:
         ledger: receives the entries.
@@ -147,7 +147,7 @@ class Journal:
 
         Args:
             event_type: type of the entry, and its decision; nothing is checked.
-            work_order_id: order of the entry; by default the journal's, else the session's entry.
+            work_order_id: order of the entry; if empty, the journal's; without both, the session.
             metadata: further metadata; may replace ``provenance`` and ``scope``.
         """
         work_order_id = work_order_id or self._work_order_id
@@ -292,11 +292,10 @@ _STATES = {
 
 
 def plan_of(order: WorkOrder) -> dict[str, Any]:
-    """Return the metadata of ``WO_PLANNED``: type, tier, parent, input, acceptance criteria and
-    constraints.
+    """Return the metadata of ``WO_PLANNED``: ``wo_type``, ``tier_target``, ``parent_wo_id``,
+    ``input_context``, ``acceptance_criteria`` and ``constraints``, as plain data.
 
-    A worker needs no more than these and the order's id. An output schema becomes JSON text. Empty
-    exclusions are left out.
+    In the constraints an output schema becomes JSON text, and empty exclusions are left out.
 
     Args:
         order: the order.
@@ -425,6 +424,7 @@ def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
 
     Raises:
         OrderRecordError: the state machine does not allow the transition, or not to the writer.
+        KeyError: the entry is of another type.
     """
     data: Mapping[str, Any] = entry.metadata
     state = _STATES[entry.event_type]

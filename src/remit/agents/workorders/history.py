@@ -104,9 +104,12 @@ class OrderHistory:
 
     @cached_property
     def intents(self) -> Counter[str]:
-        """Number of times each tool call began, keyed by idempotency key.
+        """Number of times each tool call began, keyed by idempotency key. Read once.
 
         A call that ran again after a crash counts each time.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return Counter(entry.metadata["idempotency_key"] for entry in self._begun)
 
@@ -116,7 +119,11 @@ class OrderHistory:
 
     @cached_property
     def begun_tools(self) -> Counter[str]:
-        """Number of distinct calls that began, keyed by tool id."""
+        """Number of distinct calls that began, keyed by tool id. Read once.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         known = {entry.metadata["idempotency_key"]: entry for entry in self._begun}
         return Counter(entry.metadata["tool_id"] for entry in known.values())
 
@@ -133,7 +140,12 @@ class OrderHistory:
 
     @property
     def open_sub_agents(self) -> dict[str, str]:
-        """Tool ids of sub-agents that have not answered, keyed by idempotency key."""
+        """Tool ids of calls of sub-agents that began and have no ``TOOL_CALL``, keyed by
+        idempotency key.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return {
             entry.metadata["idempotency_key"]: entry.metadata["tool_id"]
             for entry in self._begun
@@ -143,7 +155,13 @@ class OrderHistory:
 
     @cached_property
     def tool_calls(self) -> dict[str, LedgerEntry]:
-        """``TOOL_CALL`` entries with content, keyed by idempotency key; refused calls included."""
+        """``TOOL_CALL`` entries with content, keyed by idempotency key; refused calls included.
+
+        Read once. Of several entries with one key, the last counts.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         found = self._query("TOOL_CALL")
         return {entry.metadata["idempotency_key"]: entry for entry in found}
 
@@ -197,7 +215,11 @@ class OrderHistory:
 
     @property
     def undecided(self) -> list[LedgerEntry]:
-        """Requests without a decision, of calls that have not ended. Oldest first."""
+        """Requests without a decision, of calls without a ``TOOL_CALL``. Oldest first.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return [
             entry
             for entry in self.requests
@@ -207,7 +229,12 @@ class OrderHistory:
 
     @property
     def unused_grants(self) -> list[LedgerEntry]:
-        """The ``APPROVAL_GRANTED`` entries of calls that neither began nor were refused."""
+        """The ``APPROVAL_GRANTED`` entries of calls that neither began nor were refused, in the
+        order of their requests.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return [
             self.decisions[entry.id]
             for entry in self.requests
@@ -239,7 +266,11 @@ class OrderHistory:
 
     @cached_property
     def unnoted(self) -> list[LedgerEntry]:
-        """Successful exchanges without an ``LLM_CALL`` entry, because the worker died before."""
+        """Successful exchanges without an ``LLM_CALL`` entry, because the worker died before.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return [entry for entry in self._exchanges if entry.id not in self._noted_exchanges]
 
     @cached_property
@@ -320,7 +351,10 @@ class OrderHistory:
     def asked_about(self) -> dict[str, LedgerEntry]:
         """Requests about unknown outcomes, decided or not, keyed by idempotency key.
 
-        Of several requests about one call, the last counts.
+        Of several requests about one call, the last counts. Read once.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         return {
             request.metadata["idempotency_key"]: request
@@ -331,7 +365,8 @@ class OrderHistory:
     def effects(self) -> dict[str, Effect]:
         """Return the effect of each call that began, keyed by idempotency key, oldest first.
 
-        Calls that sub-agents made in their own sessions are not included.
+        The effects contain no decision, and ``repeatable`` is False. Calls that sub-agents made in
+        their own sessions are not included.
 
         Raises:
             LedgerError: the ledger cannot be read.

@@ -78,7 +78,7 @@ class Effect:
         return cls(**{name: value for name, value in data.items() if name in names})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the effect as plain data, without empty optional fields."""
+        """Return the effect as plain data, without optional fields that are empty, 0 or False."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in plain.items() if value or name in _REQUIRED}
 
@@ -155,8 +155,9 @@ def effect_of(
     """Return the effect of a tool call from its entries.
 
     The result is the output if the call succeeded, else its error; empty without an end. Arguments
-    and result are shortened; erased ones read ``(erased)``. The effect contains no decision, and is
-    not repeatable. A ``timeout``, and a call without an end, count as unknown.
+    are cut after 64,000 characters, the result after 4,000; erased ones read ``(erased)``. The
+    effect contains no decision, and ``repeatable`` is False. A ``timeout``, and a call without an
+    end, count as unknown.
 
     Args:
         start: the last ``TOOL_INTENT`` of the call.
@@ -224,6 +225,8 @@ def decided_by(decision: LedgerEntry) -> str:
 
 def latest(effects: Iterable[Effect]) -> list[Effect]:
     """Return the last 50 effects, and all earlier ones whose outcome is open, in their order.
+
+    Open is an outcome that is unknown, not repeatable and not decided by a person.
 
     Args:
         effects: effects, oldest first.

@@ -72,7 +72,7 @@ class AnswerRejected:
     """The event of a rejected answer. Listeners should discard the text streamed so far.
 
     Attributes:
-        reasons: reasons of the gate.
+        reasons: reasons of the quality gate, or the problem with typed data.
         retrying: True if the model is asked again.
     """
 
@@ -82,7 +82,8 @@ class AnswerRejected:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """Event: the loop failed, so a single direct model call answers instead.
+    """Event: the loop of the turn failed. The agent then answers directly, without the plan, or a
+    notice explains why there is no answer.
 
     Attributes:
         reason: the failure, as ``code: message``.

@@ -9,7 +9,7 @@ from remit.ledger import LedgerEntry, LedgerPort
 
 
 class Usage:
-    """The sum of exchanges.
+    """The sum of exchanges, and of the prices of tools.
 
     Mutable: :meth:`add`, :meth:`count`, :meth:`pay` and :meth:`include` add to the sum. Prices are
     summed exactly, as decimals.
@@ -67,7 +67,7 @@ class Usage:
         self.priced += 1
 
     def include(self, other: Usage) -> None:
-        """Add another sum, which is not changed.
+        """Add another sum, all its counts and its prices; the other sum is not changed.
 
         Args:
             other: the sum to add.
@@ -88,7 +88,8 @@ class Usage:
 def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
     """Return the prices of a session's tools together with the usage of its sub-agents.
 
-    Read from the ``TOOL_INTENT`` entries; each sub-agent's session counts once.
+    Read from the ``TOOL_INTENT`` entries: a call that began twice is paid twice, and each
+    sub-agent's session counts once, with its own sub-agents.
 
     Args:
         ledger: a handle that may read the session and its sub-agents' sessions.

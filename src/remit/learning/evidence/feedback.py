@@ -45,7 +45,10 @@ Target = tuple[LedgerEntry, TargetType]
 
 
 def find_target(ledger: LedgerReader, name: str) -> Target:
-    """Return the target that an id names.
+    """Return the entry that an id names as a target of feedback, and its kind.
+
+    The entry is the ``EXCHANGE``, ``TURN_RECORDED``, ``WO_PLANNED`` or, of a decision, the
+    ``THOUGHT_RECORD``, with its content.
 
     Args:
         name: `LED-…` of an exchange, its `DISPATCH` or `LLM_CALL`, a turn, an event of a work order
@@ -54,6 +57,7 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
 
     Raises:
         EntryNotFoundError: the id names nothing that can have feedback.
+        TrailError: the record of a decision is damaged.
         LedgerError: the ledger cannot be read.
     """
     found = _found(ledger, name)
@@ -79,7 +83,9 @@ def _may_rate(tx: Transaction, identity: Identity, entry: LedgerEntry, session_i
 
 
 def not_found(name: str) -> EntryNotFoundError:
-    """Return the error for a missing target, or equally for a target of another caller."""
+    """Return (not raise) the error for a missing target, or equally for a target of another
+    caller. Its next step lists the forms of ids.
+    """
     return EntryNotFoundError(
         f"{name!r} is not an exchange, work order, turn or decision, so it cannot be rated.",
         next_step=_NEXT_STEP,
@@ -159,10 +165,11 @@ class Feedback:
     Attributes:
         entry_id: id of the `FEEDBACK` entry.
         score: 0 to 1; None if there is only a label.
-        reason: free text; a marker if it was erased.
+        reason: free text; empty without one, an ``Erased`` value if it was erased.
         by: name of the giver.
         rater: the party that counts once: :func:`rater_of`.
-        replaces: the party's earlier feedback on the target, which no longer counts.
+        replaces: id of the party's earlier feedback of the same source on the target, which no
+            longer counts; empty if there is none.
         again: True if the idempotency key was used before; this is the feedback recorded then.
         target_entry_id: id of the entry of the target.
         target_type: kind of the target.
@@ -214,8 +221,8 @@ def give_feedback(
     Raises:
         InvalidInputError: a value cannot be used, or neither score nor label is given.
         EntryNotFoundError: there is no such target, or it belongs to another caller.
-        ConflictError: the target was erased, the idempotency key was used for other feedback, or
-            the party gave feedback on the target 100 times already.
+        ConflictError: the target was erased, the idempotency key was used for another score or
+            label, or the party gave feedback on the target 100 times already.
         LedgerError: the ledger cannot be read or written.
     """
     entry = _entry(score, label, reason, source, by, identity, idempotency_key)
@@ -311,8 +318,8 @@ def reward_of(
 ) -> tuple[int, float | None, tuple[str, ...]]:
     """Return the rank of the scores that count, their mean, and the parties that gave them, sorted.
 
-    The rank is the place in :data:`RANKS`. Each party counts once, with the mean of its scores from
-    several sources. Without a score, the mean is None.
+    The rank is the place in :data:`RANKS`, from 0. Each party counts once, with the mean of its
+    scores from several sources. Without a score, the rank is 3, the mean None, and no party named.
 
     Args:
         said: latest score by source and party; None for a label alone, which does not count.
@@ -378,7 +385,14 @@ def _entry(
 
 
 def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
-    """Return the commitments (64 hex digits) in metadata, as stored, whose content was erased."""
+    """Return the commitments (64 hex digits) in metadata, as stored, whose content was erased.
+
+    Only values at the top level are examined.
+
+    Args:
+        select: executes the statements that read the table ``erasures``; its errors are raised.
+        metadatas: metadata of entries, with commitments in place of content.
+    """
     items = (item for metadata in metadatas for item in metadata.values())
     macs = {
         item["$content"][12:] for item in items if isinstance(item, dict) and "$content" in item
@@ -391,7 +405,7 @@ def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
 
 
 def parts(values: Iterable[str]) -> Iterator[list[str]]:
-    """Yield values in order, as many at a time as a statement may have parameters."""
+    """Yield the values sorted, in lists of at most 400, as many as a statement may have."""
     wanted = sorted(values)
     for start in range(0, len(wanted), _BATCH):
         yield wanted[start : start + _BATCH]

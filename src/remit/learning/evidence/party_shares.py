@@ -13,10 +13,11 @@ MAX_SHARE = 0.25
 def rater_weights(counts: Mapping[str, int]) -> dict[str, float]:
     """Return the weight of each party, above 0 and at most 1, by its number of graded exchanges.
 
-    With the weights no party makes up more than :data:`MAX_SHARE` of the whole. The parties above
-    that limit are lowered to it together: with a limit s, k lowered parties and r feedback of all
-    others, each lowered party makes up s * r / (1 - k * s). A party without feedback weighs 1 and
-    does not change the limit of the others.
+    With the weights no party makes up more than a quarter (:data:`MAX_SHARE`) of the whole; with
+    fewer than four parties, more than an equal share. The parties above that limit are lowered to
+    it together: with a limit s, k lowered parties and r feedback of all others, each lowered party
+    makes up s * r / (1 - k * s). If all are at the limit, each makes up as much as the smallest. A
+    party without feedback weighs 1 and does not change the limit of the others.
     """
     weights = dict.fromkeys(counts, 1.0)
     ordered = sorted(filter(counts.get, counts), key=lambda rater: (-counts[rater], rater))
@@ -37,8 +38,9 @@ def rater_weights(counts: Mapping[str, int]) -> dict[str, float]:
 class SettledWeights:
     """Weights that depend only on earlier feedback, so that later feedback does not change them.
 
-    A party's feedback weighs 1 until it exceeds the party's share (:data:`MAX_SHARE`) of all
-    feedback so far by more than one value. The feedback of a single party has its full weight.
+    A party's feedback weighs 1 until it exceeds the party's share of all feedback so far by more
+    than one value. The share is a quarter (:data:`MAX_SHARE`), with fewer than four parties so far
+    an equal one. The feedback of a single party has its full weight.
     """
 
     def __init__(self) -> None:

@@ -33,16 +33,20 @@ class Sample:
         epoch: the policy epoch in force; 0 before the first adoption.
         canary: the proposal whose canary the call belongs to; empty without one.
         arm: ``new`` or ``old`` if both routes of the canary could answer and choose different
-            models, ``same`` if they choose one model, ``shadow`` if only the current route could.
+            models, ``same`` if they choose one model, ``shadow`` if only the current route could;
+            empty without a canary.
         propensity: probability with which this model was chosen; 1.0 without exploration.
+        tools: ids of the tools that were called after it, before the next exchange of its order.
         cost_nano: cost in nano-dollars; None if unknown.
         tokens: input and output tokens.
         latency_ms: milliseconds from sending to the end of the answer.
+        failed: True if the outcome is not ``success``.
         retried: True if another attempt followed.
         rejected: True if the quality gate rejected the work that the exchange was part of.
         repaired: True if the output did not fit and the model was asked again.
         corrected: True if the user's next message corrects the turn.
         cancelled: True if the caller cancelled the call.
+        failed_tools: ids of the ``tools`` with a call whose status is not ``ok``.
         reward: mean of the feedback from 0 to 1, each party counting once; None without feedback.
         raters: the parties that gave the feedback: user ids, key ids or names.
         judged: True if only judges gave feedback; `read_judges` measures their reliability.
@@ -114,9 +118,9 @@ def read_samples(
 ) -> Iterator[Sample]:  # fmt: skip
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
-    Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
-    then on its decision. Only feedback of the highest rank applies (``RANKS``). Learning's own
-    calls and answers from the answer cache are left out. A retry is recognised if it is among the
+    Scores of the exchange, its work order, its turn or its decision apply: of the one with the
+    highest rank of scores (``RANKS``), of equal ranks the first in this order. Learning's own calls
+    and answers from the answer cache are left out. A retry is recognised if it is among the
     exchanges read, at most 1,000 later.
 
     Args:

@@ -85,7 +85,7 @@ def calibrate_judge(
 
     Args:
         lengths: characters of the answers graded by people, in the same order.
-        width: as for :func:`read_judges`.
+        width: wanted width of the interval of the mean, for ``labels_needed``.
 
     Raises:
         InvalidInputError: the numbers of items differ, there is none, or the width is not above 0.

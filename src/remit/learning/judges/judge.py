@@ -52,7 +52,9 @@ class Judged:
 
 
 class Judge:
-    """A model that grades exchanges under ``PRC-JUDGE-001``.
+    """A model that grades exchanges under ``PRC-JUDGE-001``; :meth:`run` grades within a budget.
+
+    Making the object loads the contract and makes no call.
 
     Attributes:
         name: contract, version, provider and model: the party that gives the grades. Another
@@ -81,18 +83,21 @@ class Judge:
 
         A call is made only if its highest possible cost, and its number, still fit. Exchanges that
         this judge graded before are skipped, so a run that ended early can be continued. Each call
-        is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry of the source
-        ``judge``. An answer that is not a grade is not recorded as feedback.
+        is recorded as an ``EXCHANGE`` (refused by the gateway, as ``PROMPT_REJECTED``), and each
+        grade as a ``FEEDBACK`` entry of the source ``judge``. An answer that is not a grade is not
+        recorded as feedback.
 
         Args:
+            exchange_ids: ids of entries; other entries than exchanges are skipped.
             usd: cost limit of this run in US dollars; ``None`` for none.
             calls: limit of calls of this run; ``None`` for none.
-            progress: called with the number done.
+            progress: called before each exchange with the number done.
 
         Raises:
             InvalidInputError: no budget is given, it is not a number of 0 or more, or it is in US
                 dollars and the model has no price (raised before the first call).
             EntryNotFoundError: there is no such exchange; earlier grades stay recorded.
+            ContractError: the judge's contract or prompt pack can no longer be used.
             LedgerError: the ledger cannot be read or written.
         """
         if usd is None and calls is None:

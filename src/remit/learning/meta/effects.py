@@ -135,7 +135,12 @@ class EffectReader:
             self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Yield all samples unchanged; count each, as it is taken, for its proposals."""
+        """Yield all samples unchanged; count each, before it is yielded, for the proposals of its
+        epoch.
+
+        A sample of a proposal with a grader of its own is read from the ledger: LedgerError if that
+        fails. Errors of ``samples`` are raised too.
+        """
         for sample in samples:
             left_out = sample.tainted or sample.arm == "new"
             for proposal, side in () if left_out else self._sides.get(sample.epoch, ()):
@@ -157,7 +162,7 @@ class EffectReader:
         """Return the effects of all proposals ever adopted, by epoch, from all samples so far.
 
         Args:
-            samples: further samples, which are counted first, as by :meth:`watch`.
+            samples: further samples, which are counted first, as by :meth:`watch`, with its errors.
         """
         deque(self.watch(samples), maxlen=0)
         return [
@@ -170,7 +175,8 @@ def calibrate(effects: Iterable[Effect]) -> dict[str, Any]:
     """Return how many predictions ``held``, ``missed`` or are ``open``, as JSON data.
 
     An open one has too few samples, whatever these show, so that ``share`` is unbiased: the share
-    of held among held and missed, 95 % if predictions are right; None without any.
+    of held among held and missed, 95 % if predictions are right, as an :class:`Estimate` by field;
+    None without any.
     """
     found = [one.held for one in effects]
     sequence = ConfidenceSequence()
@@ -285,8 +291,9 @@ class Attribution:
 
     Attributes:
         question: mean gain with the question changed and the model kept, -1 to 1.
-        model: mean gain with the question kept and the model changed.
-        advantage: the difference of both gains, exchange by exchange.
+        model: mean gain with the question kept and the model changed, -1 to 1.
+        advantage: mean of the gain by the question less the gain by the model, exchange by
+            exchange.
         cause: `question` or `model` if changing it helps, and more than changing the other; `both`
             if each helps and neither surely more; `neither` if both gains are surely below 0.1;
             `undecided` if the samples do not tell.
@@ -333,10 +340,12 @@ def replay_both(
 
 
 def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
-    """Attribute failures to the question or the model, by two replays of one set of exchanges.
+    """Return the attribution of failures to the question or the model, by two replays of one set of
+    exchanges.
 
     Only exchanges that both graded count. The three intervals hold together with probability 95 %,
-    however often one looks. Without common exchanges, all intervals are as wide as possible.
+    however often one looks. Without common exchanges, all intervals are as wide as possible and the
+    cause is ``undecided``. Nothing is recorded.
     """
     asked = {pair.exchange_id: pair for pair in question.pairs}
     other = {pair.exchange_id: pair for pair in model.pairs}
@@ -358,7 +367,8 @@ def record_attribution(
 ) -> None:
     """Record an attribution for the report, as a `SIGNAL_OBSERVED`; LedgerError if that fails.
 
-    Nothing is written without exchanges, or if the contract's latest attribution is equal.
+    The entry names the last 50 exchanges and the number of all. Nothing is written without
+    exchanges, or if the contract's latest attribution is equal.
     """
     known = {
         **asdict(made), "kind": _KIND, "contract_id": contract_id, "contract_version": version,
@@ -371,7 +381,8 @@ def record_attribution(
 
 def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
     """Return the latest attribution of each contract, sorted by contract: the metadata of its
-    ``SIGNAL_OBSERVED`` entry. Entries of writers without permission are ignored.
+    ``SIGNAL_OBSERVED`` entry. Entries of writers without permission are ignored. LedgerError is
+    raised if the ledger cannot be read.
     """
     found: dict[str, dict[str, Any]] = {}
     for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):

@@ -201,7 +201,8 @@ def _of_value(schema: Mapping[str, Any], of: str, *, names: bool) -> Iterator[Re
 def prompt_text(value: Any) -> str:
     """Return all texts of a recorded prompt, in any form, joined by line ends.
 
-    Texts of nested lists and objects count; other values give no text.
+    Texts of nested lists and values of objects count, such as a message's role; names of members
+    and other values give no text. Empty texts are left out.
     """
     if isinstance(value, str):
         return value

@@ -95,6 +95,7 @@ class PromptLoop:
             ProposalError: ``stale``: an exchange does not exist, or its content was erased before
                 the end of the search; the calls are paid all the same.
             ChangedFileError: the prompt pack differs from the installed one.
+            ContractError: the contract or its pack can no longer be used.
             ConfigError: the extra ``learn`` is not installed.
             ConflictError: the prices or the model that answers changed during the search.
             LedgerError: the ledger cannot be read or written.
@@ -149,9 +150,9 @@ class PromptLoop:
         Each set of additions measured for the contract, with any grader, is one more look at the
         same exchanges. With k sets, the error of the gate is 0.05 / (k (k + 1)), so that the errors
         of all looks together stay below 0.05. A spent budget ends the replay without an error. A
-        call without an answer counts as the worst difference in the gate, and not in the
-        predicted effect. The calls are recorded as ``EXCHANGE`` entries, and their progress is
-        stored in ``kept``.
+        call without an answer that can be graded counts as the worst difference (-1) in the gate,
+        and not in the predicted effect. The calls are recorded as ``EXCHANGE`` entries, and their
+        progress is stored in ``kept``.
 
         Args:
             exchange_ids: ids of exchanges; those that are not held out are skipped.
@@ -159,7 +160,10 @@ class PromptLoop:
 
         Raises:
             ConflictError: the prices or the model that answers changed during the replay.
-            InvalidInputError: a call has no upper bound, or the additions do not fit a prompt.
+            InvalidInputError: a call has no upper bound, or the additions change nothing, are not
+                valid, or do not fit a prompt.
+            ContractError: the contract or its pack can no longer be used.
+            ChangedFileError: an installed file differs from its package.
             LedgerError: the ledger cannot be read or written.
         """
         result = self._replay(exchange_ids, additions, "held-out").run(
@@ -189,7 +193,10 @@ class PromptLoop:
             grader: the grader as recorded (:func:`recorded_grader`).
 
         Raises:
-            RemitError: as :meth:`Learner.propose`, such as InvalidInputError without additions.
+            InvalidInputError: there are no additions, or they change nothing.
+            ProposalError: ``not_enough``: the gate's interval is not above 0, or has fewer than 200
+                effective samples; ``stale``: an exchange was erased.
+            RemitError: any other error of :meth:`Learner.propose`.
         """
         replay, predicted, gate = measured
         pairs = replay.pairs

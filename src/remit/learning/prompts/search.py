@@ -28,6 +28,10 @@ class Purse:
     """A budget in nano-dollars and calls, held in memory; nothing is refused here.
 
     Expenses have names: paying one again replaces its cost, so a continued run pays once.
+
+    Args:
+        nano: limit of the cost of all expenses together, in nano-dollars.
+        calls: limit of the calls of all expenses together.
     """
 
     def __init__(self, nano: int, calls: int) -> None:
@@ -120,10 +124,15 @@ _FORMATS = {"date": "YYYY-MM-DD", "date-time": "an RFC 3339 date and time", "uri
 
 
 def rules_of(schema: Any, prompt: str, findings: Iterable[Requirement] = ()) -> list[str]:
-    """Return an addition for each requirement of an answer that the prompt leaves unstated.
+    """Return an addition, one sentence, for each requirement that the prompt leaves unstated.
+
+    If the schema is of the type ``object`` and the prompt does not mention a JSON object, the first
+    addition asks for one. Requirements of the schema come before the findings; equal additions are
+    returned once.
 
     Args:
         schema: the schema that answers are graded by; anything but an object requires nothing.
+        prompt: the text of the prompt pack.
         findings: further requirements, such as those of :class:`Question`.
     """
     found, demanded = [], list(findings)
@@ -188,8 +197,11 @@ class PromptSearch:
 
     Args:
         replay: returns the replay under some additions; each replay has its own file.
+        grade: grades a recorded answer, 0 to 1; ``None`` counts as 0.
         propose: returns further additions, given those of the candidate, the exchange's id, the
             answer's grade and the answer; ``None`` if there will be no more.
+        quotes: the pieces that an addition must not contain.
+        purse: the budget, which each call of a replay spends.
     """
 
     def __init__(
@@ -206,10 +218,15 @@ class PromptSearch:
         self._error: RemitError | None = None
 
     def run(self, exchange_ids: Sequence[str]) -> Found:
-        """Search for the best additions; :meth:`PromptLoop.search` names the errors.
+        """Search for the best additions, and return them with their figures.
 
-        Candidates are scored by calls through the gateway, which the purse pays. A spent budget
-        ends the search without an error; any other RemitError of ``propose`` or a replay is raised.
+        Every second exchange, from the second on, is for validation. Candidates are scored by calls
+        through the gateway, which the purse pays. A spent budget ends the search without an error;
+        any other RemitError of ``propose`` or a replay is raised.
+
+        Raises:
+            ConfigError: GEPA (the extra ``learn``) is not installed.
+            InvalidInputError: there are fewer than four exchanges.
         """
         try:
             from gepa.api import optimize

@@ -43,12 +43,8 @@ class Governance:
     A killed process leaves both or neither; the next command completes the files.
 
     All decisions but :meth:`settle_canary` take the id of a proposal, the beginning of one, or
-    ``last``, and the person's
-    reason, which is recorded permanently. They raise ProposalError (``no_role``: the role does not
-    allow ``adopt``; ``no_reason``: the reason is empty; ``not_found``: no proposal has the id;
-    ``ambiguous``: several ids begin so; ``decided``: the proposal is not in the state that the
-    decision changes) and InvalidInputError (the reason contains NUL or a lone surrogate). Nothing
-    is changed then.
+    ``last``, and the person's reason, which is recorded permanently. Nothing is changed by a
+    decision that raises ProposalError or InvalidInputError.
 
     Args:
         context: returns the context of the gates under other settings.
@@ -82,17 +78,26 @@ class Governance:
         own key sign learned packages, which is recorded with it and changes ``trust.json``.
 
         Args:
+            proposal_id: id of an open proposal, the beginning of one, or ``last``.
+            reason: the person's reason, recorded permanently.
             also: returns entries to write before, in the same transaction.
-            back: the version that a later rollback installs; ``None`` for the present one.
+            back: the version that a later rollback installs; ``None`` for the present one. If
+                given, or with ``compared``, prices are not compared.
             compared: the comparison of the canary that ends with the adoption; None without one.
                 Ignored for a rollback, as are ``also`` and ``back``.
 
         Raises:
-            ProposalError: ``stale``: evidence, prices or installed version changed; ``edited``: the
-                archive was changed; ``lost``: the archive cannot be read; ``not_in_force``: the
-                version that a rollback would replace is not installed; ``no_canary``: ``compared``
-                is given and no canary of the proposal is in force; or as for each decision.
+            ProposalError: ``no_role``: the person's role does not allow ``adopt``; ``no_reason``:
+                the reason is empty; ``not_found``, ``ambiguous``: the id names no or several
+                proposals; ``decided``: the proposal is not open; ``stale``: evidence, prices or
+                installed version changed; ``edited``: the archive was changed; ``lost``: the
+                archive cannot be read; ``not_in_force``: the version that a rollback would replace
+                is not installed; ``no_canary``: ``compared`` is given and no canary of the proposal
+                is in force.
+            InvalidInputError: the reason contains NUL or a lone surrogate.
             PackageError: a gate fails, or the package cannot be installed.
+            ConfigError: the resulting settings cannot be used.
+            LedgerError: the ledger cannot be read or written.
         """
         proposal = self._open(proposal_id, reason)
         self._require_current(proposal)  # An erasure removes the archive too.
@@ -135,6 +140,8 @@ class Governance:
         :meth:`settle_canary`, :meth:`stop_canary`, or a decision on the proposal.
 
         Args:
+            proposal_id: id of an open proposal, the beginning of one, or ``last``.
+            reason: the person's reason, recorded permanently.
             share: share of the calls, at least 0 and below 1. With 0 the proposed route chooses,
                 and the current one answers (shadow).
             usd: most that the canary may cost in US dollars; 0 for a shadow.
@@ -142,11 +149,17 @@ class Governance:
             task: the only task whose calls count; empty for all.
 
         Raises:
-            ProposalError: ``canary_in_force``: another canary is in force; ``stale``, ``edited`` or
-                ``lost``: the proposal cannot be adopted now; or as for each decision.
+            ProposalError: ``canary_in_force``: a canary is in force; ``no_role``: the person's role
+                does not allow ``adopt``; ``no_reason``: the reason is empty; ``not_found``,
+                ``ambiguous``: the id names no or several proposals; ``decided``: the proposal is
+                not open; ``stale``: evidence, prices or installed version changed; ``edited``,
+                ``lost``: the archive was changed or cannot be read.
             PackageError: gate G3 refuses the resulting settings.
             InvalidInputError: the proposal is of another kind than ``head``, the share or the
-                budget has a wrong value, or no call has the task.
+                budget has a wrong value, only one of them is 0, no call has the task, or the reason
+                contains NUL or a lone surrogate.
+            ConfigError: the resulting settings cannot be used.
+            LedgerError: the ledger cannot be read or written.
         """
         proposal = self._open(proposal_id, reason)
         if proposal.kind != "head":
@@ -193,9 +206,16 @@ class Governance:
 
         The call appends a ``SIGNAL_CANARY`` entry with the comparison so far.
 
+        Args:
+            proposal_id: id of the proposal, the beginning of one, or ``last``.
+            reason: the person's reason, recorded permanently.
+
         Raises:
-            ProposalError: ``no_canary``: no canary of the proposal is in force; or as for each
-                decision.
+            ProposalError: ``no_canary``: no canary of the proposal is in force; ``no_role``: the
+                person's role does not allow ``adopt``; ``no_reason``: the reason is empty;
+                ``not_found``, ``ambiguous``: the id names no or several proposals.
+            InvalidInputError: the reason contains NUL or a lone surrogate.
+            LedgerError: the ledger cannot be read or written.
         """
         proposal = self._known(proposal_id, reason)
         terms = self._require_canary(self._ledger, proposal.proposal_id)
@@ -214,8 +234,11 @@ class Governance:
         stop follows from recorded calls and returns all calls to the current route.
 
         Raises:
-            ProposalError: another process decided during the call; or ``no_role`` for an adoption.
+            ProposalError: ``decided`` or ``no_canary``: another process decided during the call; or
+                ``no_role`` for an adoption.
             PackageError: the package cannot be installed now.
+            ConfigError: the resulting settings cannot be used.
+            LedgerError: the ledger cannot be read or written.
         """
         terms = canary_in_force(self._ledger)
         if terms is None:
@@ -260,8 +283,15 @@ class Governance:
 
         The call appends a ``SIGNAL_REJECTED`` entry.
 
+        Args:
+            proposal_id: id of an open proposal, the beginning of one, or ``last``.
+            reason: the person's reason, recorded permanently.
+
         Raises:
-            ProposalError: as for each decision.
+            ProposalError: ``no_role``: the person's role does not allow ``adopt``; ``no_reason``:
+                the reason is empty; ``not_found``, ``ambiguous``: the id names no or several
+                proposals; ``decided``: the proposal is not open.
+            InvalidInputError: the reason contains NUL or a lone surrogate.
             LedgerError: the entry cannot be written; the archive stays.
         """
         proposal = self._open(proposal_id, reason)
@@ -279,11 +309,19 @@ class Governance:
         The version in force before the adoption is installed. If there was none, the package is
         removed. The call appends ``SIGNAL_ROLLED_BACK`` together with the entry of the package.
 
+        Args:
+            proposal_id: id of the adopted proposal, the beginning of one, or ``last``.
+            reason: the person's reason, recorded permanently.
+
         Raises:
             ProposalError: ``not_in_force``: the package is at another version, or not installed;
-                ``decided``: the proposal is not adopted or is a rollback; or as for each decision.
+                ``decided``: the proposal is not adopted or is a rollback; ``no_role``: the person's
+                role does not allow ``adopt``; ``no_reason``: the reason is empty; ``not_found``,
+                ``ambiguous``: the id names no or several proposals.
+            InvalidInputError: the reason contains NUL or a lone surrogate.
             PackageError: the earlier version is no longer stored, the package cannot be removed, or
                 a gate fails.
+            LedgerError: the ledger cannot be read or written.
         """
         proposal = self._known(proposal_id, reason)
         self._take_back(proposal, reason)

@@ -53,7 +53,7 @@ class Compared:
 
 def read_canary(ledger: LedgerReader, terms: CanaryTerms) -> Compared:
     """Return the comparison of a canary, read from the exchanges since its start; raise LedgerError
-    if the ledger cannot be read.
+    if the ledger cannot be read. Whether the canary is in force is not checked.
     """
     comparison = Comparison(terms)
     for sample in read_samples(ledger, after=terms.entry_id):
@@ -96,7 +96,12 @@ class Comparison:
     def add(self, sample: Sample) -> None:
         """Count an exchange since the start; those of other canaries are left out.
 
-        Exchanges must come in the order of the ledger.
+        Every exchange of the canary counts as a call of its arm; one of ``new`` or ``old`` adds its
+        cost (0 if unknown) and, as the class describes, its grade. Exchanges must come in the order
+        of the ledger.
+
+        Raises:
+            InvalidInputError: a reward does not lie between 0 and 1.
         """
         arm = sample.arm
         if sample.canary != self._terms.proposal_id:
@@ -110,7 +115,13 @@ class Comparison:
                 self._windows[arm].add(reward, raters)
 
     def result(self) -> Compared:
-        """Return the comparison of the samples so far."""
+        """Return the comparison of the samples so far, with its verdict.
+
+        The verdict is ``stop`` if the new route's mean grade is surely below the old one's, else
+        ``adopt`` if it is surely less than the tolerance below, else ``stop`` if 20 calls in a row
+        could be answered by the old route only, because the budget is used up; else empty. A shadow
+        (a share of 0) has no verdict.
+        """
         calls, windows = self._calls, self._windows
         new, old = windows["new"], windows["old"]
         verdict: Verdict = ""

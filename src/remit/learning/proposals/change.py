@@ -136,7 +136,10 @@ class Change:
         return f"PKG-LEARNED-{name}" if "-" in name else f"PKG-LEARNED-{name}-001"
 
     def check(self) -> None:
-        """Check that the fields fit the kind.
+        """Check that the fields fit the kind; return nothing. No file is read.
+
+        A ``prompt`` or ``boundary`` needs ``contract_id`` and its own fields, every other kind
+        ``settings`` or ``files``. Whether the contract exists is not checked.
 
         Raises:
             InvalidInputError: the kind is unknown, a field is missing or belongs to another kind, a
@@ -190,8 +193,9 @@ class Change:
             number: number of the version; the last part of a learned contract's version.
 
         Raises:
-            InvalidInputError: the change changes nothing, or its contract belongs to no package.
-            ContractError: the contract or its pack is not valid.
+            InvalidInputError: the change changes nothing, its contract or pack belongs to no
+                package, or an addition or a dropped id is refused by :func:`with_additions`.
+            ContractError: the contract is missing or not valid.
             ChangedFileError: an installed file differs from its package.
         """
         owner = self.package_id
@@ -243,10 +247,16 @@ class Change:
         """Return a unified diff of files with those in force: 400 lines, and a note of more.
 
         JSON is compared in indented form. Of a file above 64 KiB, and of evidence, only the sizes
-        are named. The diff is empty if nothing differs.
+        are named. The diff is empty if nothing differs. Installed files that ``made`` lacks are not
+        compared.
 
         Args:
-            made: the files, as :meth:`made` returns them; it raises the same errors.
+            made: the files, as :meth:`made` returns them.
+
+        Raises:
+            InvalidInputError: the contract or its pack belongs to no package.
+            ContractError: the contract is missing or not valid.
+            ChangedFileError: an installed file differs from its package.
         """
         lines: list[str] = []
         for path, data in sorted(made.items()):

@@ -56,6 +56,9 @@ def forget_erased(
 
     Raises:
         PackageError: a package cannot be rolled back or removed.
+        ProposalError: ``no_role``: a canary must be stopped, and the role of ``governance`` does
+            not allow ``adopt``.
+        LedgerError: the ledger cannot be read or written.
     """
     mark = root.path / "proposals" / ".erased"
     ((newest,),) = ledger.select(_NEWEST)

@@ -106,6 +106,7 @@ class Learner:
                 archive cannot be written.
             InvalidInputError: the change does not fit its kind, changes nothing, or is not valid.
             ConfigError: the resulting settings cannot be used.
+            ChangedFileError: an installed file differs from its package.
         """
         change.check()
         if change.contract_id:
@@ -147,8 +148,11 @@ class Learner:
         Raises:
             ProposalError: ``decided``: the proposal is not adopted, is a rollback, or has an open
                 rollback; ``not_in_force``: the package is at another version, or not installed;
-                ``not_found``: the proposal does not exist.
-            RemitError: any other error of :meth:`propose`.
+                ``not_found``: the proposal does not exist; ``not_enough``: there is no evidence, or
+                the gate does not suffice (:meth:`propose`); ``stale``: evidence was erased.
+            EntryNotFoundError: an entry of the evidence does not exist.
+            LedgerError: the ledger cannot be read or written.
+            PackageError: ``busy``: another process holds the packages' lock.
         """
         name = adopted.proposal_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
@@ -283,6 +287,9 @@ def case_of(
     change: Change, samples: Iterable[Sample], served_as: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the arguments ``evidence``, ``predicted`` and ``replay`` of :meth:`Learner.propose`.
+
+    ``replay`` has ``left`` and ``prevented``, the numbers of exchanges, and ``mean_left`` and
+    ``mean_prevented``, their means.
 
     The predicted effect is the mean of the exchanges that the change would have left less that of
     those that it would have prevented: calls of a model set aside, calls with a tool that is no

@@ -150,6 +150,7 @@ class Proposals:
 
         Raises:
             ProposalError: ``lost``: the archive cannot be read; ``edited``: it was changed.
+            PackageError: the archive exceeds the limits.
         """
         file = self.archive(proposal.proposal_id)
         try:
@@ -192,6 +193,7 @@ class Proposals:
         Raises:
             ProposalError: ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
                 so.
+            LedgerError: the ledger cannot be read.
         """
         is_last = proposal_id == "last"
         every = self.all() if is_last or _ID.fullmatch(proposal_id) else ()
@@ -214,10 +216,12 @@ class Proposals:
         """Return the reason why an open proposal must be made again; empty if it may be adopted.
 
         A proposal is stale if content of its evidence was erased, a grade was changed, or its
-        rollback is no longer needed. State and installed version are not compared.
+        rollback is no longer needed. The reason is part of a sentence. The proposal's own state and
+        the installed version are not compared.
 
         Raises:
             EntryNotFoundError: an entry of the evidence does not exist.
+            LedgerError: the ledger cannot be read.
         """
         if proposal.erased:
             return "its evidence was erased"
@@ -234,10 +238,10 @@ class Proposals:
         return ""
 
     def evidence_by_key(self, proposal: Proposal) -> dict[str, int]:
-        """Return the number of evidence entries by the id of the key, highest first.
+        """Return the number of evidence entries by the id of the key that made each, highest first.
 
-        Without a key, ``local operator`` counts. EntryNotFoundError is raised for an entry
-        that does not exist.
+        Entries without a key count under ``local operator``; equal numbers are in the order of the
+        ids. EntryNotFoundError is raised for an entry that does not exist.
         """
         entries = (self._ledger.read(one, with_content=False) for one in proposal.evidence)
         found = Counter(str(one.metadata.get("key_id") or "local operator") for one in entries)

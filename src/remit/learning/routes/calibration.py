@@ -228,7 +228,9 @@ class PowerPlan:
         return {**asdict(self), "missing": self.missing}
 
     def text(self) -> str:
-        """Return the plan as a sentence: saving, accepted loss, prompts, and the missing ones."""
+        """Return the plan as a sentence: saving, accepted loss, prompts, and in brackets the number
+        of missing prompts with their cost in US dollars, or that all are graded.
+        """
         more = (
             f"{self.missing:,} more, about {fixed(self.usd, 2)} USD"
             if self.missing

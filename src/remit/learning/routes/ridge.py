@@ -268,6 +268,7 @@ def graded_prompts(
 
     Raises:
         LedgerError: the ledger cannot be read, or a graded exchange or decision is archived.
+        NotFoundError, TrailError: the decision that drew a model is missing or damaged.
     """
     weights = rules or Weights.shipped()
     known_as = {one.provider_model: one for one in candidates}

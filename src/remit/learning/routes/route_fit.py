@@ -49,8 +49,13 @@ class Unseen:
     def choice(self, price_weight: int, quality_floor: int = 0) -> str:
         """Return the model that a router would choose from these predictions.
 
-        Of equal scores the first name counts. See :func:`learned_score` for the arguments, in
-        millionths.
+        The model with the highest :func:`learned_score` is chosen; of equal scores, the first name.
+
+        Args:
+            price_weight: reward that a US dollar is worth, in millionths.
+            quality_floor: lowest wanted reward, in millionths; above 0, the cheapest model with at
+                least this predicted reward is chosen, or without one the model with the highest,
+                and the price weight does not count.
         """
 
         def rank(name: str) -> tuple[int, str]:

@@ -61,13 +61,16 @@ class ConfidenceSequence:
     """A betting confidence sequence: hedged capital, each side a fund of grid-Kelly bets.
 
     Only counts by value are stored, so two sequences can be merged, and the same samples give the
-    same interval in any order. Values are rounded to thousandths of the range; the interval is then
-    widened by half a thousandth.
+    same interval in any order. Values are rounded to thousandths of the range; if one was changed
+    by that, the interval is widened by half a thousandth on each side.
 
     Args:
         alpha: largest probability that the sequence ever excludes the mean.
         low: smallest possible value.
         high: largest possible value.
+
+    Attributes:
+        samples: number of values, whatever their weights.
 
     Raises:
         InvalidInputError: ``alpha`` is not between 0 and 1, or the bounds are not finite and in
@@ -139,7 +142,9 @@ class ConfidenceSequence:
 
     @property
     def estimate(self) -> Estimate:
-        """The mean with the present interval; without samples the middle and the whole range."""
+        """The mean with the present interval, at the confidence ``1 - alpha``; without samples the
+        middle and the whole range. The effective sample size is the sum of the weights.
+        """
         low, high = 0.0, 1.0
         if self.samples:
             goal = math.log(2 / self.alpha)  # Each side starts with half of the capital.
@@ -159,7 +164,9 @@ class ConfidenceSequence:
         """Return the logarithm of the capital after bets of one unit against a mean.
 
         With ``up``, the bets are that the true mean is higher, else that it is lower. If they are
-        wrong, the capital ever reaches log(1/alpha) with probability at most alpha.
+        wrong, the result ever reaches log(1/alpha) with probability at most alpha. Without values
+        the result is 0. It is infinite if the values rule the mean out, as a value above 0 does the
+        mean 0.
         """
         scaled = (mean - self.low) / (self.high - self.low)
         return self._capital_scaled(scaled + (self._slack if up else -self._slack), up=up)
@@ -187,7 +194,7 @@ def evidence_below(
     """Return the log evidence that the live mean is more than ``margin`` below the baseline's.
 
     0 if a side has no values, or if the mean of the live values so far is not lower by more than
-    ``margin``; otherwise the result of :func:`evidence`.
+    ``margin``; otherwise the result of :func:`evidence`, which also explains ``enough``.
     """
     if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
         return 0.0
@@ -202,7 +209,7 @@ def evidence(
 
     If it is not, the evidence ever reaches log(1/alpha) with probability at most alpha, although
     the baseline is an estimate too; so does the sum of the evidence of independent pairs. The
-    evidence is the product of both capitals at the common mean that fits best.
+    evidence is the sum of both log capitals at the common mean at which it is smallest.
 
     Args:
         live: values; at least one, and so for ``baseline``.

@@ -17,7 +17,8 @@ from remit.learning.statistics.confidence_sequences import ConfidenceSequence, E
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t (Cornish-Fisher expansion).
+    """Return the two-sided quantile of Student's t (Cornish-Fisher expansion): the number of
+    standard errors on each side of an interval with this ``confidence``.
 
     Less than 4 degrees of ``freedom`` count as 4.
     """
@@ -74,8 +75,8 @@ def one_sided(
     bad end of the range were added. If all n values are equal, the bound is ``log(looks / alpha) /
     n`` of the range below them, as for a rare loss that was never seen.
 
-    With ``looks`` 0, the bounds are those of a betting sequence, valid at every look. The
-    confidence of the estimate is that of each bound alone.
+    With ``looks`` 0, the bounds are those of a betting sequence, valid at every look. No bound lies
+    outside ``low`` and ``high``. The confidence of the estimate is that of each bound alone.
 
     Args:
         values: values between ``low`` and ``high``, such as paired differences.
@@ -141,6 +142,7 @@ def pairs_needed(
     The test passes if the lower bound of the mean difference is at least ``-tolerance``.
 
     Args:
+        tolerance: largest accepted loss, 0 or more.
         deviation: root mean square of the differences: √s if a share s of the rewards differs by 1.
         effect: the true mean difference; above ``-tolerance``.
         worst: the largest loss of a pair.

@@ -157,7 +157,8 @@ def block_text(block: Any) -> str:
     """Return a content block as text; media become a short note.
 
     Text and the texts of resources are given whole. The note of an image, audio, binary resource or
-    unknown block names its type, and the size of media in bytes; that of a link its name and URI.
+    unknown block names its type, and the size of media in bytes; that of a link its name and URI,
+    with title, description and media type if stated.
 
     Args:
         block: a content block of a server.

@@ -140,7 +140,9 @@ class McpServer(Closeable):
         :meth:`tools`. Empty without pins. Opens a closed server again.
 
         Raises:
-            ToolError: as for :meth:`tools`, or a list of texts is malformed.
+            ToolError: the server does not start or answer in time, its program or an environment
+                variable is missing, it offers more than 1,000 tools or two with one id, or a list
+                of texts is malformed.
             LedgerError: the ledger cannot be read or written.
         """
         self._closed = False
@@ -151,9 +153,9 @@ class McpServer(Closeable):
     def close(self) -> None:
         """End the connection and wait for the end.
 
-        A server that was started here is ended with all its children. Calls are refused until
-        :meth:`tools` or :meth:`refused` is called again. Does nothing if no server runs. Blocks at
-        most about eight times ``stop_timeout_s``.
+        A server that was started here is ended with all its children. Also if none runs, calls are
+        refused until :meth:`tools` or :meth:`refused` is called again. Blocks at most about eight
+        times ``stop_timeout_s``.
         """
         self._end()
         self._join()

@@ -155,8 +155,8 @@ _MIN_CHARS = 6  # Shorter values (a port, "true") occur in many other texts.
 class McpSecrets:
     """The values of a server's ``env`` and ``headers``.
 
-    :meth:`filled` reads the environment and remembers what it filled in; :meth:`redacted` removes
-    these values from texts. Remembered values are never forgotten.
+    :meth:`filled` reads the environment and remembers filled-in values of six characters or more;
+    :meth:`redacted` removes these values from texts. Remembered values are never forgotten.
 
     Args:
         server: the server's name, for messages.
