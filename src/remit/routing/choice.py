@@ -41,12 +41,10 @@ Answer = tuple[Candidate, PromptResponse]
 """The candidate that answered, and the response."""
 
 # Refusals that no other model would change: of the request itself, or of its caller.
-_FINAL = frozenset(
-    {
-        "INVALID_INPUT", "AUTH_ERROR", "SESSION_NOT_YOURS", "TURN_LIMIT", "RATE_LIMITED",
-        "NOT_ALLOCATED", "IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_ERASED",
-    }
-)  # fmt: skip
+_FINAL = frozenset({
+    "INVALID_INPUT", "AUTH_ERROR", "SESSION_NOT_YOURS", "TURN_LIMIT", "RATE_LIMITED",
+    "NOT_ALLOCATED", "IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_ERASED",
+})  # fmt: skip
 # If nothing was sent, the first of these codes that a model was refused with is reported.
 _REASONS = ("BUDGET_EXHAUSTED", "ENSEMBLE_BUDGET", "MODEL_NOT_ALLOWED", "CIRCUIT_OPEN")
 _CODES = {"ENSEMBLE_BUDGET": "BUDGET_EXHAUSTED", "NO_ADAPTER": "PROVIDER_NOT_FOUND"}
@@ -248,7 +246,13 @@ class RouteChoice(_Routed):
                     self.answer = candidate, response
 
     def refusal(self, refusals: Sequence[Refusal]) -> Refusal:
-        """Return the refusal to record if nothing was sent: the one that says most."""
+        """Return the refusal to record if nothing was sent. ``refusals`` is ignored.
+
+        :attr:`final` comes first. Else the code is the first of ``BUDGET_EXHAUSTED`` (also for the
+        ensemble's budget), ``MODEL_NOT_ALLOWED`` and ``CIRCUIT_OPEN`` that a candidate has, else
+        that of the last failed candidate, else ``PROVIDER_NOT_FOUND``; the message is that of the
+        first candidate with the code.
+        """
         if self.final is not None:
             code, wait_s = self.final.code or "REJECTED", self.final.retry_after_s
             return Refusal(code, self.final.message, None, wait_s)
@@ -315,15 +319,11 @@ class RouteChoice(_Routed):
         The keys of each are ``model_id``, ``provider_id``, ``code`` and ``reason``.
         """
         return [
-            {
-                "model_id": attempt.model_id,
-                "provider_id": attempt.provider_id,
-                "code": attempt.error.code,
-                "reason": attempt.error.message,
-            }
+            {"model_id": attempt.model_id, "provider_id": attempt.provider_id,
+             "code": attempt.error.code, "reason": attempt.error.message}
             for attempt in self.failed
             if attempt.skipped
-        ]
+        ]  # fmt: skip
 
     def last_failure(self) -> PromptResponse | None:
         """Return the response of a request whose parts have no answer; None without recorded calls.
@@ -453,7 +453,10 @@ class PartChoice(_Routed):
         return replace(request, idempotency_key=f"part-{hashlib.sha256(text).hexdigest()}")
 
     def note_late(self, timeout_s: float) -> None:
-        """Note that the call was cancelled at its time limit; its record becomes a timeout."""
+        """Note that the call was cancelled after ``timeout_s`` seconds.
+
+        In the decision it is a ``TIMEOUT``, also with a recorded answer. The ledger is unchanged.
+        """
         error = RoutingError(f"no answer within {timeout_s:g} s", code="TIMEOUT")
         failed: dict[str, Any] = {"error_code": error.code, "error_message": error.message}
         response = None

@@ -201,7 +201,10 @@ def _by_what_is_learned(
 
 
 def too_small(candidates: Sequence[Candidate], tokens: int) -> tuple[str, ...]:
-    """Return the names of candidates whose context window is smaller than ``tokens``."""
+    """Return the names of candidates whose context window is smaller than ``tokens``.
+
+    A candidate without a known context window is never among them.
+    """
     return tuple(
         [
             candidate.model_id

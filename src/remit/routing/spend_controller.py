@@ -84,8 +84,9 @@ class Spend:
     def warm_cache(self, session_id: str) -> tuple[str, int]:
         """Return the model of a session's latest exchange, and the tokens in its prompt cache.
 
-        Exchanges count as far as :meth:`read` has read them. The cache is cold, with 0 tokens, five
-        minutes after the exchange, and without cached or written tokens.
+        Exchanges count as far as :meth:`read` has read them. The result is ``("", 0)`` five minutes
+        after the exchange, after a failed exchange or one without cached or written tokens, and for
+        an unknown session.
         """
         with self._lock:
             model, tokens, at = self._warm.get(session_id, ("", 0, ""))

@@ -158,6 +158,9 @@ def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
     Args:
         tx: the transaction that gets the rows.
         ledger: the ledger of the transaction.
+
+    Raises:
+        LedgerError: an entry cannot be read.
     """
     if tx.execute("SELECT 1 FROM thoughts LIMIT 1"):
         return 0

@@ -153,6 +153,7 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
         ThoughtNotFoundError: there is no such record.
         EntryArchivedError: its ledger entry is in a segment that is not attached.
         TrailError: its ledger entry is missing, or belongs to another record.
+        LedgerError: the ledger cannot be read.
     """
     sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE t.thought_id = ?"
     rows = ledger.select(sql, (id,)) if is_plain_text(id) else []
@@ -175,12 +176,12 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
 def list_thought_records(
     ledger: LedgerClient, task_id: str | None = None, limit: int | None = None
 ) -> list[ThoughtRecord]:
-    """Return records in the order in which they were recorded.
+    """Return records in the order in which they were recorded, earliest first.
 
     Args:
         ledger: the ledger.
         task_id: the task; ``None`` for all.
-        limit: maximum number of records, at least 1; ``None`` for all.
+        limit: maximum number of records, of which the earliest are returned; ``None`` for all.
 
     Raises:
         InvalidInputError: ``limit`` is not a positive whole number, or ``task_id`` is not a text.

@@ -97,13 +97,17 @@ class TrailReport:
 
 
 def check_trail(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """Yield the problems that :func:`verify_trail` finds, as a :data:`~remit.ledger.StateCheck`.
+    """Yield the problems that :func:`verify_trail` lists, as a :data:`~remit.ledger.StateCheck`.
 
-    Missing places of thoughts that had been erased before an import are left out.
+    At most 100 are listed. Missing places of thoughts from an import are left out, because those
+    that were erased before have none. A sound check writes a mark.
 
     Args:
         ledger: the ledger.
         since_mark: True to continue from the last sound check.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     first = imported_size(ledger.select)
     for problem in verify_trail(ledger, since_mark=since_mark).problems:
