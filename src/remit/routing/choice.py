@@ -72,9 +72,7 @@ class _Routed(Choice):
 
     def circuit_open_text(self, model: Model, retry_after_s: float | None) -> str:
         """Return the reason for passing over a model whose circuit is open."""
-        later = ""
-        if retry_after_s is not None:
-            later = f"; the next attempt is in {retry_after_s:.1f} s"
+        later = "" if retry_after_s is None else f"; the next attempt is in {retry_after_s:.1f} s"
         return f"{model.name} failed repeatedly{later}"
 
 
@@ -147,7 +145,7 @@ class RouteChoice(_Routed):
     @property
     def cost_usd(self) -> float:
         """Cost of all calls in US dollars."""
-        return sum((response.cost_incurred for response in self.responses), 0.0)
+        return sum((one.cost_incurred for one in self.responses), 0.0)
 
     @property
     def entry_id(self) -> str:
@@ -248,10 +246,9 @@ class RouteChoice(_Routed):
     def refusal(self, refusals: Sequence[Refusal]) -> Refusal:
         """Return the refusal to record if nothing was sent. ``refusals`` is ignored.
 
-        :attr:`final` comes first. Else the code is the first of ``BUDGET_EXHAUSTED`` (also for the
-        ensemble's budget), ``MODEL_NOT_ALLOWED`` and ``CIRCUIT_OPEN`` that a candidate has, else
-        that of the last failed candidate, else ``PROVIDER_NOT_FOUND``; the message is that of the
-        first candidate with the code.
+        :attr:`final` comes first. Else the code is the first of ``BUDGET_EXHAUSTED``,
+        ``MODEL_NOT_ALLOWED`` and ``CIRCUIT_OPEN`` that a candidate has, else that of the last
+        failed one, else ``PROVIDER_NOT_FOUND``, with the message of its first candidate.
         """
         if self.final is not None:
             code, wait_s = self.final.code or "REJECTED", self.final.retry_after_s

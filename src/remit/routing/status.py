@@ -52,8 +52,9 @@ def route_status(
 def models_status(registry: Registry, gateway: LLMGateway) -> list[dict[str, Any]]:
     """Return the descriptions of all stated models as JSON. Reads circuit breakers, so it blocks.
 
-    Models that the settings set aside are left out, unless none would remain. The keys are ``model_id``, those of :meth:`Candidate.profile`, ``adapter`` (whether the provider
-    is registered), ``reachable``, ``circuit`` (the state) and ``retry_after_s`` (None if closed).
+    Models that the settings set aside are left out, unless none would remain. The keys are
+    ``model_id``, those of :meth:`Candidate.profile`, ``adapter`` (True if the provider is
+    registered), ``reachable``, ``circuit`` (the state) and ``retry_after_s`` (None if closed).
     """
     reachable = set(registry.reachable())
     models = []
