@@ -298,7 +298,7 @@ class Operation:
 
     @classmethod
     def fields(cls, door: str) -> list[Field]:
-        """Return the fields of the request on a door.
+        """Return the fields of the request on a door, with name and type, as declared in order.
 
         Args:
             door: ``command`` or ``route``.

@@ -294,8 +294,9 @@ def buckets_of(text: str, buckets: int) -> list[int]:
 def steered_weight(price_weight: int, cap_nano: int, balance_nano: int) -> int:
     """Return the price weight of a decision, in millionths.
 
-    A debt of 25 caps doubles the price weight, and savings of 25 caps halve it. Without a cap the
-    price weight is returned unchanged.
+    A debt of 25 caps doubles the price weight, and savings of 25 caps halve it. A price weight by
+    which the cap is worth less than a thousandth of reward is raised to that first. Without a cap
+    the price weight is returned unchanged.
 
     Args:
         price_weight: the price weight of the rules, in millionths.
@@ -400,6 +401,8 @@ def append_head(tx: Transaction, ledger: LedgerClient, head: LearnedHead) -> Non
 
 def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
     """Return the head that was recorded under a digest. Blocks.
+
+    If the evidence was erased or is not recorded, the head has no neighbours.
 
     Args:
         ledger: the ledger.

@@ -49,8 +49,13 @@ class Spend:
     async def balance(self, rules: LearnedRules | None) -> int:
         """Return the balance in nano-dollars, for the next decision; 0 without a cap.
 
+        Reads the ledger in a thread, as :meth:`read`.
+
         Args:
             rules: the use of the learned head in force, if any.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if rules is None or not rules.cap_nano:
             return 0

@@ -173,8 +173,8 @@ def command_test(command: str) -> Callable[[str, str], float | None]:
     """Return a test that runs a program for each answer.
 
     The program reads ``{"prompt": …, "answer": …}`` as JSON on its standard input. Exit status 0
-    means right (1.0) and 1 wrong (0.0). With any other status, or after 60 seconds, the test
-    returns ``None``, which is no grade. The program is run by each call of the test, which blocks.
+    means right (1.0) and 1 wrong (0.0). With any other status, after 60 seconds, or if the program
+    cannot be run, the test returns ``None``, which is no grade. Each call of the test blocks.
     Its output is discarded.
 
     Args:
