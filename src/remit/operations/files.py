@@ -168,7 +168,13 @@ def require_exchanges(ledger: LedgerReader, references: Collection[str]) -> None
 
 
 def note_unused(root: RootPort, references: Mapping[str, str], used: Collection[str]) -> int:
-    """Show a note with the number of unused references, if any, and return the number."""
+    """Return the number of references that are not used; show a note with it, unless it is 0.
+
+    Args:
+        root: the open root, which shows the note.
+        references: right answers, keyed by exchange id.
+        used: ids of the exchanges that are used.
+    """
     unused = len(references.keys() - set(used))
     if unused:
         root.note(

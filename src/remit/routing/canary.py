@@ -170,7 +170,12 @@ class Trial(NamedTuple):
 
     @property
     def of_decision(self) -> dict[str, Any]:
-        """The metadata of the decision's entry."""
+        """The metadata that the draw adds to the decision's entry.
+
+        ``propensity``, the probability of the first model, and ``canary``, an object with
+        ``started`` (id of the entry of the start), ``proposal_id``, ``share``, ``arm``, ``other``
+        and ``balance_nano``.
+        """
         named = {"started": self.terms.entry_id, "proposal_id": self.terms.proposal_id}
         drawn = {"share": self.share, "arm": self.arm, "other": self.other}
         canary = {**named, **drawn, "balance_nano": self.balance_nano}

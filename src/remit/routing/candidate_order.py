@@ -162,7 +162,7 @@ def _described(
 
 
 def name_of(scoring_fn: ScoringFn) -> str:
-    """Return the name under which a scoring function is recorded."""
+    """Return the name under which a scoring function is recorded: ``remit``, or ``module:name``."""
     if scoring_fn is score_candidates:
         return "remit"
     name = getattr(scoring_fn, "__qualname__", type(scoring_fn).__name__)

@@ -132,7 +132,7 @@ class RouteChoice(_Routed):
 
     @staticmethod
     def models_of(options: RouteOptions, candidates: Sequence[Candidate], task: str) -> list[Model]:
-        """Return candidates as models for the gateway, with the reason why one cannot be asked."""
+        """Return candidates as models; one that cannot be asked has code and reason as obstacle."""
         providers = options.gateway.providers
         return [
             Model(
@@ -166,7 +166,7 @@ class RouteChoice(_Routed):
         self.models = self.models_of(self.options, ranking.chain, ranking.task)
 
     def decide(self, model: Model, latency_ms: float, exchange: Prepared) -> DecisionStep | None:
-        """Return the step that records the decision with the answer; None without a trail."""
+        """Return the step that records the decision with the answer; None for another emitter."""
         emitter = self.asked.emitter
         if not isinstance(emitter, ThoughtRecordEmitter):
             return None
@@ -204,7 +204,7 @@ class RouteChoice(_Routed):
         self.failed.append(RouteAttempt(model.name, model.provider_id, error, response))
 
     def note_open(self, model: Model, retry_after_s: float | None) -> None:
-        """Note a candidate that is skipped because its circuit is open."""
+        """Note a candidate that is skipped as its circuit is open, and the shortest wait so far."""
         if retry_after_s is not None:
             self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
         text = self.circuit_open_text(model, retry_after_s)
@@ -443,7 +443,7 @@ class PartChoice(_Routed):
         return response
 
     def request(self, request: PromptRequest) -> PromptRequest:
-        """Return the request of the part: an idempotency key becomes the part's own."""
+        """Return the request with an idempotency key of the part's own, if it has a key."""
         if not request.idempotency_key:
             return request
         text = f"{self.name}|{request.idempotency_key}".encode("utf-8", "replace")

@@ -43,7 +43,11 @@ class Drawn(NamedTuple):
 
     @property
     def of_decision(self) -> dict[str, Any]:
-        """The metadata of the decision's entry."""
+        """The metadata that the draw adds to the decision's entry.
+
+        ``propensity``; and if the decision could explore, ``exploration`` (the share) and, unless
+        empty, ``not_drawn`` (the candidates that could not be drawn).
+        """
         if not self.share:
             return {"propensity": self.propensity}
         shown = {"propensity": self.propensity, "exploration": self.share}

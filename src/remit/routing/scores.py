@@ -135,7 +135,13 @@ Seen = tuple[tuple[str, ...], str, int]
 
 
 def what_counts(inputs: ScoringInputs) -> Seen:
-    """Return the properties of the prompt that affect scores."""
+    """Return the properties of the prompt that affect scores.
+
+    The kinds are the task, stated or detected, and ``code`` and ``mathematics`` if these occur.
+
+    Raises:
+        NotCanonicalError: a tool's call or result in the prompt has no canonical form.
+    """
     name = inputs.task.partition("+")[0]
     intent = read_intent(inputs.prompt, inputs.weights)
     kinds = _kinds(intent.task if name == ANY_TASK else name, intent)

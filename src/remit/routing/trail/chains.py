@@ -55,7 +55,11 @@ class ChainHeads:
         self.unplaced: dict[str, int] = {}
 
     def look_up(self, tasks: Iterable[str]) -> None:
-        """Read the heads of ``tasks`` that were not read yet; fill :attr:`unplaced`."""
+        """Read the heads of ``tasks`` that were not read yet; fill :attr:`unplaced`.
+
+        A task without records has an empty chain. A head whose row is damaged makes :meth:`of`
+        raise its error.
+        """
         wanted = [task_id for task_id in dict.fromkeys(tasks) if task_id not in self._heads]
         for part, marks in _parts(wanted, "(?)"):
             rows = self._execute(_HEADS.format(marks=marks), (EVENT, *part))

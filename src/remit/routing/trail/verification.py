@@ -84,7 +84,10 @@ class TrailReport:
         return self.problem_count == 0
 
     def add(self, thought_id: str, task_id: str, place: str, message: str) -> None:
-        """Add one problem; callers add in order, and at most 100 are listed."""
+        """Count a problem, and list it if fewer than 100 are; the first one is ``first_bad``.
+
+        Callers add problems in ledger order.
+        """
         self.problem_count += 1
         if self.first_bad is None:
             self.first_bad = thought_id
