@@ -244,8 +244,9 @@ class ReplayedRun:
     def _read_calls(
         self, ledger: LedgerClient
     ) -> tuple[dict[str, Any], dict[tuple[str, int], str]]:
-        """Return tool results as the model saw them, by the id of the tool call; and these ids by
-        the ``EXCHANGE`` that made the calls and the number of the call in it.
+        """Return tool results as the model saw them, and the ids of tool calls.
+
+        The results are keyed by these ids, and the ids by the ``EXCHANGE`` and the call's number.
         """
         texts: dict[str, Any] = {}
         used: dict[tuple[str, int], str] = {}

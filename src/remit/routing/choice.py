@@ -132,7 +132,7 @@ class RouteChoice(_Routed):
 
     @staticmethod
     def models_of(options: RouteOptions, candidates: Sequence[Candidate], task: str) -> list[Model]:
-        """Return candidates as models; an obstacle (code and reason) says why one cannot be asked."""
+        """Return candidates as models, each with code and reason if it cannot be asked."""
         providers = options.gateway.providers
         return [
             Model(
