@@ -86,7 +86,9 @@ def no_such_decision(name: str) -> NotFoundError:
 
 
 def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the 8 fields of a decision; None if they are erased or have another form.
+    """Return the 8 fields of a decision, as :meth:`RoutingDecisionRecord.to_dict` has them.
+
+    The result is None if they are erased or have another form.
 
     Args:
         meta: metadata of the decision's entry.

@@ -412,7 +412,8 @@ def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
         ErasedHeadError: the head was erased.
         WeightsError: the head is not recorded, or is not a head.
         EntryArchivedError: its entry is in a segment that is not attached.
-        TrailError: its entry cannot be read.
+        TrailError: its entry is missing, or belongs to another record.
+        LedgerError: the ledger cannot be read.
     """
     content = _thought(ledger, f"HEAD-{digest}")
     if content is None:

@@ -225,6 +225,9 @@ def score_parts(
 ) -> dict[str, float]:
     """Return the parts of a candidate's score: weighted features, and negative penalties.
 
+    The features are ``ability``, ``reliability``, ``cost``, ``speed`` and ``language``. Each need
+    that the candidate lacks has a penalty, and so has ``context_window`` if it is too small.
+
     Args:
         candidate: the candidate.
         intent: the intent of the prompt.

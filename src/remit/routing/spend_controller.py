@@ -132,6 +132,9 @@ def exchanges_after(ledger: LedgerClient, seq: int) -> Iterator[tuple[int, dict[
     Args:
         ledger: the ledger.
         seq: number of the entry; -1 for all exchanges.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     rows = ledger.select(
         "SELECT seq, record FROM entries WHERE event_type = 'EXCHANGE' AND seq > ? ORDER BY seq",

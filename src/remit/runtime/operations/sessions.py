@@ -190,6 +190,7 @@ def show_conversation(
     Raises:
         InvalidInputError: neither a session nor the latest one is meant, or both.
         NotFoundError: the ledger has no such session of an agent, or for --last none.
+        LedgerError: the ledger cannot be read.
     """
     from remit.agents.sessions import list_sessions
 
