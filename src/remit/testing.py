@@ -68,8 +68,9 @@ class ScriptedModel:
     """A provider whose model answers from a script, in order.
 
     Args:
-        answers: texts, data, uses of tools, exceptions to raise, or functions of the request. A
-            call after the last one fails.
+        answers: texts, data (a mapping, list, dataclass or Pydantic model), a use of a tool or a
+            list of uses, exceptions to raise, or functions that take the request and return one of
+            these. A call after the last one fails.
         native_tools: True if the model takes tool definitions.
         structured_output: True if the model can be held to a JSON Schema.
         input_tokens: reported for each call.
@@ -101,15 +102,15 @@ class ScriptedModel:
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Return the next answer of the script, with the fixed numbers of tokens.
+        """Note the request; return the next answer of the script, with the fixed token numbers.
 
         A function is called with the request; its result is the answer. Data becomes JSON. A text
-        or data is also passed to ``on_text``, line by line. Uses of tools give the finish reason
-        ``tool_use``.
+        or data is also passed to ``on_text``, line by line. Uses of tools give blocks without text
+        and the finish reason ``tool_use``.
 
         Raises:
-            ProviderError: the script has ended.
-            Exception: the scripted error.
+            ProviderError: ``INVALID_REQUEST``: the script has ended.
+            Exception: the scripted error, or one of the function.
         """
         self.requests.append(request)
         if not self._answers:
@@ -138,10 +139,10 @@ class ScriptedModel:
 
 
 class RecordedModel:
-    """A provider that replays a ledger: for each request, it returns the answer that the ledger
-    recorded for the same messages.
+    """A provider that gives each request the answer that a ledger recorded for the same messages.
 
-    The answers of successful calls are read when the object is made; the ledger is only read.
+    Tools, model and limits of the request are not compared. The answers of successful calls are
+    read when the object is made. The ledger is only read; one given by its path is closed then.
 
     Args:
         ledger: a ledger client, such as ``runtime.ledger``, or the path of a ledger.
@@ -165,14 +166,14 @@ class RecordedModel:
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Return the recorded answer to equal messages; each next request of them gets the next
-        one.
+        """Return the recorded answer to equal messages; repeated requests get the answers in order.
 
         Beyond the record the last answer is returned again. The text is also passed to ``on_text``,
         line by line.
 
         Raises:
-            ProviderError: the record has no answer to these messages.
+            ProviderError: ``INVALID_REQUEST``: no answer to these messages is recorded, or they
+                were erased.
         """
         parts = [canonical_json(message) for message in request.messages]
         digest = hashlib.sha256(b"[" + b",".join(parts) + b"]").hexdigest()
@@ -243,11 +244,9 @@ class ReplayedRun:
     def _read_calls(
         self, ledger: LedgerClient
     ) -> tuple[dict[str, Any], dict[tuple[str, int], str]]:
-        """Return two mappings: tool results as the model saw them, and ids of tool calls.
+        """Return tool results as the model saw them, and the ids of tool calls.
 
-        Returns:
-            The results by the id of the tool call; and these ids by the ``EXCHANGE`` that made the
-            calls and the number of the call in it.
+        The results are keyed by these ids, and the ids by the ``EXCHANGE`` and the call's number.
         """
         texts: dict[str, Any] = {}
         used: dict[tuple[str, int], str] = {}
@@ -270,14 +269,14 @@ class ReplayedRun:
         return self._able
 
     def tools(self, *tools: Tool | Callable[..., Any]) -> list[Tool]:
-        """Return tools with the same definitions that give the recorded results.
+        """Return tools with the same definitions that give the recorded results and do not run.
 
-        Each recorded result is given once, to the call with equal arguments; a call without one
-        raises ToolError. Sub-agents and handoffs are returned unchanged: their calls are replayed
-        one by one.
+        Each recorded result is given once, to the call with equal arguments and the same place in
+        its answer; a call without one raises ToolError. Sub-agents and handoffs are returned
+        unchanged: their calls are replayed one by one.
 
         Args:
-            tools: the tools of an agent, or the functions to make them of.
+            tools: the tools of an agent, or functions, which become tools by :func:`remit.tool`.
         """
         made = (one if isinstance(one, Tool) else tool(one) for one in tools)
         return [
@@ -309,8 +308,8 @@ class ReplayedRun:
         Each recorded call is used once. The text is also passed to ``on_text``, line by line.
 
         Raises:
-            ProviderError: the recorded call failed, or no recorded request is equal; the message
-                then names the first difference.
+            ProviderError: the recorded call failed, with its code; or ``INVALID_REQUEST``: no
+                unused recorded request is equal, and the message names the first difference.
         """
         recording = self.recording
         text = neutral_text(request.messages, request.tools)
@@ -373,7 +372,7 @@ class RecordChecks:
         return list(found)
 
     def tool_calls(self, tool_id: str) -> list[Mapping[str, Any]]:
-        """Return the arguments of each call of a tool that gave a result, in order."""
+        """Return the arguments of each call of a tool that gave a result (``ok``), in order."""
         return [
             entry.metadata["arguments"]
             for entry in self.entries("TOOL_CALL")
@@ -393,7 +392,7 @@ class RecordChecks:
         assert not calls, f"{tool_id} ran with {calls}"
 
     def approved(self, tool_id: str, by: str) -> None:
-        """Check that a person of that name approved a call of the tool."""
+        """Check that a person of the name ``by`` approved a call of the tool, run or not."""
         names = [
             entry.metadata["decided_by"]
             for entry in self.entries("APPROVAL_GRANTED")
@@ -402,9 +401,9 @@ class RecordChecks:
         assert by in names, f"{tool_id} was approved by {names or 'no one'}, not by {by}"
 
     def spent_at_most(self, tokens: int) -> None:
-        """Check that the calls of the session used at most ``tokens`` tokens.
+        """Check that the model calls of the session used at most ``tokens`` tokens.
 
-        Calls of sub-agents are not counted.
+        Input and output count, also of failed calls. Calls of sub-agents are not counted.
         """
         used = sum(
             entry.metadata["input_tokens"] + entry.metadata["output_tokens"]

@@ -174,7 +174,9 @@ def list_pins(
     """List the pinned tools of one MCP server, or of all, with their changes.
 
     Returns:
-        A list for a command, and all pins in one object for a route.
+        A list for a command, and all pins in one object for a route: ``server``, ``tool_id``,
+        ``state`` (``pinned`` or ``changed``), ``pin`` and ``change`` (each None if there is none)
+        and ``diff`` of each tool.
 
     Raises:
         InvalidInputError: the cursor is unknown; raised when the list is read.

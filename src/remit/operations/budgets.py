@@ -205,7 +205,8 @@ def list_budgets(
     """List every scope with a budget, sorted by name: limits, spending, reservations.
 
     Returns:
-        A list, page by page.
+        A list, page by page: the state of each budget with the ``name`` of its owner, None if no
+        name is known.
 
     Raises:
         InvalidInputError: the cursor is unknown; raised when the list is read.

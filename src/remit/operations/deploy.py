@@ -18,6 +18,9 @@ def write_deploy(
     The files are units of systemd, a container, manifests of Kubernetes, configurations of proxies
     and monitoring, a backup script, and the scripts that verify proofs and decisions without Remit.
 
+    Returns:
+        ``directory``, its path as given.
+
     Raises:
         InvalidInputError: the directory exists.
         PackageError: a file cannot be written.

@@ -97,8 +97,8 @@ def read_lines(file: Path | str) -> dict[str, str]:
     checked. An empty file gives an empty dict.
 
     Raises:
-        InvalidInputError: the file cannot be read or is too long, a line (an empty one too) is not
-            a reference answer, an answer is blank, or two lines give different answers for one
+        InvalidInputError: the file cannot be read or exceeds 16 MiB, a line (an empty one too) is
+            no reference answer, an answer is blank, or two lines give different answers for one
             exchange.
     """
     found: dict[str, str] = {}
@@ -122,8 +122,8 @@ def read_prompts(file: Path | str) -> list[tuple[Any, str]]:
     A prompt is a text, or a list of messages that is not checked. An empty file gives no prompts.
 
     Raises:
-        InvalidInputError: the file cannot be read or is too long, or a line (an empty one too) has
-            no prompt, or has a reference that is no text.
+        InvalidInputError: the file cannot be read or exceeds 16 MiB, or a line (an empty one too)
+            has no prompt, or has a reference that is no text.
     """
     found: list[tuple[Any, str]] = []
     for number, value in _objects(file):
@@ -168,7 +168,13 @@ def require_exchanges(ledger: LedgerReader, references: Collection[str]) -> None
 
 
 def note_unused(root: RootPort, references: Mapping[str, str], used: Collection[str]) -> int:
-    """Show a note with the number of unused references, if any, and return the number."""
+    """Return the number of references that are not used; show a note with it, unless it is 0.
+
+    Args:
+        root: the open root, which shows the note.
+        references: right answers, keyed by exchange id.
+        used: ids of the exchanges that are used.
+    """
     unused = len(references.keys() - set(used))
     if unused:
         root.note(

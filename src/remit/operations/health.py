@@ -17,8 +17,12 @@ def read_health(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Return the state of this process, and the circuit breakers that it shares with others.
 
     Returns:
-        ``version``, ``in_flight`` (calls of this process), ``refused`` (authentications since its
-        start), and ``breakers``: ``provider_id``, ``model_id`` and ``state`` of each, sorted.
+        ``version``, ``in_flight`` (the number of model calls in flight, of all processes of the
+        root), ``refused`` (the number of requests without a valid key since this process started),
+        and ``breakers``: ``provider_id``, ``model_id`` and ``state`` of each known one, sorted.
+
+    Raises:
+        LedgerError: the ledger's database cannot be read.
     """
     return {
         "version": __version__,

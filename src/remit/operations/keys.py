@@ -171,7 +171,7 @@ def list_keys(
 
     Raises:
         InvalidInputError: the cursor is unknown; raised when the list is read.
-        LedgerError: the ledger cannot be read.
+        LedgerError: the ledger cannot be read; raised at the call or when the list is read.
     """
     from remit.gateway.auth import shown_keys
 
@@ -191,8 +191,13 @@ def list_keys(
 def show_key(root: RootPort, caller: Caller, *, name_or_id: str = _key()) -> dict[str, Any]:
     """Show a key's permissions, limits and spending, without its secret.
 
+    Returns:
+        The key with the names of its owners, its ``limits`` (those that are set) and its
+        ``budget``, None without one. Of keys with the same name, the one that is not revoked.
+
     Raises:
         NotFoundError: no such key exists.
+        AuthUnavailableError: the row of the key is damaged.
         LedgerError: the ledger cannot be read.
     """
     from remit.gateway.auth import shown_keys

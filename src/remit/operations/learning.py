@@ -454,6 +454,8 @@ def list_signals(
 
     Raises:
         InvalidInputError: the start is not a time.
+        NotInstalledError, ChangedFileError, ConfigError: no package installed the policy of
+            signals, or the file was changed or is not one.
         LedgerError: the ledger cannot be read or written.
     """
     from remit.kernel.installed_files import InstalledFiles

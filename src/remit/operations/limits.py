@@ -72,7 +72,13 @@ def limits_line(stated: Mapping[str, Any]) -> str:
 
 
 def owner_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the facts of a key or an owner, and the state of the budget, if any."""
+    """Yield the facts of a key or an owner, and the state of the budget as one line, if any.
+
+    The limits, and with a budget the sums of spending, are only part of that line.
+
+    Args:
+        found: the key or owner as JSON data; ``budget`` is None without one.
+    """
     sums = ("spent_usd", "spent_tokens", "limit_usd") if found["budget"] else ()
     yield from facts(found, "limits", "budget", *sums)
     if found["budget"]:

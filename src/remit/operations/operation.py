@@ -298,7 +298,7 @@ class Operation:
 
     @classmethod
     def fields(cls, door: str) -> list[Field]:
-        """Return the fields of the request on a door.
+        """Return the fields of the request on a door, with name and type, as declared in order.
 
         Args:
             door: ``command`` or ``route``.
@@ -355,7 +355,7 @@ class Operation:
         return found.value if isinstance(found, Answer) else found
 
     def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if the command exits with 1 after it prints the result.
+        """Return True if the command exits with 1 after it prints the result; by default False.
 
         Args:
             found: the result.
@@ -365,8 +365,11 @@ class Operation:
     def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
         """Yield the lines that the command prints for people; a :class:`Note` goes to stderr.
 
+        By default these are ``prints`` with the members filled in, or else a line for each member,
+        or else ``nothing``.
+
         Args:
-            found: the result.
+            found: the result, a JSON object.
         """
         lines = [self.prints.format_map(found)] if self.prints else [*facts(found)]
         yield from lines or [self.nothing or "nothing"]

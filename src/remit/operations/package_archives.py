@@ -150,8 +150,8 @@ def verify_archive(
     """Verify an archive and its signatures against the trusted keys, without unpacking.
 
     Returns:
-        ``verified``, which is True, with the id, version, hash, number of files, the ids of the
-        keys that signed, and the required number.
+        ``verified``, which is True, with ``package_id``, ``version``, ``archive_sha256``, ``files``
+        (their number), ``keyids`` (the keys that signed) and ``threshold`` (the required number).
 
     Raises:
         PackageError: the archive is not valid, is of another package than ``package_id``, or too

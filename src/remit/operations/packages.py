@@ -153,8 +153,8 @@ def restore_packages(
     """Restore changed and missing files of installed packages.
 
     Returns:
-        ``restored``, the paths of the files, those of deleted ones included. No entry is
-        appended.
+        ``restored``, the paths of written files, and without ids also those of files that no
+        package owns any more, which are deleted. No entry is appended.
 
     Raises:
         PackageError: a package is not installed, its archive is missing, damaged or not admitted

@@ -350,8 +350,9 @@ def diff_prices(
     """Compare your own prices with the shipped ones. With FILE, compare prices in force with it.
 
     Returns:
-        The differences, with the versions of the tables; with a file, those that its import would
-        make. Nothing is changed. Without a file, the providers and the pattern have no effect.
+        ``changes`` (:func:`~remit.providers.prices.differences`) and the versions of the tables;
+        with a file, the changes that its import would make. Nothing is changed. Without a file, the
+        providers and the pattern have no effect.
 
     Raises:
         InvalidInputError: a provider is unknown.

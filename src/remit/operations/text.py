@@ -74,7 +74,9 @@ def facts(found: Mapping[str, Any], *omitted: str, indent: int = 0) -> Iterator[
 
 
 def table_of(items: Iterable[Mapping[str, Any]], *members: str, indent: int = 0) -> Table:
-    """Return a table of objects.
+    """Return a table of objects, with a column for each member and the values as :func:`shown`.
+
+    A list in a cell has at most three items. A missing member is ``-``.
 
     Args:
         items: JSON objects.

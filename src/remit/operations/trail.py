@@ -40,8 +40,14 @@ def list_thoughts(
 ) -> Feed:
     """List thoughts in the order in which they were recorded.
 
+    Returns:
+        A list; with a limit, of the earliest thoughts. An erased one has ``content`` None and
+        ``erased``, the id of the ERASURE.
+
     Raises:
-        TrailError: the entry of a thought is missing or another's; raised when the list is read.
+        InvalidInputError: the task is no text that can be recorded. All errors are raised when the
+            list is read.
+        TrailError: the entry of a thought is missing, or is another thought's.
         LedgerError: the ledger cannot be read.
     """
     from remit.routing.trail import iter_thought_records
@@ -58,6 +64,10 @@ def show_thought(
     root: RootPort, caller: Caller, *, thought_id: str = field("Id of the thought.", flag="")
 ) -> dict[str, Any]:
     """Print one thought in full.
+
+    Returns:
+        The fields of the thought and of its place in the chain. An erased one has ``content`` None
+        and ``erased``, the id of the ERASURE. The hash is not checked.
 
     Raises:
         ThoughtNotFoundError: no such thought exists.
@@ -76,9 +86,12 @@ def verify_trail(
     """Check the hash of every thought and its link to the one before. Exit 1 if one fails.
 
     Returns:
-        The report: ``verified``, the numbers of thoughts and tasks, and the problems.
+        The report: ``verified``, ``records``, ``tasks``, ``erased``, ``first_bad``,
+        ``problem_count`` and at most 100 ``problems``. A sound check of all tasks writes a mark,
+        from which later checks of the ledger may continue.
 
     Raises:
+        InvalidInputError: the task is no text that can be recorded.
         RemitError: the named task has no thoughts.
         LedgerError: the ledger cannot be read.
     """

@@ -41,9 +41,9 @@ def in_path(body: Body, cloud: str, headers: dict[str, str]) -> tuple[Body, str]
     Args:
         body: a body of Gemini or Converse, or of the Messages API for a cloud.
         cloud: ``aws``, ``google``, or empty for Google's own API.
-        headers: headers to be sent. Those of the Messages API that the cloud takes as members of
-            the body are moved there: on AWS ``anthropic-beta``, and ``anthropic-version``, which
-            becomes the cloud's own version if it is missing or before 2026-10-21.
+        headers: headers to be sent. With a Messages body, ``anthropic-version`` is removed from
+            them and set in the body as ``anthropic_version``: the cloud's own version if it is
+            missing or before 2026-10-21. On AWS ``anthropic-beta`` is moved likewise, as a list.
     """
     added: dict[str, Any] = {}
     if body.endpoint is MESSAGES:

@@ -95,7 +95,7 @@ class HttpPool:
         self.kept.clear()
 
     def check_by(self, deadline: float) -> None:
-        """Check all deadlines at a time of the loop's clock, or at an earlier check that is due."""
+        """Plan a check of all deadlines at ``deadline`` (the loop's time), unless one is before."""
         if deadline < self.due:
             if self._timer is not None:
                 self._timer.cancel()

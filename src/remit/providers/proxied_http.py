@@ -43,9 +43,9 @@ async def proxied(
 ) -> ProxiedAnswer:
     """Send a request through a proxy and return the answer as soon as its headers have come.
 
-    The answer may have any status; redirects are not followed. The caller closes the answer. The
-    limit is ``connect_s`` and ``first_byte_s`` together. No limit runs while an upload's next bytes
-    are awaited.
+    The answer may have any status; redirects are not followed. The caller closes the answer.
+    ``connect_s`` limits the wait for the proxy, and ``connect_s`` and ``first_byte_s`` together
+    limit the wait for the answer. No limit runs while an upload's next bytes are awaited.
 
     Args:
         method: HTTP method.

@@ -119,9 +119,9 @@ class UpstreamProvider(WireDialect):
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
         """Send a request once and return the reply as soon as its headers have come.
 
-        For a call of a model that is not streamed, the body is awaited too. The caller closes the
-        reply; a reply with another status than 2xx is read into the error. An answer that the
-        server lacks the Responses API is counted for :meth:`speaks`.
+        For a call of a model that is not streamed, the body is awaited too, up to 256 KiB. The
+        caller closes the reply; a reply with another status than 2xx is read into the error. An
+        answer that the server lacks the Responses API is counted for :meth:`speaks`.
 
         Args:
             outgoing: the request.
@@ -173,6 +173,8 @@ class UpstreamProvider(WireDialect):
         self, path: str, headers: Mapping[str, str], timeouts: Timeouts
     ) -> UpstreamReply:
         """Send a GET request and return the reply, also with an error status; the caller closes it.
+
+        The provider's key is sent. Credentials of this machine for a cloud are not.
 
         Args:
             path: path after the base URL, with its query.

@@ -220,7 +220,8 @@ class UpstreamReply:
         Secrets are not masked. The reply is closed at the end, also if the reader stops early.
 
         Raises:
-            ProviderError: the connection breaks, or the body is compressed in an unknown way.
+            ProviderError: the connection breaks or is silent for too long, or the body is
+                compressed in an unknown way.
         """
         try:
             while not self._is_over:

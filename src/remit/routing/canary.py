@@ -138,8 +138,9 @@ def proposed_rules(ledger: LedgerClient, started: str) -> Weights:
 
     Raises:
         ErasedHeadError: the head was erased.
-        WeightsError: the rules are not recorded, or the head is not recorded.
+        WeightsError: the rules or the head are not recorded, or cannot be used.
         EntryNotFoundError: there is no such entry.
+        LedgerError: the ledger cannot be read.
     """
     document = ledger.read(started).metadata.get("rules")
     if not isinstance(document, Mapping):
@@ -169,14 +170,23 @@ class Trial(NamedTuple):
 
     @property
     def of_decision(self) -> dict[str, Any]:
-        """The metadata of the decision's entry."""
+        """The metadata that the draw adds to the decision's entry.
+
+        ``propensity``, the probability of the first model, and ``canary``, an object with
+        ``started`` (id of the entry of the start), ``proposal_id``, ``share``, ``arm``, ``other``
+        and ``balance_nano``.
+        """
         named = {"started": self.terms.entry_id, "proposal_id": self.terms.proposal_id}
         drawn = {"share": self.share, "arm": self.arm, "other": self.other}
         canary = {**named, **drawn, "balance_nano": self.balance_nano}
         return {"propensity": _propensity(canary, self.first), "canary": canary}
 
     def of_exchange(self, model: str, number: int) -> Mapping[str, Any]:
-        """Return the metadata of an attempt.
+        """Return the metadata that the draw adds to an attempt.
+
+        Always ``canary``, an object with ``proposal_id``, ``arm``, ``share`` and ``differs`` (True
+        if the two routes put different models first). The first attempt at :attr:`first` also has
+        ``propensity``, unless it is 1.
 
         Args:
             model: name of the model.
@@ -258,16 +268,22 @@ class Canary:
         self._out: dict[str, float] = {}  # Upper bounds, keyed by decision.
 
     async def enter(self, choice: RouteChoice, inputs: ScoringInputs) -> bool:
-        """Draw the route of a decision, and give the choice the order of that route.
+        """Draw the route of a decision, and give the choice the draw and the order of that route.
 
-        Reads the ledger. The upper bound of a call counts as spent until the choice is closed.
+        Reads the ledger. The upper bound of a call of the proposed route counts as spent until the
+        choice is closed. If the budget might be exceeded, the current route is taken.
 
         Args:
             choice: the choice of the current route.
             inputs: the inputs of scoring.
 
         Returns:
-            False if the canary has ended or does not concern the call; the choice is unchanged.
+            True if a route was drawn. False if the canary has ended, its rules cannot be read, or
+            the call is of another key or task; the choice is then unchanged.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+            InvalidInputError, RoutingError: the proposed route cannot be ranked.
         """
         terms, identity = self._terms, choice.asked.identity
         if terms.for_key and (identity is None or identity.key_id != terms.for_key):

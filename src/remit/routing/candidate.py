@@ -69,7 +69,10 @@ class Candidate:
         return self.served_as or self.model_id
 
     def profile(self) -> dict[str, Any]:
-        """Return all fields but the name as JSON, so that a decision can be scored again."""
+        """Return all fields but the name as JSON, so that a decision can be scored again.
+
+        ``served_as`` is left out if it is empty.
+        """
         profile = {name: getattr(self, name) for name in self.__slots__ if name != "model_id"}
         profile["abilities"] = dict(self.abilities)
         profile["languages"] = list(self.languages)

@@ -68,9 +68,10 @@ def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ran
         scoring_fn: the scoring function.
 
     Raises:
-        InvalidInputError: there are no candidates, two have one name, or the function returned no
-            usable score for each of them.
-        RoutingError: the function failed.
+        InvalidInputError: there are no candidates, two have one name, the operator preference is
+            unknown, or the function returned no usable score for each of them.
+        RoutingError: the function raised an error that is no RemitError; a RemitError is raised
+            unchanged.
     """
     candidates = inputs.candidates
     if not candidates:
@@ -161,7 +162,7 @@ def _described(
 
 
 def name_of(scoring_fn: ScoringFn) -> str:
-    """Return the name under which a scoring function is recorded."""
+    """Return the name under which a scoring function is recorded: ``remit``, or ``module:name``."""
     if scoring_fn is score_candidates:
         return "remit"
     name = getattr(scoring_fn, "__qualname__", type(scoring_fn).__name__)

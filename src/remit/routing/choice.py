@@ -41,12 +41,10 @@ Answer = tuple[Candidate, PromptResponse]
 """The candidate that answered, and the response."""
 
 # Refusals that no other model would change: of the request itself, or of its caller.
-_FINAL = frozenset(
-    {
-        "INVALID_INPUT", "AUTH_ERROR", "SESSION_NOT_YOURS", "TURN_LIMIT", "RATE_LIMITED",
-        "NOT_ALLOCATED", "IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_ERASED",
-    }
-)  # fmt: skip
+_FINAL = frozenset({
+    "INVALID_INPUT", "AUTH_ERROR", "SESSION_NOT_YOURS", "TURN_LIMIT", "RATE_LIMITED",
+    "NOT_ALLOCATED", "IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_ERASED",
+})  # fmt: skip
 # If nothing was sent, the first of these codes that a model was refused with is reported.
 _REASONS = ("BUDGET_EXHAUSTED", "ENSEMBLE_BUDGET", "MODEL_NOT_ALLOWED", "CIRCUIT_OPEN")
 _CODES = {"ENSEMBLE_BUDGET": "BUDGET_EXHAUSTED", "NO_ADAPTER": "PROVIDER_NOT_FOUND"}
@@ -74,9 +72,7 @@ class _Routed(Choice):
 
     def circuit_open_text(self, model: Model, retry_after_s: float | None) -> str:
         """Return the reason for passing over a model whose circuit is open."""
-        later = ""
-        if retry_after_s is not None:
-            later = f"; the next attempt is in {retry_after_s:.1f} s"
+        later = "" if retry_after_s is None else f"; the next attempt is in {retry_after_s:.1f} s"
         return f"{model.name} failed repeatedly{later}"
 
 
@@ -136,7 +132,7 @@ class RouteChoice(_Routed):
 
     @staticmethod
     def models_of(options: RouteOptions, candidates: Sequence[Candidate], task: str) -> list[Model]:
-        """Return candidates as models for the gateway, with the reason why one cannot be asked."""
+        """Return candidates as models, each with code and reason if it cannot be asked."""
         providers = options.gateway.providers
         return [
             Model(
@@ -149,7 +145,7 @@ class RouteChoice(_Routed):
     @property
     def cost_usd(self) -> float:
         """Cost of all calls in US dollars."""
-        return sum((response.cost_incurred for response in self.responses), 0.0)
+        return sum((one.cost_incurred for one in self.responses), 0.0)
 
     @property
     def entry_id(self) -> str:
@@ -170,7 +166,7 @@ class RouteChoice(_Routed):
         self.models = self.models_of(self.options, ranking.chain, ranking.task)
 
     def decide(self, model: Model, latency_ms: float, exchange: Prepared) -> DecisionStep | None:
-        """Return the step that records the decision with the answer; None without a trail."""
+        """Return the step that records the decision with the answer; None for another emitter."""
         emitter = self.asked.emitter
         if not isinstance(emitter, ThoughtRecordEmitter):
             return None
@@ -208,7 +204,7 @@ class RouteChoice(_Routed):
         self.failed.append(RouteAttempt(model.name, model.provider_id, error, response))
 
     def note_open(self, model: Model, retry_after_s: float | None) -> None:
-        """Note a candidate that is skipped because its circuit is open."""
+        """Note a candidate that is skipped as its circuit is open, and the shortest wait so far."""
         if retry_after_s is not None:
             self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
         text = self.circuit_open_text(model, retry_after_s)
@@ -248,7 +244,12 @@ class RouteChoice(_Routed):
                     self.answer = candidate, response
 
     def refusal(self, refusals: Sequence[Refusal]) -> Refusal:
-        """Return the refusal to record if nothing was sent: the one that says most."""
+        """Return the refusal to record if nothing was sent. ``refusals`` is ignored.
+
+        :attr:`final` comes first. Else the code is the first of ``BUDGET_EXHAUSTED``,
+        ``MODEL_NOT_ALLOWED`` and ``CIRCUIT_OPEN`` that a candidate has, else that of the last
+        failed one, else ``PROVIDER_NOT_FOUND``, with the message of its first candidate.
+        """
         if self.final is not None:
             code, wait_s = self.final.code or "REJECTED", self.final.retry_after_s
             return Refusal(code, self.final.message, None, wait_s)
@@ -315,15 +316,11 @@ class RouteChoice(_Routed):
         The keys of each are ``model_id``, ``provider_id``, ``code`` and ``reason``.
         """
         return [
-            {
-                "model_id": attempt.model_id,
-                "provider_id": attempt.provider_id,
-                "code": attempt.error.code,
-                "reason": attempt.error.message,
-            }
+            {"model_id": attempt.model_id, "provider_id": attempt.provider_id,
+             "code": attempt.error.code, "reason": attempt.error.message}
             for attempt in self.failed
             if attempt.skipped
-        ]
+        ]  # fmt: skip
 
     def last_failure(self) -> PromptResponse | None:
         """Return the response of a request whose parts have no answer; None without recorded calls.
@@ -446,14 +443,17 @@ class PartChoice(_Routed):
         return response
 
     def request(self, request: PromptRequest) -> PromptRequest:
-        """Return the request of the part: an idempotency key becomes the part's own."""
+        """Return the request with an idempotency key of the part's own, if it has a key."""
         if not request.idempotency_key:
             return request
         text = f"{self.name}|{request.idempotency_key}".encode("utf-8", "replace")
         return replace(request, idempotency_key=f"part-{hashlib.sha256(text).hexdigest()}")
 
     def note_late(self, timeout_s: float) -> None:
-        """Note that the call was cancelled at its time limit; its record becomes a timeout."""
+        """Note that the call was cancelled after ``timeout_s`` seconds.
+
+        In the decision it is a ``TIMEOUT``, also with a recorded answer. The ledger is unchanged.
+        """
         error = RoutingError(f"no answer within {timeout_s:g} s", code="TIMEOUT")
         failed: dict[str, Any] = {"error_code": error.code, "error_message": error.message}
         response = None

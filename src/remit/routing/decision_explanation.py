@@ -51,6 +51,8 @@ def explain(
     Raises:
         NotFoundError: there is no such decision or call.
         EntryArchivedError: the entry is archived.
+        TrailError: the thought of the decision lost its entry, or names another's.
+        LedgerError: the ledger cannot be read.
     """
     named = _entry(ledger, name) if name.startswith("LED-") else None
     if named is None or named.event_type == EVENT:

@@ -86,7 +86,9 @@ def no_such_decision(name: str) -> NotFoundError:
 
 
 def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the 8 fields of a decision; None if they are erased or have another form.
+    """Return the 8 fields of a decision, as :meth:`RoutingDecisionRecord.to_dict` has them.
+
+    The result is None if they are erased or have another form.
 
     Args:
         meta: metadata of the decision's entry.
@@ -171,9 +173,14 @@ def scored_inputs(
 
 
 def rows_of(meta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the rows of a list in a decision's metadata; empty if it is erased.
+    """Return the rows of a list in a decision's metadata; empty if it is erased or no list.
 
-    Values of the naming keys that are not texts are replaced by empty texts.
+    Items that are no objects are left out. Values of ``model_id``, ``code``, ``part`` and ``stage``
+    that are no texts become empty texts.
+
+    Args:
+        meta: metadata of the decision's entry.
+        name: the key of the list, such as ``attempts``.
     """
     found = meta.get(name)
     return [

@@ -30,11 +30,13 @@ JUDGE_PART = "judge"
 def ensemble(
     choice: RouteChoice, request: PromptRequest, open_circuits: Mapping[str, float | None]
 ) -> Parts:
-    """Yield the calls of an ensemble, and return the joined answer.
+    """Yield the calls of an ensemble, and return the joined answer, without a provider's own form.
 
-    Calls that have not ended within the ensemble's time limit are cancelled. ``choice`` gets the
-    answer, if any member answers, and a summary for the decision with ``join``, ``members``,
-    ``answered``, ``joined`` (the rule that decided) and, for a vote, ``agreed``.
+    The members' calls are yielded together; a judge's call follows. Calls that have not ended
+    within the ensemble's time limit are cancelled. ``choice`` gets the answer, and a summary for
+    the decision with ``join``, ``members``, ``answered``, ``joined`` (the rule that decided) and,
+    for a vote, ``agreed``. If no member answers, the response of the last failure is returned, or
+    None if no call was recorded.
 
     Args:
         choice: the choice of the request.
@@ -174,8 +176,10 @@ def _judged(
 def join_by_vote(answers: Sequence[str]) -> int:
     """Return the place, from 0, of the most frequent answer; case and white space are ignored.
 
+    A blank answer has no vote, unless all are blank.
+
     Args:
-        answers: the answers, those of the best-scored models first.
+        answers: at least one answer, those of the best-scored models first.
 
     Returns:
         The place of the first answer of the largest group of equal answers. Of equal groups, the

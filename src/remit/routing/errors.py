@@ -19,8 +19,9 @@ class RoutingError(RemitError):
 
     Attributes:
         code: if a model gave no answer, the gateway's error code, such as ``TIMEOUT`` or
-            ``BUDGET_EXHAUSTED``; ``CIRCUIT_OPEN`` if the model failed repeatedly; ``NO_ADAPTER`` if
-            its provider is not registered or it lacks a needed capability. Empty otherwise.
+            ``BUDGET_EXHAUSTED``, or one of routing: ``CIRCUIT_OPEN`` if the model failed
+            repeatedly, ``NO_ADAPTER`` if its provider is not registered or the model lacks a needed
+            capability, ``ENSEMBLE_BUDGET`` or ``CONTRACT_ERROR``. Empty otherwise.
     """
 
     def __init__(self, message: str, *, next_step: str = "", code: str = "") -> None:

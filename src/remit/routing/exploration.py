@@ -43,14 +43,21 @@ class Drawn(NamedTuple):
 
     @property
     def of_decision(self) -> dict[str, Any]:
-        """The metadata of the decision's entry."""
+        """The metadata that the draw adds to the decision's entry.
+
+        ``propensity``; and if the decision could explore, ``exploration`` (the share) and, unless
+        empty, ``not_drawn`` (the candidates that could not be drawn).
+        """
         if not self.share:
             return {"propensity": self.propensity}
         shown = {"propensity": self.propensity, "exploration": self.share}
         return {**shown, "not_drawn": list(self.left_out)} if self.left_out else shown
 
     def of_exchange(self, model: str, number: int) -> Mapping[str, Any]:
-        """Return the metadata of an attempt; empty unless it is the first at the drawn candidate.
+        """Return the metadata that the draw adds to an attempt.
+
+        Empty unless the attempt is the first and at the drawn candidate. Else ``propensity``,
+        unless it is 1, and ``explored`` (True), if another candidate than the best was drawn.
 
         Args:
             model: name of the model.

@@ -135,7 +135,10 @@ def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> 
 
 
 def part_read(asked: str, rules: IntentRules) -> str:
-    """Return the part of a text that is read: its beginning and its end."""
+    """Return the part of a text that is read: all, or as many characters as the rules say.
+
+    Half of these come from the beginning and half from the end, with a line feed in between.
+    """
     most = rules.characters_read
     if len(asked) <= most:
         return asked

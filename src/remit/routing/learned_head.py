@@ -294,8 +294,9 @@ def buckets_of(text: str, buckets: int) -> list[int]:
 def steered_weight(price_weight: int, cap_nano: int, balance_nano: int) -> int:
     """Return the price weight of a decision, in millionths.
 
-    Each :data:`_HORIZON` caps that were spent too much double the price weight, and each that were
-    saved halve it.
+    A debt of 25 caps doubles the price weight, and savings of 25 caps halve it. A price weight by
+    which the cap is worth less than a thousandth of reward is raised to that first. Without a cap
+    the price weight is returned unchanged.
 
     Args:
         price_weight: the price weight of the rules, in millionths.
@@ -310,14 +311,15 @@ def steered_weight(price_weight: int, cap_nano: int, balance_nano: int) -> int:
 
 
 def next_balance(balance_nano: int, cost_nano: int, cap_nano: int) -> int:
-    """Return the balance after a call: the cap less the cost is added.
+    """Return the balance after a call: 98 % of the cap less the cost is added.
 
-    The balance is limited to 4 horizons of savings and 8 of debt, so that old calls are forgotten.
+    The balance is limited to savings of 100 caps and a debt of 200, so that old calls are
+    forgotten. A debt is negative.
 
     Args:
         balance_nano: the balance before the call, in nano-dollars.
-        cost_nano: cost of the call.
-        cap_nano: highest mean cost of a call; 2 % of it are a reserve.
+        cost_nano: cost of the call, in nano-dollars.
+        cap_nano: highest mean cost of a call, in nano-dollars; 2 % of it are a reserve.
     """
     most = _HORIZON * cap_nano
     return max(-8 * most, min(4 * most, balance_nano + cap_nano - cap_nano // 50 - cost_nano))
@@ -400,6 +402,8 @@ def append_head(tx: Transaction, ledger: LedgerClient, head: LearnedHead) -> Non
 def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
     """Return the head that was recorded under a digest. Blocks.
 
+    If the evidence was erased or is not recorded, the head has no neighbours.
+
     Args:
         ledger: the ledger.
         digest: SHA-256 of the head in hex.
@@ -408,7 +412,8 @@ def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
         ErasedHeadError: the head was erased.
         WeightsError: the head is not recorded, or is not a head.
         EntryArchivedError: its entry is in a segment that is not attached.
-        TrailError: its entry cannot be read.
+        TrailError: its entry is missing, or belongs to another record.
+        LedgerError: the ledger cannot be read.
     """
     content = _thought(ledger, f"HEAD-{digest}")
     if content is None:

@@ -21,9 +21,11 @@ def pipeline(
 ) -> Parts:
     """Yield the call of each stage in order, and return the answer. Only the last is streamed.
 
-    Stages without a contract get the caller's tools. An answer that calls a tool ends the pipeline,
-    because the caller has to run the tool. A stage without an answer ends it with the last failure,
-    or None if no call was recorded. ``choice`` gets the answer, the ranking of the last stage that
+    A stage without a contract gets the caller's request, tools included. The answer is that of the
+    last stage that revises, without a provider's own form; the first answer is the draft in any
+    case. A draft that calls a tool ends the pipeline, because the caller has to run the tool. A
+    stage without an answer, or whose contract cannot be used, ends it with the last failure, or
+    None if no call was recorded. ``choice`` gets the answer, the ranking of the last stage that
     ran, and the record of each stage for the decision.
 
     Args:

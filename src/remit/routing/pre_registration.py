@@ -55,7 +55,9 @@ def register_choices(
     Raises:
         InvalidInputError: a line is malformed or has other members, such as ``results``; an id
             comes twice; or there are no prompts.
-        LedgerError: the entry cannot be written, or no checkpoint can be signed.
+        LedgerError: the entry cannot be written; or no checkpoint can be signed, and the entry is
+            recorded already.
+        RemitError: an error of ``choose``; nothing was recorded.
     """
     choices: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines, 1):

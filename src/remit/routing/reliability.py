@@ -27,8 +27,10 @@ _STEP = 5
 class Reliability:
     """Reliability of models: the percentage of recent calls that were answered.
 
-    A thread refreshes the numbers. Refusals of a single request do not count. Values move in steps
-    of 5, so that equal calls have equal candidates for a while.
+    Calls in the latest decisions count if they succeeded or failed for the model's health;
+    refusals of a single request do not. To each model's calls 20 are added, of which 19 were
+    answered. Values are rounded down to steps of 5, so that equal calls have equal candidates for a
+    while. A thread refreshes the numbers.
 
     Args:
         ledger: the ledger.

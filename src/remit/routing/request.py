@@ -77,10 +77,15 @@ def asked_of(prompt: Prompt, request: PromptRequest | None = None) -> Asked:
 
 
 def asked_plainly(request: PromptRequest) -> Asked | None:
-    """Return the request to route if its messages are the same in neutral form, as most chats are.
+    """Return the request to route if its body's messages are the same in neutral form.
 
-    None for another endpoint than Chat Completions, for a message with more than a role and a text,
-    for a call whose conversation is stored, and for messages that have no canonical form.
+    Most chats are so. None for another endpoint than Chat Completions, for a body with
+    ``functions``, for a message with more than a text and the role ``user``, ``assistant`` or
+    ``system``, for a call whose conversation is stored, and for messages that have no canonical
+    form. ``tools`` is the only need that is noted.
+
+    Args:
+        request: a request with a body.
     """
     body = request.body
     value = body.value

@@ -37,7 +37,9 @@ async def aroute_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
 
     Raises:
         FallbackChainExhaustedError: no model answered; the error names each model and its failure.
+        RoutingError: the scoring function failed; nothing was sent.
         InvalidInputError: the prompt or an option cannot be used; nothing was sent.
+        LedgerError: a canary or an exploring route cannot read the ledger; nothing was sent.
         LedgerWriteError: a call could not be recorded.
     """
     asked = asked_of(prompt, options.request)
@@ -62,6 +64,7 @@ async def route(asked: Asked, options: RouteOptions) -> tuple[RouteResult, Route
         FallbackChainExhaustedError: no model answered.
         RoutingError: the scoring function failed; nothing was sent.
         InvalidInputError: an option cannot be used; nothing was sent.
+        LedgerError: a canary or an exploring route cannot read the ledger; nothing was sent.
         LedgerWriteError: a call could not be recorded.
     """
     started = time.perf_counter()

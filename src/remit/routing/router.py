@@ -135,6 +135,9 @@ class Router:
             CannotContinueError: the conversation that the request continues is gone.
             DialectError: the neutral form cannot express the body.
             InvalidInputError: the prompt cannot be sent or recorded.
+            RoutingError: the scoring function failed.
+            LedgerError: the spend of a learned route, a canary or an exploring route cannot be read
+                from the ledger.
         """
         request, identity = call.request, call.identity
         name = request.model_id or _AUTO
@@ -208,9 +211,10 @@ class Router:
 
         Raises:
             FallbackChainExhaustedError: no model answered.
+            RoutingError: the scoring function failed.
             NotFoundError: the route does not exist.
             InvalidInputError: an argument cannot be used, or the key may use no model of the route.
-            LedgerWriteError: a call could not be recorded.
+            LedgerError: the ledger cannot be read, or a call could not be recorded.
         """
         request = new_request(
             agent_id, session_id, model_id=route, max_tokens=max_tokens or 4096,

@@ -135,7 +135,13 @@ Seen = tuple[tuple[str, ...], str, int]
 
 
 def what_counts(inputs: ScoringInputs) -> Seen:
-    """Return the properties of the prompt that affect scores."""
+    """Return the properties of the prompt that affect scores.
+
+    The kinds are the task, stated or detected, and ``code`` and ``mathematics`` if these occur.
+
+    Raises:
+        NotCanonicalError: a tool's call or result in the prompt has no canonical form.
+    """
     name = inputs.task.partition("+")[0]
     intent = read_intent(inputs.prompt, inputs.weights)
     kinds = _kinds(intent.task if name == ANY_TASK else name, intent)
@@ -201,7 +207,10 @@ def _by_what_is_learned(
 
 
 def too_small(candidates: Sequence[Candidate], tokens: int) -> tuple[str, ...]:
-    """Return the names of candidates whose context window is smaller than ``tokens``."""
+    """Return the names of candidates whose context window is smaller than ``tokens``.
+
+    A candidate without a known context window is never among them.
+    """
     return tuple(
         [
             candidate.model_id
@@ -215,6 +224,9 @@ def score_parts(
     candidate: Candidate, intent: Intent, task: str, preference: str, weights: Weights
 ) -> dict[str, float]:
     """Return the parts of a candidate's score: weighted features, and negative penalties.
+
+    The features are ``ability``, ``reliability``, ``cost``, ``speed`` and ``language``. Each need
+    that the candidate lacks has a penalty, and so has ``context_window`` if it is too small.
 
     Args:
         candidate: the candidate.

@@ -49,8 +49,13 @@ class Spend:
     async def balance(self, rules: LearnedRules | None) -> int:
         """Return the balance in nano-dollars, for the next decision; 0 without a cap.
 
+        Reads the ledger in a thread, as :meth:`read`.
+
         Args:
             rules: the use of the learned head in force, if any.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         if rules is None or not rules.cap_nano:
             return 0
@@ -84,8 +89,9 @@ class Spend:
     def warm_cache(self, session_id: str) -> tuple[str, int]:
         """Return the model of a session's latest exchange, and the tokens in its prompt cache.
 
-        Exchanges count as far as :meth:`read` has read them. The cache is cold, with 0 tokens, five
-        minutes after the exchange, and without cached or written tokens.
+        Exchanges count as far as :meth:`read` has read them. The result is ``("", 0)`` five minutes
+        after the exchange, after a failed exchange or one without cached or written tokens, and for
+        an unknown session.
         """
         with self._lock:
             model, tokens, at = self._warm.get(session_id, ("", 0, ""))
@@ -126,6 +132,9 @@ def exchanges_after(ledger: LedgerClient, seq: int) -> Iterator[tuple[int, dict[
     Args:
         ledger: the ledger.
         seq: number of the entry; -1 for all exchanges.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     rows = ledger.select(
         "SELECT seq, record FROM entries WHERE event_type = 'EXCHANGE' AND seq > ? ORDER BY seq",

@@ -20,8 +20,18 @@ def route_status(
 
     The keys are ``name``, ``mode``, ``models`` (in the given order), ``first``, ``best_single``,
     ``operator_preference``, ``task`` and ``stages`` (names). ``first`` is the model that comes
-    first for every prompt; empty if the choice depends on the task. ``best_single`` is the same if
-    an ability of the model is stated, else empty.
+    first for every prompt of a route in mode ``single``; empty if the choice depends on the task or
+    a learned head, and for other modes. ``best_single`` is the same if an ability of the model is
+    stated, else empty.
+
+    Args:
+        name: name of the route.
+        route: the route.
+        candidates: the candidates of the route.
+        weights: the rules in force.
+
+    Raises:
+        InvalidInputError: the rules do not know the operator preference.
     """
     preference = route.operator_preference
     inputs = ScoringInputs("", task_of(route.task), preference, candidates, weights)
@@ -42,8 +52,9 @@ def route_status(
 def models_status(registry: Registry, gateway: LLMGateway) -> list[dict[str, Any]]:
     """Return the descriptions of all stated models as JSON. Reads circuit breakers, so it blocks.
 
-    The keys are ``model_id``, those of :meth:`Candidate.profile`, ``adapter`` (whether the provider
-    is registered), ``reachable``, ``circuit`` (the state) and ``retry_after_s`` (None if closed).
+    Models that the settings set aside are left out, unless none would remain. The keys are
+    ``model_id``, those of :meth:`Candidate.profile`, ``adapter`` (True if the provider is
+    registered), ``reachable``, ``circuit`` (the state) and ``retry_after_s`` (None if closed).
     """
     reachable = set(registry.reachable())
     models = []

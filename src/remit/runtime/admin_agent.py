@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 def admin_agent(
     runtime: Runtime, contracts: ContractLoader, own: Iterable[Tool], able: ModelCapabilities
 ) -> Agent[str]:
-    """Return the ADMIN agent of a root.
+    """Return the ADMIN agent of a root. Nothing is recorded.
 
-    A model without ``prose`` gets a tool that repeats earlier messages, and its messages are not
-    classified: code chooses its tools. The agent's id and tools come from ``[chat]``. Nothing is
-    recorded.
+    The agent answers under ``PRC-SYNTHESIZE-001``. The agent's id comes from ``[chat]``, and its
+    tools are ``[chat] tools_allowed`` and ``own``. A model with native tools also gets the tools
+    for topics if ``[supervisor] threads`` is set. For a model without ``prose``, code chooses the
+    tools: the agent gets the tool that repeats earlier messages, and does not classify messages.
 
     Args:
         runtime: the open root.
@@ -95,7 +96,8 @@ def tools_of(
 
     Raises:
         ConfigError: there is no such MCP server.
-        InvalidInputError: an argument is not a list, or an entry of ``mcp`` or ``approve`` no text.
+        InvalidInputError: ``tools``, ``mcp`` or ``approve`` is a single text or tool or cannot be
+            iterated, or an entry of ``mcp`` or ``approve`` is no text that can be recorded.
         ToolError: two tools have the same id, an item cannot be a tool, or an MCP server does not
             answer.
         UnknownToolError: an id in ``approve`` is not among the tools.

@@ -129,8 +129,8 @@ class Agent(Generic[OutputT]):
     def of_package(self, package_id: str) -> Agent:
         """Mark this agent as brought by a package, and return the same agent.
 
-        Its sessions then record the package's id in place of the instructions, unless one has begun
-        already.
+        Sessions that begin afterwards record the package's id in place of the instructions. The
+        call has no effect once the agent has begun a session.
 
         Args:
             package_id: id of the package.
@@ -188,9 +188,9 @@ class Agent(Generic[OutputT]):
     def sub_session(self, call: Context[Any]) -> Conversation:
         """Return the session in which the agent answers a tool call of another agent.
 
-        Each call has a session of its own, found by the call's idempotency key. A new session is
-        begun and recorded, on behalf of the same user as the caller's. In a running event loop the
-        write happens in the background, as for :meth:`session`.
+        Each call has a session of its own, whose id follows from the call's idempotency key. A new
+        session is recorded with the agent's own limits, on behalf of the same user as the caller's.
+        In a running event loop the write happens in the background, as for :meth:`session`.
 
         Args:
             call: the context of the tool call, with the caller's session and order.

@@ -38,8 +38,9 @@ class AgentShape:
             configured number.
 
     Raises:
-        InvalidInputError: the id is blank or longer than 200 characters, or a limit, planner or
-            number is invalid.
+        InvalidInputError: the id is no text that can be recorded, blank, or longer than 200
+            characters; the planner cannot be called; a limit is invalid (:func:`check_limit`);
+            ``max_retries`` is below 0; or ``context_tokens`` is below 1.
     """
 
     agent_id: str

@@ -32,11 +32,13 @@ def agent_record(
 ) -> dict[str, Any]:
     """Return the metadata of an agent's ``SESSION_START``: ids, hashes, and texts as content.
 
-    The keys are ``settings_sha256`` and ``overrides``, and only if they apply: ``package_id`` or
-    else ``instructions``, ``own_tools``, ``own_providers``, ``own_contracts``,
-    ``output_schema_sha256`` and ``criteria``. Nothing is written. Texts that may name people are
-    content, so they can be erased. Contracts and tools that packages brought are left out, because
-    the record has them.
+    Nothing is written. The keys are ``settings_sha256`` and ``overrides`` (settings of the agent
+    and the root that differ from the defaults), and only if they apply: ``package_id`` or else
+    ``instructions`` (hash and text, as content), ``own_tools`` (digests by id),
+    ``own_providers``, ``own_contracts`` (versions and hashes by id), ``output_schema_sha256``, and
+    ``criteria`` (names of the quality gate's criteria, unless they are the default ones). A value
+    above 8 KiB is content. Contracts that packages brought or that cannot be loaded are left out,
+    and so are the supervisor's tools.
 
     Args:
         step: the plan step with which the agent answers.

@@ -20,7 +20,7 @@ _log = logging.getLogger("remit.runtime")
 _POLICY = "HOT/policy/"
 _POLICY_SUFFIXES = (".md", ".txt")
 _BYTES_PER_TOKEN = 4
-_MAX_SESSIONS = 50  # Other sessions whose topics are read.
+_MAX_TOPICS = 50  # Latest topics that are read.
 
 
 @dataclass(eq=False, repr=False)
@@ -49,9 +49,10 @@ class KernelContext:
         self._installed = InstalledFiles(self._root.path)
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
-        """Return open topics of the agent's other sessions; empty if sessions are not shared.
+        """Return open topics of the agent's other sessions, latest first, for attention.
 
-        At most fifty other sessions are read.
+        Empty if sessions are not shared. Only the agent's latest fifty topics are examined, closed
+        ones and those of this session included.
 
         Args:
             session_id: the session whose own topics are left out.
@@ -63,7 +64,7 @@ class KernelContext:
             return []
         return [
             replace(thread, kind="session")
-            for thread in open_threads(self._ledger, agent_id=self._agent_id, most=_MAX_SESSIONS)
+            for thread in open_threads(self._ledger, agent_id=self._agent_id, most=_MAX_TOPICS)
             if not thread.ref.startswith(f"THR-{session_id}-")
         ]
 

@@ -27,8 +27,8 @@ def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Sched
             returns one item or a list, or yields items; without items, both lists are empty.
 
     Raises:
-        InvalidInputError: there is no such function, an import fails, or other objects are
-            returned.
+        InvalidInputError: ``place`` does not name a function, the import fails, or the function
+            returns another object than agents and schedules.
     """
     module, _, name = place.partition(":")
     if not module or not name:

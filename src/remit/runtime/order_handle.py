@@ -101,8 +101,8 @@ class OrderHandle(Generic[OutputT]):
         """Cancel the order and return its state.
 
         An order that has not begun, or was set aside, ends at once. A running or waiting one is
-        asked to stop and ends soon after. The cancellation is recorded with the name. Nothing
-        changes if the order was asked already.
+        requested to stop and ends soon after. The cancellation is recorded with the name. Nothing
+        changes if an earlier call requested the stop.
 
         Args:
             by: name of the person, for the record.

@@ -97,9 +97,9 @@ class Providers:
 
         These are default models of reachable providers, the local model, and priced models of
         reachable providers that are the program's own or at their own address. If two providers
-        have one model, own ones and default models come first. Routes and names of
-        ``[gateway.fallbacks]`` have the provider ``remit`` unless a provider has that name already.
-        No provider is called.
+        have one model, ``local`` comes first, then the program's own providers, then providers
+        whose default model it is. Routes and names of ``[gateway.fallbacks]`` have the provider
+        ``remit``, unless a model has the same name. No provider is called.
 
         Args:
             settings: settings of the root.

@@ -162,10 +162,10 @@ class Replays:
 
     @property
     def file(self) -> Path:
-        """Path of the file with the name of a replay that no order requested.
+        """Path of the file that holds the name of this replay, if no order requested it.
 
-        The file's own name is a hash of the change, the model, the grader and the contract's
-        version. The file exists after the first run.
+        The file's own name is a hash of the contract and its version, the change, the model and the
+        grader. :meth:`run` writes the file. With ``both`` the two replays have other files.
         """
         return self._file(self._files, self._wanted.model)
 
@@ -175,8 +175,9 @@ class Replays:
         """Run the replay within its budget; continue an interrupted one. Blocks.
 
         Models are called, and their answers are recorded under the name of the order, or under
-        the name in :attr:`file`. With ``both`` the attribution is recorded. The budget limits all
-        runs of a replay together. A spent budget is no error: the replay's ``ended`` is ``budget``.
+        the name in :attr:`file` (with ``both``, in a file for each replay). With ``both`` the
+        attribution is recorded. The budget limits all runs of a replay together. A spent budget is
+        no error: the replay's ``ended`` is ``budget``.
 
         Args:
             progress: called before each exchange (with ``both``, before each ten) with the number

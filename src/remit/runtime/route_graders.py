@@ -123,9 +123,12 @@ def find_prompts(
 
     The first grader that fits a prompt grades all its answers: a reference, a test, code, a given
     schema, a given judge, the schema of the prompt's contract, and the latest judge that graded in
-    this root. Prompts that lack the fewest answers come first. Calls of learning, of judges and of
-    fallbacks, answers from the record, and erased prompts are left out. The latest 20,000 exchanges
-    are read. Nothing is written, graded or sent.
+    this root. Prompts with a schema have a group for each contract. In a group, prompts that lack
+    the fewest recorded answers come first.
+
+    Prompts come from the successful calls among the latest 20,000 exchanges, calibration included.
+    Other calls of learning, calls of judges, answers of fallbacks or from the answer cache, and
+    erased prompts or answers are left out. Nothing is written, graded or sent.
 
     Args:
         runtime: the open root.
@@ -170,8 +173,8 @@ def command_test(command: str) -> Callable[[str, str], float | None]:
     """Return a test that runs a program for each answer.
 
     The program reads ``{"prompt": …, "answer": …}`` as JSON on its standard input. Exit status 0
-    means right (1.0) and 1 wrong (0.0). With any other status, or after 60 seconds, the test
-    returns ``None``, which is no grade. The program is run by each call of the test, which blocks.
+    means right (1.0) and 1 wrong (0.0). With any other status, after 60 seconds, or if the program
+    cannot be run, the test returns ``None``, which is no grade. Each call of the test blocks.
     Its output is discarded.
 
     Args:
@@ -371,10 +374,11 @@ def grade_recorded(ledger: LedgerClient, references: Mapping[str, str], *, by: s
 def grade_recorded_by(
     runtime: Runtime, grader: Grader, waiting: Sequence[Found], usd: float, by: str
 ) -> tuple[int, float, str]:
-    """Grade recorded answers that have no grade.
+    """Grade recorded answers that have no grade; record each grade as feedback.
 
-    Graded answers are added to the rewards of their prompts, so that calibration leaves them out,
-    and so are answers for which a function gave no grade.
+    A judge is called for each answer, within the budget. The rewards of a prompt get a value, which
+    need not be the grade, for each graded answer and each answer for which a function gave no
+    grade, so that calibration leaves these answers out. Erased answers are skipped.
 
     Args:
         runtime: the open root.
@@ -385,8 +389,8 @@ def grade_recorded_by(
 
     Returns:
         The number of grades, their cost in US dollars, and how the grading ended: ``done``,
-        ``budget``, or ``grader`` if the grader gave no grade for 2 or more answers and never graded
-        in this root.
+        ``budget`` (judges only), or ``grader``: a function was tried on 2 or more answers and has
+        never graded in this root, or a judge gave no grade, as for :func:`judge_answers`.
 
     Raises:
         ContractError: the contract of the judge cannot be used.

@@ -349,7 +349,8 @@ def prompts_of(
 ) -> list[GradedPrompt]:  # fmt: skip
     """Return graded prompts with the answers of a route's models, at the prices in force.
 
-    Prompts without any grade are left out. Nothing is written.
+    Prompts without any grade are left out; grades of other models leave a prompt without rewards.
+    Nothing is written.
 
     Args:
         runtime: the open root.
@@ -359,7 +360,7 @@ def prompts_of(
 
     Raises:
         NotFoundError: the route does not exist.
-        LedgerError: the ledger cannot be read.
+        LedgerError: the ledger cannot be read, or a graded exchange is archived.
     """
     candidates = runtime.router.candidates(route)
     known = {one.model_id for one in candidates}

@@ -221,9 +221,10 @@ class Runtime(Closeable):
         await asyncio.to_thread(self.close)
 
     def require_model(self, model: tuple[str, str] | None = None) -> None:
-        """Raise RemitError unless a model, by default the root's, can be called. Sends nothing.
+        """Raise RemitError unless the provider of a model, by default the root's, is set up.
 
-        It needs an API key and a base URL, or an installed local model. Routes are not checked.
+        A provider is set up with an API key or a base URL, and ``local`` with the installed model.
+        Nothing is sent. The name of the model, and a route (an empty provider), are not checked.
         """
         named = model or self.default_model
         if named[0]:
@@ -485,8 +486,7 @@ class Runtime(Closeable):
     def allow_without_limits(self, identity: Identity) -> None:
         """Open an account without limits for a key that has none, so that its calls are counted.
 
-        The account is a row in the ledger's database, with an entry. A key with an account is
-        unchanged.
+        The account is recorded as ``BUDGET_ALLOCATED``. A key with an account is unchanged.
 
         Args:
             identity: the key, and the name for the record.

@@ -181,9 +181,9 @@ class Schedule(Generic[OutputT]):
         A turn that waits for a person is yielded in that state, and again after its end here.
         Nothing is yielded for a tick that was skipped or run by another process, nor for the end of
         a turn that a person cancelled or another process ended. Each tick writes a session. The
-        clock and waiting turns are looked at every 30 seconds
-        at least. An error of a tick ends the iterator; a new one continues the tick. An error of
-        the function ``task`` is raised unchanged.
+        clock and waiting turns are looked at every 30 seconds at least. An error of a tick ends the
+        iterator; a new one continues the tick. An error of the function ``task`` is raised
+        unchanged.
 
         Args:
             deps: see :meth:`remit.runtime.Conversation.turn`.

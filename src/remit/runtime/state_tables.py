@@ -59,9 +59,10 @@ def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 
 
 def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
-    """Return the state that an ``ARCHIVED`` entry carries for its entries, for `check_state`.
+    """Return the state that an ``ARCHIVED`` entry states in place of the entries it archives.
 
-    The only key is ``accounts``, the state of the budgets' accounts.
+    :func:`check_state` needs it to check derived tables without these entries. The only key is
+    ``accounts``, the state of the budgets' accounts.
 
     Args:
         ledger: the ledger.

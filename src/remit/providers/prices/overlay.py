@@ -153,7 +153,10 @@ class Overlay:
 
     @staticmethod
     def sizes_of(price: Price) -> dict[str, Any]:
-        """Return the sizes and flags of a price that are known, as keys of an entry."""
+        """Return the sizes and flags of a price that are known, as keys of an entry.
+
+        Keys whose value is 0, False or None are left out.
+        """
         names = (*_SIZES, "thinks", "max_completion_tokens")
         return {name: value for name in names if (value := getattr(price, name))}
 

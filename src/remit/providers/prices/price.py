@@ -297,7 +297,7 @@ def rate_data(price: Price) -> dict[str, Any]:
 def charge_data(price: Price) -> dict[str, Any]:
     """Return the rates of a price (:func:`rate_data`) and the two sizes that bound a call.
 
-    An unknown size is None.
+    The keys of the sizes are ``max_output_tokens`` and ``context_window``; None if unknown.
     """
     return {
         **rate_data(price),

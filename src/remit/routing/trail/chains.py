@@ -55,7 +55,11 @@ class ChainHeads:
         self.unplaced: dict[str, int] = {}
 
     def look_up(self, tasks: Iterable[str]) -> None:
-        """Read the heads of ``tasks`` that were not read yet; fill :attr:`unplaced`."""
+        """Read the heads of ``tasks`` that were not read yet; fill :attr:`unplaced`.
+
+        A task without records has an empty chain. A head whose row is damaged makes :meth:`of`
+        raise its error.
+        """
         wanted = [task_id for task_id in dict.fromkeys(tasks) if task_id not in self._heads]
         for part, marks in _parts(wanted, "(?)"):
             rows = self._execute(_HEADS.format(marks=marks), (EVENT, *part))
@@ -158,6 +162,9 @@ def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
     Args:
         tx: the transaction that gets the rows.
         ledger: the ledger of the transaction.
+
+    Raises:
+        LedgerError: an entry cannot be read.
     """
     if tx.execute("SELECT 1 FROM thoughts LIMIT 1"):
         return 0

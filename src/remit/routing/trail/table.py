@@ -82,7 +82,11 @@ class Row(NamedTuple):
 
 
 def last_seq(ledger: LedgerClient) -> int:
-    """Return the greatest sequence number of the present entries and rows; -1 without any."""
+    """Return the greatest sequence number of the present entries and rows; -1 without any.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
     rows = ledger.select("SELECT max(seq) FROM thoughts WHERE seq <= ?", (_LARGEST,))
     head = ledger.head()
     of_rows = rows[0][0] if rows else None
@@ -95,6 +99,9 @@ def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
     Args:
         ledger: the ledger.
         task_id: the task; ``None`` for all.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE (t.seq < 0 OR t.seq > ?) "
     given: tuple[Any, ...] = (_LARGEST,)
@@ -114,6 +121,9 @@ def rows_of(
         task_id: the task; ``None`` for all.
         last: rows with a greater sequence number are left out.
         behind: rows start after this ``seq``, or for one task after this ``position``.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     key = "t.seq" if task_id is None else "t.position"
     of_task = "" if task_id is None else "t.task_id = ? AND "
@@ -153,6 +163,7 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
         ThoughtNotFoundError: there is no such record.
         EntryArchivedError: its ledger entry is in a segment that is not attached.
         TrailError: its ledger entry is missing, or belongs to another record.
+        LedgerError: the ledger cannot be read.
     """
     sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE t.thought_id = ?"
     rows = ledger.select(sql, (id,)) if is_plain_text(id) else []
@@ -175,16 +186,17 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
 def list_thought_records(
     ledger: LedgerClient, task_id: str | None = None, limit: int | None = None
 ) -> list[ThoughtRecord]:
-    """Return records in the order in which they were recorded.
+    """Return records in the order in which they were recorded, earliest first.
 
     Args:
         ledger: the ledger.
         task_id: the task; ``None`` for all.
-        limit: maximum number of records, at least 1; ``None`` for all.
+        limit: maximum number of records, of which the earliest are returned; ``None`` for all.
 
     Raises:
         InvalidInputError: ``limit`` is not a positive whole number, or ``task_id`` is not a text.
         TrailError: a row's ledger entry is missing, or belongs to another record.
+        LedgerError: the ledger cannot be read.
     """
     return list(iter_thought_records(ledger, task_id, limit))
 
@@ -204,6 +216,7 @@ def iter_thought_records(
     Raises:
         InvalidInputError: ``limit`` is not a positive whole number, or ``task_id`` is not a text.
         TrailError: while iterating: a row's ledger entry is missing, or belongs to another record.
+        LedgerError: while iterating: the ledger cannot be read.
     """
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError(f"limit is {limit!r}; it must be an integer of at least 1.")

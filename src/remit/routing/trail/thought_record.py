@@ -204,7 +204,8 @@ def read_time(value: Any) -> str:
     """Return a record's timestamp: a text unchanged, an aware ``datetime`` as ISO 8601 in UTC.
 
     Raises:
-        InvalidInputError: ``value`` is neither.
+        InvalidInputError: ``value`` is a ``datetime`` without a time zone, or no text of 1 to 512
+            characters without NUL.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:

@@ -84,7 +84,10 @@ class TrailReport:
         return self.problem_count == 0
 
     def add(self, thought_id: str, task_id: str, place: str, message: str) -> None:
-        """Add one problem; callers add in order, and at most 100 are listed."""
+        """Count a problem, and list it if fewer than 100 are; the first one is ``first_bad``.
+
+        Callers add problems in ledger order.
+        """
         self.problem_count += 1
         if self.first_bad is None:
             self.first_bad = thought_id
@@ -97,13 +100,17 @@ class TrailReport:
 
 
 def check_trail(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """Yield the problems that :func:`verify_trail` finds, as a :data:`~remit.ledger.StateCheck`.
+    """Yield the problems that :func:`verify_trail` lists, as a :data:`~remit.ledger.StateCheck`.
 
-    Missing places of thoughts that had been erased before an import are left out.
+    At most 100 are listed. Missing places of thoughts from an import are left out, because those
+    that were erased before have none. A sound check writes a mark.
 
     Args:
         ledger: the ledger.
         since_mark: True to continue from the last sound check.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     first = imported_size(ledger.select)
     for problem in verify_trail(ledger, since_mark=since_mark).problems:

@@ -171,8 +171,8 @@ def propose_abilities(
         The fields of the :class:`~remit.learning.proposals.Proposal`, by name.
 
     Raises:
-        InvalidInputError: no held-out prompt has graded answers of all models, or the change is not
-            valid or changes nothing.
+        InvalidInputError: no held-out prompt has graded answers of all models, no other prompt is
+            graded, or the change is not valid or changes nothing.
         ProposalError: the held-out prompts do not show that the change helps, no look remains, or
             evidence was erased.
         PackageError: another process holds the packages' lock, or the archive cannot be written.
@@ -201,9 +201,9 @@ def abilities_case(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return abilities by the grades as learned settings, and their case for a proposal.
 
-    The abilities are those of the prompts that are not held out. The predicted effect is the mean
-    reward of the models that the router takes with them for held-out prompts, less that of the
-    models that it takes now.
+    The abilities come from the prompts that are not held out. The predicted effect is the mean
+    reward of the models that the router would choose with these abilities for held-out prompts,
+    less the reward of the models that it chooses now. Nothing is recorded.
 
     Args:
         prompts: the graded prompts.
@@ -211,8 +211,14 @@ def abilities_case(
         rules: the rules in force.
         looks: number of looks that may decide.
 
+    Returns:
+        The settings ``routing.models.NAME.abilities`` as nested dicts; and the arguments
+        ``evidence`` (ids of entries), ``predicted``, ``gate`` and ``replay`` (the numbers
+        ``held_out`` and ``learned``) of :meth:`~remit.learning.proposals.Learner.propose`.
+
     Raises:
-        InvalidInputError: no held-out prompt has graded answers of all candidates.
+        InvalidInputError: no held-out prompt has graded answers of all candidates, or no other
+            prompt is graded.
     """
     from remit.learning import is_held_out, paired_effect
     from remit.learning.routes import abilities_of

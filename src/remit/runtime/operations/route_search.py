@@ -69,7 +69,9 @@ def learn_route(
             names no exchange, no prompt can be graded, a gate fails, the route has fewer than two
             models, or a model has no price.
         NotFoundError: the route does not exist.
-        RemitError: the models cannot be permitted, or the proposal cannot be written.
+        LedgerError: the ledger cannot be read or written.
+        RemitError: the root cannot be opened, the models cannot be permitted, or the proposal
+            cannot be written.
     """
     from remit.runtime import route_learner
     from remit.runtime.route_graders import Graders, command_test, load_grader

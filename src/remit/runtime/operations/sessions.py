@@ -190,6 +190,7 @@ def show_conversation(
     Raises:
         InvalidInputError: neither a session nor the latest one is meant, or both.
         NotFoundError: the ledger has no such session of an agent, or for --last none.
+        LedgerError: the ledger cannot be read.
     """
     from remit.agents.sessions import list_sessions
 
@@ -230,11 +231,12 @@ def cancel_conversation(
 
     Returns:
         ``session_id``, and ``cancelled``: False if the session has no unfinished turn. A turn that
-        runs in another process is only asked to stop.
+        runs in another process is only requested to stop. The end of any other turn is recorded.
 
     Raises:
-        NotFoundError: the ledger has no such session of an agent.
+        NotFoundError: the ledger has no such session of an agent, or the session was archived.
         LeaseBusyError: another process has begun to work on the session.
+        RemitError: the root cannot be opened, or the ledger cannot be read or written.
     """
     from remit.runtime.runtime import Runtime
 

@@ -257,7 +257,9 @@ def export_tenant(
         ``out``, the directory, and the numbers of ``entries`` and ``packages``.
 
     Raises:
-        RemitError: the tenant does not exist, or the directory is not empty or cannot be made.
+        RemitError: the tenant does not exist, its key is not the recorded one, or the directory is
+            not empty or cannot be written.
+        LedgerError: a ledger cannot be opened, or the head cannot be signed or recorded.
     """
     from remit.runtime import tenants
 

@@ -279,15 +279,17 @@ def _finish_move(host: TenantHost, root: Root, plan: MovePlan) -> None:
 def recover_move(host: TenantHost, root: Root) -> None:
     """Finish a move that was decided; otherwise delete the copy and restore the old ledger.
 
-    The caller holds the tenant's lock. Nothing is done without a plan.
+    The caller holds the tenant's lock. A finished move is recorded as ``TENANT_MOVED`` by
+    ``recovery``, once. Nothing is done without a plan.
 
     Args:
         host: host of the tenant.
         root: root of the tenant.
 
     Raises:
-        LedgerError: the ledger cannot be read or written.
-        RemitError: the plan is damaged, or the tenant's key is not the recorded one.
+        LedgerError: a ledger cannot be read, written, renamed or deleted.
+        RemitError: the plan or the tenant's file is damaged, or the tenant's key is not the
+            recorded one.
         OSError: a file of the tenant's root cannot be renamed or deleted.
     """
     path = TenantFile.moving_path(root.path)

@@ -63,7 +63,8 @@ def recover_tenant(host: TenantHost, name: str) -> None:
         name: name of the tenant.
 
     Raises:
-        RemitError: a plan is damaged or of another tenant, or a ledger or root cannot be changed.
+        RemitError: the name is invalid, a plan is damaged or of another tenant, the tenant's key is
+            not the recorded one, or a ledger or root cannot be changed.
         LedgerError: a ledger cannot be used.
         OSError: a file of the tenant's root cannot be opened or deleted.
     """

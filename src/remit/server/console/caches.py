@@ -151,7 +151,7 @@ class WaitingApprovals:
         self._known: tuple[int, float, list[Approval]] = (-1, 0.0, [])
 
     def read(self) -> list[Approval]:
-        """Return the waiting requests, newest first; empty without any.
+        """Return the waiting ones of the latest 100 requests, newest first; empty without any.
 
         Requests are read again after an event of approvals or tools, and after ten seconds. Do not
         change the list, which later callers get too.

@@ -66,8 +66,8 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 
     A page lists 50 calls, a CSV file all that were found. A request reads at most the latest 2,000
     entries that the indexed filters match (time, session and word), and a word is searched in the
-    latest 2,000 texts that contain it. All other filters, and sorting
-    by cost, tokens or duration (largest first), apply to these entries only.
+    latest 2,000 texts that contain it. All other filters, and sorting by cost, tokens or duration
+    (largest first), apply to these entries only.
 
     Args:
         sources: the data sources.

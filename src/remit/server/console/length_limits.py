@@ -26,13 +26,14 @@ class Shortened:
     def cut(self, value: Any, depth: int = 0) -> Any:
         """Return JSON data with long texts and lists cut, and the number of omitted items added.
 
-        A list or object has at most a thousand items; the further keys of an object are left out
-        without a notice. Keys are cut too. The text is counted: after two million characters of the
-        page, a text has at most 200.
+        A text has at most 20,000 characters, or 200 after two million characters of the page, which
+        this method counts. Keys are cut too. A list or object has at most a thousand items; the
+        further keys of an object are left out without a notice.
 
         Args:
             value: JSON data; not changed.
-            depth: depth of ``value`` in the data; values more than 200 deep become ``…``.
+            depth: depth of ``value`` in the data. Values more than 200 deep become ``…``, except
+                texts.
         """
         if isinstance(value, str):
             most = LONGEST if self._left > 0 else _FEW

@@ -160,7 +160,7 @@ def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
 
     Args:
         items: all items, oldest first.
-        room: number of bytes; an image or document counts as at most 12,000.
+        room: number of bytes; an item with an image or document counts as at most 12,000.
 
     Raises:
         JsonTextError: an item is not valid JSON.
