@@ -65,3 +65,31 @@ async def test_whenever_it_is(ledger: LedgerClient, streams: bool) -> None:
     assert budgeter.status(_KEY)[0].reserved_tokens == 0
     assert audit_budgets(ledger).equal
     assert told == {entry.id for entry in ledger.read_by_event_type("EXCHANGE")}
+
+
+async def test_during_the_check_of_the_output(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checking = asyncio.Event()
+
+    async def check(*_: Any) -> list[str]:
+        checking.set()
+        await asyncio.sleep(600)
+        return []
+
+    monkeypatch.setattr("remit.gateway.attempt.call_in_thread", check)
+    gateway = LLMGateway(ledger, dev_mode=True)
+    gateway.register_provider("mock", MockProvider('{"a": 1}'))
+    told: list[str] = []
+    gateway.observers.append(lambda report: told.append(report.response.exchange_entry_id))
+    request = prompt_request(output_schema={"type": "object"}, idempotency_key="once")
+    call = asyncio.create_task(gateway.aroute(request, identity=_ANN))
+    await checking.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    (exchange,) = ledger.read_by_event_type("EXCHANGE")
+    assert told == [exchange.id]
+    monkeypatch.undo()
+    again = await gateway.aroute(request, identity=_ANN)
+    assert (again.replayed, again.exchange_entry_id) == (True, exchange.id)

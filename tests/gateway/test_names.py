@@ -12,6 +12,7 @@ from remit import Runtime
 from remit.gateway import (
     LLMGateway,
     PromptResponse,
+    RouteOutcome,
     RouterConfig,
 )
 from remit.kernel.errors import RemitError
@@ -19,7 +20,7 @@ from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError
 from remit.runtime.providers import Providers, choose_model
-from tests.support.requests import prompt_request
+from tests.support.requests import openai_provider, prompt_request
 from tests.support.roots import new_root
 
 pytestmark = pytest.mark.any_store
@@ -167,3 +168,34 @@ def test_an_agent_of_a_provider_that_is_not_set_up_is_refused(tmp_path: Path) ->
         pytest.raises(RemitError, match="Set ANTHROPIC_API_KEY"),
     ):
         runtime.agent("clerk", model="claude-sonnet-5")
+
+
+def test_a_host_name_that_cannot_be_resolved_leads_to_the_fallback(ledger: LedgerClient) -> None:
+    config = RouterConfig(fallbacks={"openai/gpt-4o": ["mock/other"]}, max_retries=0)
+    made = LLMGateway(ledger, config=config, dev_mode=True)
+    made.register_provider("openai", openai_provider("http://no-such-host.invalid"))
+    made.register_provider("mock", MockProvider())
+    response = made.route(prompt_request(model_id="openai/gpt-4o"))
+    assert (response.outcome, response.provider_id) == (RouteOutcome.SUCCESS, "mock")
+    assert response.fallback_from == (("gpt-4o", "LOCAL_ERROR"),)
+
+
+def test_an_adapter_that_fails_leads_to_the_fallback_and_else_to_a_recorded_refusal(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise KeyError("a secret")
+
+    config = RouterConfig(fallbacks={"openai/gpt-4o": ["mock/other"]}, max_retries=0)
+    made = LLMGateway(ledger, config=config, dev_mode=True)
+    made.register_provider("openai", adapter := openai_provider("http://127.0.0.1:1"))
+    made.register_provider("mock", MockProvider())
+    monkeypatch.setattr(adapter, "outgoing", broken)
+    assert made.route(prompt_request(model_id="openai/gpt-4o")).provider_id == "mock"
+    response = made.route(prompt_request(model_id="openai/gpt-4"))
+    refused = ledger.read(response.exchange_entry_id)
+    assert (refused.event_type, refused.metadata["error_code"]) == (
+        "PROMPT_REJECTED", "INVALID_INPUT"
+    )  # fmt: skip
+    assert "KeyError" in refused.metadata["error_message"]
+    assert "secret" not in refused.metadata["error_message"]

@@ -23,6 +23,7 @@ from remit.gateway.budget import (
 from remit.gateway.budget.wait_queue import WaitingRoom
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderRequest, ProviderResponse
+from remit.routing import Candidate, FallbackChainExhaustedError, RouteOptions, aroute_request
 from tests.support.requests import prompt_request
 
 SESSION = BudgetScope("SES-TESTTEST")
@@ -238,6 +239,44 @@ async def test_first_come_first_served_also_where_a_later_one_would_fit() -> Non
     await asyncio.gather(*tasks)
     assert pot.served == list(range(30))
     assert pot.tries - tries < 30 * 4  # one at a time is woken, not all
+
+
+async def test_all_attempts_of_a_call_share_one_longest_wait() -> None:
+    room = WaitingRoom(10_000)
+    tries = 0
+
+    async def reserve(ahead: bool) -> None:
+        nonlocal tries
+        tries += 1
+        raise BudgetRefusedError("BUDGET_BUSY", "busy", None, 1.0, "s")
+
+    with pytest.raises(BudgetRefusedError):
+        await room.admit(["s"], reserve, 10.0)
+    assert (tries, room.waiting) == (1, 0)
+
+
+async def test_a_routed_call_waits_once_for_money_and_not_once_for_each_model(
+    ledger: LedgerClient,
+) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000))
+    keeper.reserve(SESSION, "held", amount=Amount(900))
+    gateway = _gateway(ledger, _Talks(), wait_ms=100)
+    waits: list[float] = []
+    admit = gateway.in_flight.waiting_room.admit
+
+    async def counted(scopes: Any, reserve: Any, waited_s: float) -> Any:
+        waits.append(waited_s)
+        return await admit(scopes, reserve, waited_s)
+
+    gateway.in_flight.waiting_room.admit = counted  # type: ignore[method-assign]
+    models = [Candidate(name, "anthropic", {"general": 9}) for name in ("a", "b", "c")]
+    options = RouteOptions(gateway, models, request=prompt_request(max_tokens=500))
+    with pytest.raises(FallbackChainExhaustedError):
+        await aroute_request("Hello", options)
+    assert waits[0] == 0
+    assert min(waits[1:]) >= 0.1
+    assert len(waits) == 3
 
 
 async def test_who_waits_on_one_scope_is_not_in_the_way_on_another() -> None:

@@ -542,6 +542,13 @@ def test_a_refusal_states_the_refused_call(made: Bench, code: str) -> None:
     assert f"| `{code.lower()}` | {status} |" in TABLE.read_text("utf-8")
 
 
+def test_a_routed_call_whose_money_is_only_reserved_is_asked_to_retry(made: Bench) -> None:
+    key = made.key(_limits(tokens=1500))
+    with made.held(key, max_tokens=1000):
+        status, _, headers = made.ask(key, model="auto", max_tokens=1000)
+    assert (status, headers["retry-after"]) == (429, "1")
+
+
 def test_an_error_in_a_stream_of_responses_is_an_event_of_the_api() -> None:
     event = error_event("openai.responses", 502, "SERVER_ERROR", "gone")
     kind, _, data = event.partition(b"\ndata: ")

@@ -6,7 +6,9 @@ settlement, and deletes the row in flight. A failed attempt has the same pair of
 
 Cancellation: a caller that is cancelled before the first commit has begun nothing. After it, the
 attempt is settled in any case: ``begin``, ``send`` and ``settle`` store the cancellation in
-``attempt.error`` or a local variable, and ``settle`` raises it after the second commit.
+``attempt.error`` or a local variable, and ``settle`` raises it after the second commit. A commit
+that has begun cannot be cancelled (:mod:`remit.ledger.group_commit`): the wait for it ends only
+with its outcome.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ class Attempts:
             step = StartCall(
                 (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
                 self._lease_ms, attribution, attempt.number, call.claim, ownership=call.ownership,
-                since=call.since, read_after=call.read_after,
+                since=call.since, read_after=call.read_after, waited_s=call.waited_s,
             )  # fmt: skip
             if self._warns:
                 step.warn = functools.partial(prepare_warning, self._ledger, request)
@@ -187,13 +189,14 @@ class Attempts:
         except BaseException:
             permit.release()
             if step is not None:
-                call.since = step.since
+                call.since, call.waited_s = step.since, step.waited_s
             raise
         if attempt.error is not None:
             # The dispatch is durable and needs its exchange, although nothing is sent.
             permit.release()
             attempt.result = cancelled(attempt.error, suffix=" before sending")
         call.claimed, call.since = call.claim is not None, attempt.dispatch_entry_id
+        call.waited_s = step.waited_s
         call.attempts += 1
         return attempt
 
@@ -336,17 +339,19 @@ class Attempts:
         if step.is_gone:
             result, entry = _GONE, gone_as[0]
         try:
-            response = self._response(call, attempt, result, entry, bill, finished)
-            if (schema := call.request.output_schema) is not None and response.error_code is None:
-                # No check may hold up the loop.
-                check = functools.partial(check_output, schema, response.content)
-                problems = await call_in_thread("remit-output", check)
-                response.output_valid, response.output_validation_errors = not problems, problems
-            call.last = response
-            choice = call.choice
-            if choice is not None and choice.is_routed and attempt.model is not None:
-                choice.note_recorded(attempt.model, response)
-                self._report(call, response, attempt.began_ns, 1)
+            call.last = response = self._response(call, attempt, result, entry, bill, finished)
+            try:
+                if (schema := call.request.output_schema) and response.error_code is None:
+                    # No check may hold up the loop.
+                    check = functools.partial(check_output, schema, response.content)
+                    problems = await call_in_thread("remit-output", check)
+                    response.output_validation_errors = problems
+                    response.output_valid = not problems
+            finally:  # A caller that is cancelled during the check does not change the record.
+                choice = call.choice
+                if choice is not None and choice.is_routed and attempt.model is not None:
+                    choice.note_recorded(attempt.model, response)
+                    self._report(call, response, attempt.began_ns, 1)
             if isinstance(error, asyncio.CancelledError):
                 attempt.error = None
                 raise error

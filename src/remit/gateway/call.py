@@ -8,10 +8,10 @@ streams and routed calls. Read on in the modules that the steps name:
    router (:mod:`remit.routing.router`) chooses for the name of a route;
 3. **attempt**: :mod:`remit.gateway.attempt` begins (first commit), sends and settles (second
    commit, with the decision in it); the next model follows if this one failed;
-4. **answer**: the response of the last attempt, or one recorded refusal.
+4. **answer**: the response of the last attempt, or one recorded refusal; over HTTP
+   written by :mod:`remit.server.answers`, with the status of :mod:`remit.server.refusals`.
 
-All state of a call is in its :class:`~remit.gateway.values.Call`. A call that fails is a response
-with an error code, not an exception.
+All state of a call is in its :class:`~remit.gateway.values.Call`. A failed call is a response.
 
 A call is ended from outside by cancelling its task, with a reason of
 :data:`remit.gateway.stream.ENDED_BY` or with none if the client has gone:

@@ -107,6 +107,7 @@ class StartCall(Struct, gc=False):
             empty for a request that no attempt recorded and that never waited.
         read_after: id of the newest entry when the history was read; any later erasure refuses the
             call. Empty without a history.
+        waited_s: seconds that the call waited for money so far; each wait is added.
         out: the dispatch id, set by the stage; its lease is renewed from then on.
         busy_at: id of the newest entry when the call was refused as busy, set by the stage.
 
@@ -131,6 +132,7 @@ class StartCall(Struct, gc=False):
     is_current: Callable[[], bool] | None = None
     since: str = ""
     read_after: str = ""
+    waited_s: float = 0.0
     out: str = ""
     busy_at: str = ""
 

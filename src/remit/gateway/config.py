@@ -36,7 +36,8 @@ class CircuitBreakerConfig:
 class RouterConfig:
     """Defaults and limits of calls.
 
-    Immutable; times in milliseconds unless their names say otherwise.
+    Immutable; times in milliseconds unless their names say otherwise. A root replaces these values
+    by its settings, whose defaults differ (``HOT/config/defaults.toml`` of ``PKG-KERNEL-001``).
 
     Attributes:
         default_provider: the provider if neither request nor model name states one.

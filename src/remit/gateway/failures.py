@@ -32,7 +32,8 @@ def failure_of(
     answered. A ProviderError with the code ``TIMEOUT``, as of a stream that paused too long, counts
     as a failure. The code is ``TIMEOUT`` for a timeout, ``CANCELLED`` for a cancellation, and that
     of a ProviderError if it is known. Any other error is logged. All else becomes
-    ``PROVIDER_ERROR``.
+    ``PROVIDER_ERROR``. The permit concerns the circuit alone: the reservation is settled by
+    :func:`remit.gateway.records.bill_of`, as the failure's ``billing`` says.
 
     Args:
         tap: the stream of the attempt.

@@ -291,7 +291,7 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     Raises:
         ProviderError: the answer is an error, which has its ``reply`` and, if it states a usage,
             its ``answer``; it contains more than 5,000,000 values; or it cannot be converted to
-            neutral form.
+            neutral form. An error in a 200 whose type is unknown is a retryable ``SERVER_ERROR``.
     """
     body = outgoing.body
     if len(raw) > _SMALL and has_more_values(raw, _MAX_VALUES):

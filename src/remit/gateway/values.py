@@ -282,9 +282,10 @@ class Choice:
 
 _NO_METADATA: Mapping[str, Any] = {}
 # Another model may succeed if this one is ill, full, locked or too small.
-_FALLS_BACK = frozenset(
-    {"TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR", "CONTEXT_LENGTH"}
-)
+_FALLS_BACK = frozenset({
+    "TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR", "CONTEXT_LENGTH",
+    "LOCAL_ERROR",
+})  # fmt: skip
 
 
 def circuit_open_text(name: str) -> str:
@@ -313,6 +314,7 @@ class Call(Struct):
         since: id of the latest ``DISPATCH``, or of the newest entry when the call began to wait for
             money; empty before. A later erasure that may reach the request refuses the call.
         read_after: id of the newest entry when the history was read; empty without a history.
+        waited_s: seconds that all attempts waited for money, which has one limit for the call.
         passed_over: the models that did not answer, each with its error code.
         on_record: rows that a recorded answer changes in other tables; None for none.
         translated: providers that lacked an endpoint of the body's form when they were asked.
@@ -337,6 +339,7 @@ class Call(Struct):
     last: PromptResponse | None = None
     since: str = ""
     read_after: str = ""
+    waited_s: float = 0.0
     passed_over: tuple[tuple[str, str], ...] = ()
     on_record: OnRecord | None = None
     translated: frozenset[str] = frozenset()

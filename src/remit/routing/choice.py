@@ -46,7 +46,8 @@ _FINAL = frozenset({
     "NOT_ALLOCATED", "IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_ERASED",
 })  # fmt: skip
 # If nothing was sent, the first of these codes that a model was refused with is reported.
-_REASONS = ("BUDGET_EXHAUSTED", "ENSEMBLE_BUDGET", "MODEL_NOT_ALLOWED", "CIRCUIT_OPEN")
+_REASONS = ("BUDGET_BUSY", "BUDGET_EXHAUSTED", "ENSEMBLE_BUDGET", "MODEL_NOT_ALLOWED",
+            "CIRCUIT_OPEN")  # fmt: skip
 _CODES = {"ENSEMBLE_BUDGET": "BUDGET_EXHAUSTED", "NO_ADAPTER": "PROVIDER_NOT_FOUND"}
 _NOT_DRAWN = {"propensity": 1.0}
 _NOTHING: Mapping[str, Any] = {}
@@ -120,7 +121,7 @@ class RouteChoice(_Routed):
         self.made: list[dict[str, Any]] = []
         self.responses: list[PromptResponse] = []
         self.final: Refusal | None = None
-        self.retry_after_s: float | None = None
+        self._waits_s: dict[str, float] = {}  # the shortest wait, keyed by the code of a refusal
         self.stages: Sequence[Mapping[str, Any]] = ()
         self.answer: Answer | None = None
         self.draw: Drawn | Trial | None = None
@@ -186,7 +187,7 @@ class RouteChoice(_Routed):
             self.note_open(model, refusal.retry_after_s)
             return
         error = RoutingError(_plain(refusal.message), code=refusal.code or "ERROR")
-        self.fail(model, error, None if model.obstacle is not None else response)
+        self.fail(model, error, None if model.obstacle else response, refusal.retry_after_s)
         if response.outcome is RouteOutcome.REJECTED and refusal.code in _FINAL:
             self.final = refusal
 
@@ -194,21 +195,22 @@ class RouteChoice(_Routed):
         """Note the refusal of a whole call in which no model was refused, for its first model."""
         code = response.error_code or ""
         if response.outcome is RouteOutcome.REJECTED and code in _FINAL and self.final is None:
-            refusal = Refusal(code, response.error_message or "", None, response.retry_after_s)
-            self.pass_over(model or self.models[0], refusal, response)
+            refused = Refusal(code, response.error_message or "", None, response.retry_after_s)
+            self.pass_over(model or self.models[0], refused, response)
 
     def fail(
-        self, model: Model, error: RoutingError, response: PromptResponse | None = None
-    ) -> None:
-        """Note a candidate that did not answer or was skipped."""
+        self, model: Model, error: RoutingError, response: PromptResponse | None = None,
+        wait_s: float | None = None,
+    ) -> None:  # fmt: skip
+        """Note a candidate that did not answer or was skipped, and how long to wait for it."""
+        if wait_s is not None:
+            self._waits_s[error.code] = min(self._waits_s.get(error.code, wait_s), wait_s)
         self.failed.append(RouteAttempt(model.name, model.provider_id, error, response))
 
     def note_open(self, model: Model, retry_after_s: float | None) -> None:
-        """Note a candidate that is skipped as its circuit is open, and the shortest wait so far."""
-        if retry_after_s is not None:
-            self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
+        """Note a candidate that is skipped because its circuit is open."""
         text = self.circuit_open_text(model, retry_after_s)
-        self.fail(model, RoutingError(text, code="CIRCUIT_OPEN"))
+        self.fail(model, RoutingError(text, code="CIRCUIT_OPEN"), None, retry_after_s)
 
     def answered(self, candidate: Candidate, response: PromptResponse) -> PromptResponse:
         """Note the answer of a request that several calls were made for; return its response."""
@@ -246,19 +248,18 @@ class RouteChoice(_Routed):
     def refusal(self, refusals: Sequence[Refusal]) -> Refusal:
         """Return the refusal to record if nothing was sent. ``refusals`` is ignored.
 
-        :attr:`final` comes first. Else the code is the first of ``BUDGET_EXHAUSTED``,
-        ``MODEL_NOT_ALLOWED`` and ``CIRCUIT_OPEN`` that a candidate has, else that of the last
-        failed one, else ``PROVIDER_NOT_FOUND``, with the message of its first candidate.
+        :attr:`final` comes first. Else the code is the first of ``BUDGET_BUSY``,
+        ``BUDGET_EXHAUSTED``, ``MODEL_NOT_ALLOWED`` and ``CIRCUIT_OPEN`` that a candidate has, else
+        that of the last failed one, else ``PROVIDER_NOT_FOUND``, with the message of its first
+        candidate and the shortest of their waits.
         """
-        if self.final is not None:
-            code, wait_s = self.final.code or "REJECTED", self.final.retry_after_s
-            return Refusal(code, self.final.message, None, wait_s)
+        if (final := self.final) is not None:
+            return Refusal(final.code or "REJECTED", final.message, None, final.retry_after_s)
         errors = {failed.error.code: failed.error.message for failed in reversed(self.failed)}
         first = next(iter(errors), "NO_ADAPTER")
         code = next((name for name in _REASONS if name in errors), first)
         message = errors.get(code, "no model is available")
-        wait_s = self.retry_after_s if code == "CIRCUIT_OPEN" else None
-        return Refusal(_CODES.get(code, code), message, None, wait_s)
+        return Refusal(_CODES.get(code, code), message, None, self._waits_s.get(code))
 
     async def ended(self, response: PromptResponse, is_erased: IsErased) -> PromptResponse:
         """Emit the decision unless it was recorded with the answer; return the whole response.

@@ -70,7 +70,9 @@ class WaitingRoom:
         self.queues: dict[str, list[_Ticket]] = {}
         self._numbers = count()
 
-    async def admit(self, scopes: Sequence[str], reserve: Callable[[bool], Awaitable[_T]]) -> _T:
+    async def admit(
+        self, scopes: Sequence[str], reserve: Callable[[bool], Awaitable[_T]], waited_s: float = 0.0
+    ) -> _T:
         """Return the result of ``reserve`` once it is not refused as busy.
 
         Errors of ``reserve`` other than a busy refusal are let through. A cancelled caller leaves
@@ -80,19 +82,21 @@ class WaitingRoom:
             scopes: the accounts of the call.
             reserve: tries to reserve. Called with True it must reserve nothing and raise the
                 refusal, or ``BUDGET_BUSY`` if there would be none, because other calls are first.
+            waited_s: seconds that the call waited before; the longest wait includes them.
 
         Raises:
             BudgetRefusedError: the refusal is final, or still busy after the longest wait.
         """
-        ahead = self._longest_s > 0 and self._is_waited_for(scopes)
+        longest_s = self._longest_s - waited_s
+        ahead = longest_s > 0 and self._is_waited_for(scopes)
         try:
             return await reserve(ahead)
         except BudgetRefusedError as refused:
-            if not refused.busy or self._longest_s <= 0:
+            if not refused.busy or longest_s <= 0:
                 raise
             scope, last = refused.scope, refused
         ticket = _Ticket(next(self._numbers))
-        until, poll_s = time.monotonic() + self._longest_s, _FIRST_POLL_S
+        until, poll_s = time.monotonic() + longest_s, _FIRST_POLL_S
         if ahead:
             scope = self._waited_for(scopes) or scope
         self._join(ticket, scope)

@@ -42,8 +42,9 @@ _UNNAME_BATCH = "UPDATE batches SET caller = ? WHERE batch_id = ? AND caller = ?
 class Recovery:
     """The recovery of calls that will not be finished, which settles them.
 
-    :meth:`run` is called from time to time by any process of the ledger; the lock of the
-    transaction keeps two from settling the same call.
+    :meth:`run` is called when a runtime opens, every few seconds by a server
+    (:mod:`remit.server.upkeep`) and by a worker, and by ``remit ledger recover``. The lock of the
+    transaction keeps two processes from settling the same call.
 
     Args:
         ledger: the ledger whose database contains the rows.
