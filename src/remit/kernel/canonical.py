@@ -129,7 +129,8 @@ def number_text(value: float) -> str:
     """Return the text by RFC 8785 (ECMAScript) of a number that has a canonical form.
 
     Args:
-        value: a finite float; a whole one must be within the exact range of a double.
+        value: a finite float; a whole one is within ±(2**53 - 1), or at least 1e21 in size. For
+            another the text is not canonical.
     """
     if value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
         return str(int(value))

@@ -103,6 +103,7 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
 
     Raises:
         TypeError: the schema holds a type that JSON does not have.
+        ValueError: the schema contains itself, or an integer of more digits than Python writes.
     """
     found, unusable = _errors(schema, value, MAX_COMPARED)
     error = best_match(found)
@@ -125,6 +126,7 @@ def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
 
     Raises:
         TypeError: the schema holds a type that JSON does not have.
+        ValueError: the schema contains itself, or an integer of more digits than Python writes.
     """
     found, unusable = _errors(schema, value, most)
     if unusable:

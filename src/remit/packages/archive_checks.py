@@ -28,7 +28,8 @@ class IncomingArchive:
     Attributes:
         data: the archive's bytes.
         envelope: its signatures, a DSSE envelope; empty if there are none.
-        source: the origin, for the ledger: ``archive``, ``proposal ID`` or ``index NAME``.
+        source: the origin, for the ledger: ``archive``, ``proposal ID``, ``index NAME``, or
+            ``distribution remit VERSION`` for a package that Remit ships.
         expected_id: the requested package id; empty to accept any.
     """
 
@@ -129,11 +130,14 @@ def admit(
             signature is enough for a package that came with the distribution.
 
     Returns:
-        The checked package.
+        The checked package. Its signature record is that of :func:`check_envelope`, or, if the
+        signatures were waived, ``waived`` is True, ``keyids`` and ``envelope_sha256`` are empty and
+        ``threshold`` is 0.
 
     Raises:
-        PackageError: an error of :func:`read_archive` or :func:`check_envelope`; ``unsigned``:
-            there are no signatures, and ``dev`` is False.
+        PackageError: an error of :func:`read_archive` or :func:`check_envelope`;
+            ``path_too_long``: a path does not fit into the canonical archive; ``unsigned``: there
+            are no signatures, and ``dev`` is False.
     """
     archive = read_archive(
         io.BytesIO(incoming.data), limits, expected_id=incoming.expected_id, recorded=installed

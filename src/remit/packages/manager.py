@@ -151,16 +151,17 @@ class PackageManager:
 
         Raises:
             PackageError: a package cannot be installed; no package was changed. By ``code``: an
-                error of :func:`prepare_trust`, of :func:`admit`, of ``planned_installation`` or of
-                ``make_plan``; ``offered_twice``: two archives have one package id; ``learned``: a
-                package is learned, and ``extra_entries`` is ``None``; ``gate_failed``: installed
-                files were changed, or a gate refuses the planned packages; ``registry_moved``:
-                another machine changed packages of this ledger; ``busy``: another process holds the
-                lock; ``unwritable``: the disk does not accept a change; ``registry_damaged``: an
-                entry of the ledger does not describe a package; ``journal_damaged``: the journal
-                contains something that no operation left. ``unfinished``: this or an interrupted
-                operation is recorded, but its files could not be written; the next command on
-                packages writes them.
+                error of :func:`prepare_trust`, of :func:`admit`, of ``planned_installation``, of
+                ``make_plan`` or of ``check_after``; ``offered_twice``: two archives have one
+                package id; ``learned``: a package is learned, and ``extra_entries`` is ``None``;
+                ``gate_failed``: installed files were changed, or a gate refuses the planned
+                packages; ``registry_moved``: another machine changed packages of this ledger;
+                ``busy``: another process holds the lock; ``unwritable``: the disk does not accept a
+                change; ``registry_damaged``: an entry of the ledger does not describe a package;
+                ``journal_damaged``: the journal contains something that no operation left. After
+                ``unfinished`` this or an interrupted operation is recorded, but its files could not
+                be written; the next command on packages writes them. ``trust_unwritable`` may come
+                after the installation too; the next such command writes ``trust.json``.
             LedgerError: the ledger cannot be read or written. If the outcome of the write is
                 unknown, the next command on packages finishes or undoes the operation.
             OSError: the root or a part of it cannot be examined.
@@ -231,8 +232,8 @@ class PackageManager:
         """Install an earlier version of a package again, from its stored archive.
 
         The call replaces the installed files, writes receipt and registries, and appends an
-        ``INSTALLED`` entry. Gates are checked as by :meth:`install`. A version that was installed
-        unsigned needs no signature now.
+        ``INSTALLED`` entry; an unfinished ``trust.json`` is written first. Gates are checked as by
+        :meth:`install`. A version that was installed unsigned needs no signature now.
 
         Args:
             package_id: the package.

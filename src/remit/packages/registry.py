@@ -372,6 +372,9 @@ def policy_epoch(record: LedgerClient | Transaction) -> int:
     """Return the policy epoch: the number of adoptions and rollbacks of learned packages, and of
     starts and stops of canaries.
 
+    Entries ``SIGNAL_ADOPTED``, ``SIGNAL_ROLLED_BACK`` and ``SIGNAL_CANARY`` of writers with
+    permission count.
+
     Args:
         record: the ledger, or a transaction, which sees its own entries too.
 

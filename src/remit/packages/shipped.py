@@ -168,8 +168,9 @@ def found_packages(
 
     Raises:
         PackageError: ``foreign_key``: the existing key is not a trusted one; ``busy``: another
-            process holds the lock; an error of :func:`change_trust`; or the key cannot be read or
-            written.
+            process holds the lock; ``unwritable``: the lock's file cannot be opened; an error of
+            :func:`change_trust`, :meth:`PackageKey.load` or :meth:`PackageKey.create`; or a shipped
+            package is not valid.
         OSError: the folder of the keys or the key's final name cannot be made.
         LedgerError: the ledger cannot be read or written.
     """
@@ -249,7 +250,9 @@ def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
         All shipped packages as installed, also those that were installed already.
 
     Raises:
-        PackageError, LedgerError: as :meth:`~remit.packages.PackageManager.install`.
+        PackageError: as :meth:`~remit.packages.PackageManager.install` and
+            :func:`shipped_archives`; ``unsigned``: the root has no key of its own.
+        LedgerError, OSError: as :meth:`~remit.packages.PackageManager.install`.
     """
     return manager.install([IncomingArchive(data) for data in shipped_archives().values()])
 

@@ -66,9 +66,9 @@ def session_of(entry: LedgerEntry) -> str:
 
 
 def begin_of(ledger: LedgerPort, session_id: str) -> tuple[str, str] | None:
-    """Return the agent and the time of a session's first entry that is no refusal, without content.
+    """Return the agent and the time of a session's first entry that is no ``PROMPT_REJECTED``.
 
-    A refused call may be another caller's, so it begins no session.
+    A refused call may be another caller's, so it begins no session. Content is not read.
 
     Args:
         ledger: contains the session.
@@ -185,8 +185,9 @@ class Tally:
     def add(self, entry: LedgerEntry) -> None:
         """Count an entry: model calls with tokens and costs, lost calls, charges and tool calls.
 
-        Any other event type changes nothing. A call without a price counts as unpriced; a lost call
-        that was settled at no tokens costs 0.
+        The types are ``EXCHANGE``, ``EXCHANGE_ORPHANED``, ``BUDGET_DEBIT`` (cost only) and
+        ``TOOL_CALL``; any other changes nothing. A call without a price counts as unpriced; a lost
+        call that was settled at no tokens, and a debit without a cost, cost 0.
 
         Args:
             entry: the entry; its content is not needed.

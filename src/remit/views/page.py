@@ -262,9 +262,10 @@ _LEGEND = {"model": "model", "tool": "tool", "pause": "waiting for approval", "l
 
 
 def timeline(turn: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the rows of a turn's timeline; ``None`` if nothing took time.
+    """Return the rows of a turn's timeline; ``None`` if the turn has no length or no bar.
 
-    Places and widths are rounded to 200 steps. An approval that waits in an open turn has no bar.
+    Places and widths are rounded to 200 steps. Model calls with their failed attempts, lost calls,
+    tool calls and approvals have bars; an approval that waits in an open turn has none.
 
     Args:
         turn: a turn of a journey.
