@@ -47,7 +47,8 @@ def build_bundle(
 
     Raises:
         PackageError: ``bad_wheel``: the wheel is no ZIP file, lacks the metadata of its name and
-            version, or states no oldest Python (``>=3.N``); ``path_too_long``: a file name is too long; or an error of :func:`in_install_order`.
+            version, or states no oldest Python (``>=3.N``); ``path_too_long``: a file name is too
+            long; or an error of :func:`in_install_order`.
     """
     name, data = wheel
     version, python = _metadata(name, data)
