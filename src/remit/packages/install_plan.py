@@ -136,6 +136,10 @@ def make_plan(
         approve: True to approve all of these.
         dev: True to approve those of packages that were never installed here.
 
+    Returns:
+        The plan; its installing changes state the permissions that they gain, and who approved
+        them: ``by`` (with ``, with --dev`` if ``dev`` alone approved), or the source.
+
     Raises:
         PackageError: an error of :func:`~remit.packages.dependencies.in_order` (such as
             ``missing_dependency`` or ``needed``) or of

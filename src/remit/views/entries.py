@@ -214,11 +214,12 @@ class Tally:
         """Return the sums by name.
 
         ``llm_calls`` counts ``EXCHANGE`` entries, answers from the cache included, ``failed_calls``
-        the ones without an answer. ``orphaned_calls``, sent by a process that died, are not among
-        them; ``settled_tokens`` are the tokens charged for these. ``known_cost_usd`` sums the known
-        costs, prices of tools and orphaned calls included; ``cost_usd`` is the same, or ``None`` if
-        a price is unknown. ``unpriced_calls`` counts the calls without one. The other keys are
-        ``input_tokens``, ``output_tokens`` and ``tool_calls``.
+        the ones with another outcome than ``success``. ``orphaned_calls``, sent by a process that
+        died, are not among them; ``settled_tokens`` are the tokens charged for these.
+        ``known_cost_usd`` sums the known costs, prices of tools and orphaned calls included;
+        ``cost_usd`` is the same, or ``None`` if a price is unknown. ``unpriced_calls`` counts the
+        calls without one. The other keys are ``input_tokens``, ``output_tokens`` and
+        ``tool_calls``.
         """
         known = self._nano / _NANO
         cost = None if self._sums["unpriced_calls"] else known

@@ -364,7 +364,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
     """Return a tool's call as text, such as ``refund(order=12)``.
 
-    Control characters are written out (:func:`visible`). A text that is cut ends with ``…``.
+    Values are JSON. Control characters are written out (:func:`visible`). A cut ends with ``…``.
 
     Args:
         tool_id: the id of the tool.
@@ -390,7 +390,7 @@ def visible_json(text: str) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return True if ``value`` is an int or float that is exact: at most 2**53, no bool.
+    """Return True if ``value`` is an int or float of at most 2**53 in size; no bool and no NaN.
 
     Args:
         value: any value.

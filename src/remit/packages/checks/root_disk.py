@@ -48,10 +48,11 @@ Check = Generator[Finding, None, str]
 
 
 class RootDisk:
-    """The files of a root as a check reads them, with reserved folders. No link is followed.
+    """The files of a root as a check reads them. No link inside the root is followed.
 
     Nothing is cached or written. :meth:`read` returns a file as an operation would leave it, if
-    ``added`` and ``removed`` say so; :meth:`walk` and :meth:`names` list the present disk.
+    ``added`` and ``removed`` say so; :meth:`walk` and :meth:`names` list the present disk. Only
+    :meth:`walk` leaves out reserved folders.
 
     Args:
         root: the root's directory.
