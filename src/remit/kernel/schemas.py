@@ -94,8 +94,9 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
     """Return the most telling way in which ``value`` fails ``schema``; empty if it does not fail.
 
     The text begins with the place in the value (``a/0/b``, or ``value``), and may quote the value:
-    a caller that records it records content. If the schema cannot be used, or the check takes too
-    many steps, the text says so instead.
+    a caller that records it records content. The problem is cut to its first 200 and last 100
+    characters. If the schema cannot be used, or the check takes too many steps, the text says so
+    instead.
 
     Args:
         schema: a JSON Schema of draft 2020-12.

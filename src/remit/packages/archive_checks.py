@@ -124,8 +124,9 @@ def admit(
         shipped: returns an archive signed with the root's own key if the running distribution ships
             it, and any other archive unchanged; called for an archive without signatures. Its
             errors are raised. ``None`` for none.
-        installed: True if the package was installed before: only revoked keys count against it, and
-            expiry and the size of its signatures are not checked again.
+        installed: True if the package was installed before: signatures of keys that were retired
+            since are valid, expiry and the size of the signatures are not checked again, and the
+            archive keeps its bytes as ``recorded``.
         threshold: the number of keys that must sign; ``None`` for the number in the policy. One
             signature is enough for a package that came with the distribution.
 

@@ -269,10 +269,11 @@ class Operation:
 
     @classmethod
     def scratch(cls, root: Path) -> Self:
-        """Return a journal folder for files that no recorded operation needs.
+        """Return an operation that is never recorded, for files to write one by one.
 
-        The next command deletes it after a crash. Files begin in the journal because gate G0B
-        rejects temporary files in the tier folders. No folder is created before :meth:`stage`.
+        Its journal folder has a random name that ends with ``.tmp``, which the next command deletes
+        after a crash. Files begin in the journal because gate G0B rejects temporary files in the
+        tier folders. No folder is created before :meth:`stage`.
 
         Args:
             root: the root's directory.

@@ -341,7 +341,7 @@ def envelope_path(package: InstalledPackage) -> str:
 
 
 def receipt_bytes(package: InstalledPackage) -> bytes:
-    """Return a package's receipt, derived from its entry: indented JSON with sorted keys.
+    """Return a package's receipt, derived from its entry: indented JSON in UTF-8 with sorted keys.
 
     The receipt has the identity of the package, the operation, the signature record, and path and
     hash of each asset. Nothing is written.

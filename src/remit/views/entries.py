@@ -156,10 +156,10 @@ def between_ms(start: str | None, end: str | None) -> float | None:
 
 
 def milliseconds(value: Any) -> float | None:
-    """Return a recorded duration in milliseconds; ``None`` if ``value`` is not a duration.
+    """Return a recorded duration in milliseconds unchanged; ``None`` if ``value`` is none.
 
     Args:
-        value: any value of a record.
+        value: any value of a record; a number from 0 to 2**53 is a duration.
     """
     return value if is_number(value) and value >= 0 else None
 

@@ -86,8 +86,8 @@ def instant_of(text: str, time_zone: str = "UTC", now: datetime | None = None) -
 
     Args:
         text: ``now``, ``today``, ``yesterday`` or a weekday (its latest midnight); ``90m``,
-            ``24h``, ``7d`` or ``2w`` ago; a date (its midnight) or time, ISO 8601. Case and
-            surrounding blanks do not matter.
+            ``24h``, ``7d`` or ``2w`` ago; a date (its midnight) or time, ISO 8601. The case of
+            words and units, and surrounding blanks, do not matter.
         time_zone: zone of a ``text`` without an offset.
         now: aware time to use as the present; the clock's if ``None``.
 

@@ -473,7 +473,7 @@ def dollars(value: float) -> str:
 def set_aside(details: Any) -> str:
     """Return a decision to set something aside as text; empty if ``details`` describe none.
 
-    Example: ``tool stock: list instead, until the session ends``.
+    ``tool stock: list instead, until the session ends``; without a substitute ``nothing instead``.
 
     Args:
         details: metadata of a ``SIGNAL_OBSERVED``; any value.

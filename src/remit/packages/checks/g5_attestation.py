@@ -41,8 +41,9 @@ def check_attestation(
 
     ``trust.json`` must be the recorded one. The root's own key, if its file exists, must be
     trusted. Receipt and archive of each package must have the recorded hash, and so must the
-    signatures, unless they were waived. Unchanged signatures are verified as at the installation,
-    but not if the trusted keys cannot be read. No folder of an unknown package may exist. Yields a
+    signatures, unless they were waived. Unchanged signatures are verified again, with the threshold
+    of the installation, without expiry, and by keys that are not revoked; but not at all if the
+    trusted keys cannot be read. No folder of an unknown package may exist. Yields a
     finding for each fault. Files are only read.
 
     Args:
