@@ -150,10 +150,11 @@ def found_packages(
 ) -> bool:
     """Create the root's own package key if necessary, and trust it for the shipped packages.
 
-    Takes the packages' lock, writes ``trust.json``, and records a waiver if the running code is an
-    editable install. A change of trust appends a ``CONFIG_CHANGED`` entry. The private key is a new
-    file with mode 0600, which gets its name after its trust is recorded; a repetition completes an
-    interrupted call. An existing, trusted key stays; no package is installed.
+    Takes the packages' lock. A change of trust appends a ``CONFIG_CHANGED`` entry and writes
+    ``trust.json``. If the running code is an editable install without a waiver, a waiver is
+    recorded too, after the lock is released. The private key is a new file with mode 0600, which
+    gets its name after its trust is recorded; a repetition completes an interrupted call. An
+    existing, trusted key stays; no package is installed.
 
     Args:
         root: the installation.
