@@ -134,7 +134,9 @@ class PackageFiles:
             remove_file(self._path, path)
 
     def delete_folders(self, registry: Registry, packages: Iterable[str]) -> None:
-        """Delete the receipts and archives of packages that are not installed.
+        """Delete the folders of packages that are not installed, with their receipts and archives.
+
+        A missing folder is skipped.
 
         Args:
             registry: the registry, which names the installed packages.

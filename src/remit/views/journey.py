@@ -36,7 +36,8 @@ def prompt_journey(
         ledger: a client, or a handle that may read the tiers in question.
         session_id: selects all turns of a session.
         work_order_id: selects the turn that planned the work order.
-        entry_id: selects the turn that the entry belongs to.
+        entry_id: selects the turn that the entry belongs to; for a failed attempt of a call, the
+            turn of its last attempt.
         turn: with ``session_id``, selects only the turn of that number; all turns with the number
             if it was used again.
         with_content: ``False`` returns commitments (hash and length) in place of content.

@@ -57,7 +57,8 @@ def check_orders(context: GateContext) -> GateRun:
     ledger. An order is faulty if it is never planned, planned or ended twice, or planned by another
     than the supervisor; if it moves illegally or an entry lacks a value; or if it ends with another
     cost than its exchanges and priced tools. Open orders are no fault. Orders that ended before the
-    mark of the last pass are not read again if the ledger is large.
+    mark of the last pass are not read again if the ledger has more than ``gates.full_entries``
+    entries, unless all are requested.
 
     Args:
         context: the open root.

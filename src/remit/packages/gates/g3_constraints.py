@@ -69,7 +69,8 @@ def check_constraints(context: GateContext) -> GateRun:
     :func:`check_settings` and :func:`check_shapes`; then one for each contract of an exchange that
     no package contained, and one for each tool or model whose recorded use no package permits now
     or permitted then. Both are no fault if the session states the part as its agent's own. Uses
-    before the mark of the last pass are not read again if the ledger is large. Nothing is written.
+    before the mark of the last pass are not read again if the ledger has more than
+    ``gates.full_entries`` entries, unless all are requested. Nothing is written.
 
     Args:
         context: the open root.
