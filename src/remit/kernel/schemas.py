@@ -54,7 +54,9 @@ _LONGEST_PLACE = 1_000  # characters
 
 @functools.cache
 def shipped_schema(name: str) -> dict[str, Any]:
-    """Return a schema that comes with Remit in PKG-PHASE2-SCHEMAS-001; do not change it.
+    """Return a schema that comes with Remit in PKG-PHASE2-SCHEMAS-001.
+
+    Each call with a name returns the same object, which must not be changed.
 
     Args:
         name: name of the file without ``.schema.json``.

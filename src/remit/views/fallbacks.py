@@ -46,7 +46,7 @@ class FallbackReason:
     examples: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON data, with the group's names at the top level."""
+        """Return the group's names, ``instead_of``, ``code``, ``calls`` and ``examples`` as JSON."""
         found = asdict(self)
         return {**found.pop("names"), **found}
 

@@ -49,7 +49,8 @@ def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that ``learned.html.j2`` shows of a report.
 
     Keys: ``report``, ``sums`` (pairs of label and number), ``pictures`` (as of
-    :func:`pictures_of`), ``questions`` and ``causes``.
+    :func:`pictures_of`), ``questions`` (the report's, each with ``rows`` of shares) and ``causes``
+    (the report's attributions, each with ``bars`` and a ``verdict`` in words).
 
     Args:
         report: the report as JSON data, which is not changed.
