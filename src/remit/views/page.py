@@ -178,8 +178,9 @@ def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield label and number of each sum of a journey, for people, in the order of the page.
 
     The sums are turns, work orders, model calls, failed calls, calls without an answer, tool calls,
-    tokens in and out, and the cost. Failed and lost calls are left out if there are none. If calls have no price, the label of the
-    cost says how many, and the value is the known cost, or ``unknown`` if none is known or it is 0.
+    tokens in and out, and the cost. Failed and lost calls are left out if there are none. If calls
+    have no price, the label of the cost says how many, and the value is the known cost, or
+    ``unknown`` if none is known or it is 0.
 
     Args:
         totals: the sums of the journey; a missing count is shown as ``?``.
