@@ -58,11 +58,11 @@ def check_messages(messages: Sequence[Any]) -> str:
     """Return the first fault of ``messages``, without quoting content; empty if none.
 
     Each message is an object whose ``role`` is ``system``, ``user`` or ``assistant`` and whose
-    ``content`` is a text or a list of blocks. A block is an object with a ``type``; a ``text``,
-    ``image``, ``tool_use`` or ``tool_result`` block has the members of that type. No messages are a
-    fault; an empty text or list of blocks is not. Unknown types of blocks, blocks inside a tool
-    result, further members and any order of roles are accepted. The text begins with the place,
-    such as ``messages[0].content[2]``.
+    ``content`` is a text or a list of blocks. A block is an object with a ``type``: ``text`` needs
+    ``text``; ``image``, ``source``; ``tool_use``, ``id``, ``name`` and ``input``; ``tool_result``,
+    ``tool_use_id`` and ``content``. No messages are a fault; an empty text or list of blocks is
+    not. Unknown types of blocks, blocks inside a tool result, further members and any order of
+    roles are accepted. The text begins with the place, such as ``messages[0].content[2]``.
 
     Args:
         messages: the conversation, oldest first.

@@ -139,8 +139,8 @@ class PackageManager:
                 approves the permissions of packages that were never installed here.
             approve: True to approve permissions that the installed version does not have.
             only_upgrade: True to refuse packages that are not installed.
-            extra_entries: entries to write in the same transaction. Learned packages are refused
-                without them.
+            extra_entries: called in the operation's transaction, returns further entries to write
+                there; its error undoes the operation. Learned packages are refused without it.
             trusting: returns the trusted keys for the present ones. A change is recorded in the
                 same transaction, and written to ``trust.json`` at the end.
             reason: the reason of that change, for the record.

@@ -148,6 +148,7 @@ def between_ms(start: str | None, end: str | None) -> float | None:
 
     Raises:
         ValueError: a text is not ISO 8601.
+        TypeError: only one of the texts has an offset.
     """
     if not start or not end:
         return None
