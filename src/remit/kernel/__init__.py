@@ -26,9 +26,10 @@ __all__ = ["lazy_names"]
 def lazy_names(door: str) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a door, which imports a module at the first use of its names.
 
-    The names are those that the door's file imports under ``if TYPE_CHECKING:``. The function then
-    sets the name in the door's module. It raises AttributeError for other names, and ImportError
-    if the module cannot be imported.
+    The names are those that the door's file imports under ``if TYPE_CHECKING:``; the file is parsed
+    at the first use. The returned function takes a name, sets it in the door's module and returns
+    its value. It raises AttributeError for other names, and ImportError if the module cannot be
+    imported.
 
     Args:
         door: the name of the door's module.

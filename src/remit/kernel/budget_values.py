@@ -153,7 +153,7 @@ LEARNING = BudgetScope("learning")
 def owners_of(scopes: Iterable[str]) -> dict[str, str]:
     """Return the ids of the owners among the account keys of a path, with escapes decoded.
 
-    The last key of a kind counts.
+    The last key of a kind counts; keys of other kinds are ignored.
 
     Args:
         scopes: keys of a path, as in :attr:`BudgetScope.path`.

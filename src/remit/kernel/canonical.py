@@ -56,8 +56,8 @@ def exact_json(value: Any) -> bytes:
     """Return the RFC 8785 encoding of ``value``, extended to integers of any size.
 
     RFC 8785 cannot carry integers beyond ±(2**53 - 1). A value with such an integer, or with a
-    whole float beyond that range, is encoded as JSON text in UTF-8 with sorted keys, in which the
-    number is exact.
+    whole float that :func:`canonical_json` refuses, is encoded as JSON text in UTF-8 with sorted
+    keys and without spaces, in which the number is exact.
 
     Args:
         value: the value; it is not changed.
@@ -129,7 +129,8 @@ def number_text(value: float) -> str:
     """Return the text by RFC 8785 (ECMAScript) of a number that has a canonical form.
 
     Args:
-        value: a finite float; a whole one must be within the exact range of a double.
+        value: a finite float; a whole one is within ±(2**53 - 1), or at least 1e21 in size. For
+            another the text is not canonical.
     """
     if value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
         return str(int(value))

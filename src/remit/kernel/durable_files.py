@@ -88,7 +88,8 @@ def fsync(path: Path) -> None:
 def fsync_tree(path: Path) -> None:
     """Flush a directory and everything below it to disk; raise OSError if a file cannot be flushed.
 
-    A link is followed for its file, but not into a directory. A missing directory does nothing.
+    A link is followed for its file, but not into a directory. A directory that is missing or cannot
+    be listed is skipped.
 
     Args:
         path: the directory.
@@ -163,7 +164,7 @@ def publish(temporary: Path, path: Path) -> None:
 
 
 def read_regular(path: Path, *, follow: bool = False) -> bytes:
-    """Return the bytes of a regular file; a pipe does not block.
+    """Return the bytes of a regular file; a pipe is refused and does not block.
 
     Args:
         path: the file.

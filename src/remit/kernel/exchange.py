@@ -42,10 +42,10 @@ _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
 def conversation(turns: Iterable[tuple[str, str]]) -> list[Message]:
     """Return the messages of turns, given as pairs of user text and assistant text.
 
-    Each turn gives a ``user`` and an ``assistant`` message, in order.
+    Each turn gives a ``user`` and an ``assistant`` message, in order; no turns, an empty list.
 
     Args:
-        turns: pairs, oldest first.
+        turns: pairs, oldest first; of another length they raise ValueError.
     """
     return [
         {"role": role, "content": text}
@@ -57,9 +57,12 @@ def conversation(turns: Iterable[tuple[str, str]]) -> list[Message]:
 def check_messages(messages: Sequence[Any]) -> str:
     """Return the first fault of ``messages``, without quoting content; empty if none.
 
-    Checked are the form in the module's docstring, the roles, and the required members of known
-    blocks. An empty list is a fault; an empty text or list of blocks is not. Unknown types of
-    blocks, blocks inside a tool result, further members and any order of roles are accepted.
+    Each message is an object whose ``role`` is ``system``, ``user`` or ``assistant`` and whose
+    ``content`` is a text or a list of blocks. A block is an object with a ``type``: ``text`` needs
+    ``text``; ``image``, ``source``; ``tool_use``, ``id``, ``name`` and ``input``; ``tool_result``,
+    ``tool_use_id`` and ``content``. No messages are a fault; an empty text or list of blocks is
+    not. Unknown types of blocks, blocks inside a tool result, further members and any order of
+    roles are accepted. The text begins with the place, such as ``messages[0].content[2]``.
 
     Args:
         messages: the conversation, oldest first.

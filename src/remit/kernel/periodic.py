@@ -15,6 +15,9 @@ _log = logging.getLogger("remit.kernel")
 async def repeat(work: Callable[[], Awaitable[object]], pause_s: float, failed: str) -> None:
     """Run ``work`` until the task is cancelled; an error is logged, and does not end the task.
 
+    A RemitError is a warning with its message. Of any other Exception an error with its class, file
+    and line is logged, without the text, which may quote secrets.
+
     Args:
         work: called without arguments.
         pause_s: seconds between the end of a run and the next; the first run is at once.

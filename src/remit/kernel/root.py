@@ -84,8 +84,9 @@ class Root:
     def create(self) -> list[Path]:
         """Make missing folders and ``remit.toml``; return the files made. Existing files stay.
 
-        The folders are the root itself (mode 0700) and those of the three tiers, which packages
-        fill later. ``remit.toml`` (mode 0600) holds only comments.
+        The folders are the root itself (mode 0700 if it is new), with missing folders above it, and
+        those of the three tiers, which packages fill later. A new ``remit.toml`` (mode 0600) holds
+        only comments.
 
         Returns:
             The path of ``remit.toml`` if it was made, else an empty list.

@@ -54,7 +54,9 @@ _LONGEST_PLACE = 1_000  # characters
 
 @functools.cache
 def shipped_schema(name: str) -> dict[str, Any]:
-    """Return a schema that comes with Remit in PKG-PHASE2-SCHEMAS-001; do not change it.
+    """Return a schema that comes with Remit in PKG-PHASE2-SCHEMAS-001.
+
+    Each call with a name returns the same object, which must not be changed.
 
     Args:
         name: name of the file without ``.schema.json``.
@@ -94,8 +96,9 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
     """Return the most telling way in which ``value`` fails ``schema``; empty if it does not fail.
 
     The text begins with the place in the value (``a/0/b``, or ``value``), and may quote the value:
-    a caller that records it records content. If the schema cannot be used, or the check takes too
-    many steps, the text says so instead.
+    a caller that records it records content. The problem is cut to its first 200 and last 100
+    characters. If the schema cannot be used, or the check takes too many steps, the text says so
+    instead.
 
     Args:
         schema: a JSON Schema of draft 2020-12.
@@ -103,6 +106,7 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
 
     Raises:
         TypeError: the schema holds a type that JSON does not have.
+        ValueError: the schema contains itself, or an integer of more digits than Python writes.
     """
     found, unusable = _errors(schema, value, MAX_COMPARED)
     error = best_match(found)
@@ -125,6 +129,7 @@ def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
 
     Raises:
         TypeError: the schema holds a type that JSON does not have.
+        ValueError: the schema contains itself, or an integer of more digits than Python writes.
     """
     found, unusable = _errors(schema, value, most)
     if unusable:

@@ -64,8 +64,8 @@ class Archive:
         manifest: the parsed manifest.
         manifest_json: the manifest's bytes as received.
         files: content by path, without the manifest.
-        recorded: the archive's bytes if the ledger records them in another than the canonical form,
-            as earlier versions stored them; empty otherwise.
+        recorded: the bytes as the archive was read, if the ledger records exactly these. They may
+            differ from the canonical form, which earlier versions did not write. Else empty.
     """
 
     manifest: Manifest
@@ -97,7 +97,8 @@ class Archive:
     def from_directory(cls, directory: Path) -> Self:
         """Return the package in a directory, which is only read.
 
-        Hidden files count as files of the package. Limits of size are not checked.
+        Hidden files count as files of the package; empty folders are ignored. Sizes are not
+        limited.
 
         Args:
             directory: a folder with ``manifest.json`` at its top.
@@ -154,9 +155,10 @@ def read_archive(
     """Return the package in any safe ``.tar.gz``; writes nothing.
 
     The files must be exactly those in the manifest, with their hashes; signatures are not checked.
-    A single folder at the top of the archive is ignored, as are modes, owners and times. Memory: a
-    few times the archive's bytes, packed and unpacked; ``limits`` bounds both. Reads ``stream`` to
-    its end, but at most one byte beyond ``limits.compressed_bytes``.
+    A single folder at the top of the archive, which then holds all members, is left out of the
+    paths. Modes, owners, times and empty folders are ignored. Memory: a few times the archive's
+    bytes, packed and unpacked; ``limits`` bounds both. Reads ``stream`` to its end, but at most one
+    byte beyond ``limits.compressed_bytes``.
 
     Args:
         stream: the archive; its OSError is raised unchanged.
@@ -165,10 +167,16 @@ def read_archive(
         recorded: True if the ledger records exactly these bytes; see :class:`Archive`.
 
     Raises:
-        PackageError: the archive is not a package, is not safe, or exceeds ``limits``; ``code``
-            says how, such as ``archive_too_large``, ``not_gzip``, ``ratio``, ``link``,
-            ``bad_path``, ``manifest_missing`` or ``wrong_hash``. ``wrong_id``: it contains another
-            package than ``expected_id``.
+        PackageError: by ``code``: ``archive_too_large``, ``unpacked_too_large``, ``ratio``,
+            ``file_too_large``, ``manifest_too_large`` (above 4 MiB) or ``too_many_files``: a limit
+            is exceeded; ``not_gzip``, ``damaged``, ``truncated``, ``several_members``,
+            ``trailing_data`` or ``odd_header``: the bytes are not one plain gzip file with one tar
+            archive; ``link``, ``device``, ``fifo`` or ``sparse``: a member is no plain file;
+            ``duplicate_member`` or ``manifest_twice``: a path occurs twice; a code of
+            :func:`~remit.packages.path_problem`; ``manifest_missing``; an error of
+            :meth:`Manifest.parse`; ``wrong_id``: the package is another than ``expected_id``;
+            ``undeclared_file``, ``twin_member``, ``missing_asset`` or ``wrong_hash``: as
+            :meth:`Archive.from_directory`.
     """
     data = b""
     while piece := stream.read(limits.compressed_bytes + 1 - len(data)):
@@ -197,7 +205,7 @@ def read_archive(
 def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
     """Return a ``.tar.gz`` of plain files: same items, same bytes, on any machine.
 
-    The content is stored without compression.
+    The content is stored without compression. Paths are not checked, except for their length.
 
     Args:
         items: path, content and mode (such as ``0o755``) of each file, in the order of the archive.

@@ -28,7 +28,8 @@ class IncomingArchive:
     Attributes:
         data: the archive's bytes.
         envelope: its signatures, a DSSE envelope; empty if there are none.
-        source: the origin, for the ledger: ``archive``, ``proposal ID`` or ``index NAME``.
+        source: the origin, for the ledger: ``archive``, ``proposal ID``, ``index NAME``, or
+            ``distribution remit VERSION`` for a package that Remit ships.
         expected_id: the requested package id; empty to accept any.
     """
 
@@ -123,17 +124,21 @@ def admit(
         shipped: returns an archive signed with the root's own key if the running distribution ships
             it, and any other archive unchanged; called for an archive without signatures. Its
             errors are raised. ``None`` for none.
-        installed: True if the package was installed before: only revoked keys count against it, and
-            expiry and the size of its signatures are not checked again.
+        installed: True if the package was installed before: signatures of keys that were retired
+            since are valid, expiry and the size of the signatures are not checked again, and the
+            archive keeps its bytes as ``recorded``.
         threshold: the number of keys that must sign; ``None`` for the number in the policy. One
             signature is enough for a package that came with the distribution.
 
     Returns:
-        The checked package.
+        The checked package. Its signature record is that of :func:`check_envelope`, or, if the
+        signatures were waived, ``waived`` is True, ``keyids`` and ``envelope_sha256`` are empty and
+        ``threshold`` is 0.
 
     Raises:
-        PackageError: an error of :func:`read_archive` or :func:`check_envelope`; ``unsigned``:
-            there are no signatures, and ``dev`` is False.
+        PackageError: an error of :func:`read_archive` or :func:`check_envelope`;
+            ``path_too_long``: a path does not fit into the canonical archive; ``unsigned``: there
+            are no signatures, and ``dev`` is False.
     """
     archive = read_archive(
         io.BytesIO(incoming.data), limits, expected_id=incoming.expected_id, recorded=installed

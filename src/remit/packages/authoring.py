@@ -36,9 +36,10 @@ def update_hashes(directory: Path) -> Manifest:
 
     Raises:
         PackageError: an error of :meth:`Manifest.parse`: ``manifest.json`` is not JSON, or would
-            not be a valid manifest; ``link``, ``not_a_file`` or another code: a file cannot be part
-            of a package; ``unreadable``: a file cannot be read or written, or ``manifest.json`` is
-            missing.
+            not be a valid manifest; ``link``, ``not_a_file`` or a code of
+            :func:`~remit.packages.path_problem`: a file cannot be part of a package;
+            ``unreadable``: a file cannot be read or written, or ``manifest.json`` is missing. The
+            manifest stays unchanged.
     """
     file = directory / MANIFEST_NAME
     try:
@@ -64,9 +65,9 @@ def update_hashes(directory: Path) -> Manifest:
 def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifest:
     """Write a package with a working agent: its document, contract, prompt pack and manifest.
 
-    ``PKG-TEA-GUIDE-001`` becomes the agent ``tea-guide`` under ``PRC-TEAGUIDE-001``. The contract's
-    examples are its acceptance cases. Missing folders are created. Nothing is installed. After an
-    error, files that were written stay.
+    ``PKG-TEA-GUIDE-001`` becomes the agent ``tea-guide`` under ``PRC-TEAGUIDE-001``; another number
+    than 001 is added to the agent's id. The contract's examples are its acceptance cases. Missing
+    folders are created. Nothing is installed. After an error, files that were written stay.
 
     Args:
         directory: a new or empty directory.
@@ -74,7 +75,7 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
         title: one line for people; derived from the id if empty.
 
     Returns:
-        The package's manifest.
+        The package's manifest, with the hashes of the written files.
 
     Raises:
         PackageError: the id or the title is invalid (an error of :meth:`Manifest.parse`; nothing

@@ -41,12 +41,14 @@ def build_bundle(
 
     Returns:
         The bytes of ``CP_BOOTSTRAP.tar.gz``, and its ``BOOTSTRAP_MANIFEST.json`` as a value:
-        ``schema_version``, ``remit_version``, ``files`` (``path``, ``sha256``, ``bytes``) and
-        ``packages`` (``package_id``, ``version``, ``archive``) in the order of installation.
+        ``schema_version``, ``remit_version``, ``files`` (``path``, ``sha256`` in bare hex,
+        ``bytes``) sorted by path, without the manifest itself, and ``packages`` (``package_id``,
+        ``version``, ``archive``) in the order of installation.
 
     Raises:
-        PackageError: ``bad_wheel``: the wheel does not state its version and the Python it needs;
-            ``path_too_long``: a file name is too long; or an error of :func:`in_install_order`.
+        PackageError: ``bad_wheel``: the wheel is no ZIP file, lacks the metadata of its name and
+            version, or states no oldest Python (``>=3.N``); ``path_too_long``: a file name is too
+            long; or an error of :func:`in_install_order`.
     """
     name, data = wheel
     version, python = _metadata(name, data)

@@ -24,7 +24,9 @@ def record_settings(
 
     A known version of the price table that differs from the recorded one is recorded too. Nothing
     is recorded at first if all settings are defaults of packages, which are recorded with their
-    package. If another process records settings at the same time, the comparison is repeated.
+    package. If another process records settings at the same time, the comparison is repeated. The
+    entry has each changed setting with its old and new value, all settings that differ from the
+    defaults, and the hash of all settings; it is committed in a transaction of its own.
 
     Args:
         ledger: the root's ledger.
@@ -55,7 +57,8 @@ def record_settings(
 def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
     """Yield the ``CONFIG_CHANGED`` entries of settings, latest first.
 
-    Entries of writers without permission, and other changes of the configuration, are left out.
+    Entries of writers without permission, and other changes of the configuration, are left out. The
+    ledger is queried when the first entry is taken.
 
     Args:
         ledger: ledger of the root. Read-only.
@@ -70,9 +73,10 @@ def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
 
 
 def fitting(value: Any) -> Any:
-    """Return a value for a record: as it is, or as content if its JSON exceeds 8 KiB.
+    """Return a value for an entry's metadata: unchanged, or as content if its canonical JSON has
+    more than 8,192 bytes.
 
-    Content is stored outside of the record, and can be erased.
+    Content is stored outside of the record, and can be erased. Nothing is stored here.
 
     Args:
         value: a JSON value.
@@ -88,7 +92,8 @@ def record_waiver(
 ) -> LedgerEntry:
     """Write a ``CONFIG_CHANGED`` entry that waives a check; return the entry with its id.
 
-    An earlier waiver does not matter.
+    The entry has the decision ``WAIVED`` and is committed at once. An earlier waiver does not
+    matter.
 
     Args:
         ledger: the root's ledger.

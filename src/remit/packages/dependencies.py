@@ -53,17 +53,17 @@ def in_order(
     another. The first problem is raised.
 
     Args:
-        incoming: the packages to install together.
+        incoming: the packages to install together; each replaces an installed one with its id.
         installed: by id, the installed packages.
         leaving: ids of packages that the same operation removes.
 
     Raises:
         PackageError: ``missing_dependency``: a needed package is not installed;
             ``dependency_version``: it has a version outside the range; ``dependency_cycle``:
-            packages need each other in a circle; ``needed``: a remaining package needs a leaving
-            one, or another version of an incoming one; ``superseded``: an incoming package is
-            superseded by an incoming or installed one; ``supersedes_installed``: an incoming
-            package supersedes an installed one.
+            packages need each other in a circle; ``needed``: a package that is not incoming would
+            lack a dependency, such as a leaving package or another version of an incoming one;
+            ``superseded``: an incoming package is superseded by an incoming or installed one;
+            ``supersedes_installed``: an incoming package supersedes an installed one.
     """
     new = {manifest.package_id: manifest for manifest in incoming}
     after = {name: one for name, one in installed.items() if name not in leaving} | new

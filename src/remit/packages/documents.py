@@ -98,6 +98,8 @@ class Framework:
     def parse(cls, data: bytes, path: str) -> Self:
         """Return the framework in a JSON file.
 
+        Whether its specifications, gates and settings exist is not checked.
+
         Args:
             data: the file's bytes.
             path: the file's path, for its name and for errors.
@@ -194,8 +196,8 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
         path: the file's path, for errors.
 
     Raises:
-        PackageError: ``document_invalid``: the file is not strict JSON, no object, or not a valid
-            JSON Schema.
+        PackageError: ``document_invalid``: the file is not strict JSON or not an object, or the
+            object is not a JSON Schema that Remit can use.
     """
     value = _json(data, path)
     if not isinstance(value, dict):

@@ -53,7 +53,8 @@ class Change:
     def entry(self, operation_id: str, by: str) -> LedgerEntry:
         """Return the ``INSTALLED`` or ``REMOVED`` entry of the change. Nothing is written.
 
-        A ``REMOVED`` entry names the package and its version. An ``INSTALLED`` entry also has the
+        A ``REMOVED`` entry names the package, its version, ``operation_id`` and ``by``. An
+        ``INSTALLED`` entry also has the operation, the previous version (empty for none), the
         manifest, hashes, source, signature record, widened permissions and approval. A manifest
         whose JSON exceeds 50,000 bytes becomes content of the entry.
 
@@ -134,6 +135,10 @@ def make_plan(
         by: the acting person or program.
         approve: True to approve all of these.
         dev: True to approve those of packages that were never installed here.
+
+    Returns:
+        The plan; its installing changes state the permissions that they gain, and who approved
+        them: ``by`` (with ``, with --dev`` if ``dev`` alone approved), or the source.
 
     Raises:
         PackageError: an error of :func:`~remit.packages.dependencies.in_order` (such as

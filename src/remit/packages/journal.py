@@ -75,8 +75,8 @@ def package_lock(root: Path, wait_s: float) -> Iterator[None]:
         wait_s: seconds to wait for another process.
 
     Raises:
-        PackageError: ``busy``: another process holds the lock; ``unwritable``: the lock's file
-            cannot be opened.
+        PackageError: ``busy``: another process holds the lock; ``unwritable``: the lock's file or
+            its folders cannot be made or opened.
     """
     file = root / LOCK_FILE
     with contextlib.ExitStack() as stack:
@@ -100,7 +100,7 @@ def package_lock(root: Path, wait_s: float) -> Iterator[None]:
 def has_digest(path: Path, digest: str) -> bool:
     """Return True if ``path`` is a readable regular file with the hash ``digest``, not a link.
 
-    An ``OSError``, such as a missing file, gives False.
+    A missing file, and any other ``OSError``, gives False.
 
     Args:
         path: the file, which is read whole.
@@ -173,7 +173,8 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
             not kept.
 
     Raises:
-        OSError: the file cannot be written; the old one stays.
+        OSError: the file cannot be written, and the old one stays; or it was replaced, but its
+            folder cannot be flushed.
     """
     with replacing(path, mode) as file:
         file.write(data)
@@ -268,10 +269,11 @@ class Operation:
 
     @classmethod
     def scratch(cls, root: Path) -> Self:
-        """Return a journal folder for files that no recorded operation needs.
+        """Return an operation that is never recorded, for files to write one by one.
 
-        The next command deletes it after a crash. Files begin in the journal because gate G0B
-        rejects temporary files in the tier folders. No folder is created before :meth:`stage`.
+        Its journal folder has a random name that ends with ``.tmp``, which the next command deletes
+        after a crash. Files begin in the journal because gate G0B rejects temporary files in the
+        tier folders. No folder is created before :meth:`stage`.
 
         Args:
             root: the root's directory.
@@ -333,7 +335,8 @@ class Operation:
     def stage(self, files: Mapping[str, bytes], step: Step) -> None:
         """Write files into the journal and compare their content; nothing else of the root changes.
 
-        The journal folder is made. Files that were staged before an error stay until :meth:`close`.
+        The folder of the operation is made if missing, and the files are flushed to disk. Files
+        that were staged before an error stay until :meth:`close`.
 
         Args:
             files: content by path in the root.

@@ -139,8 +139,8 @@ class PackageManager:
                 approves the permissions of packages that were never installed here.
             approve: True to approve permissions that the installed version does not have.
             only_upgrade: True to refuse packages that are not installed.
-            extra_entries: entries to write in the same transaction. Learned packages are refused
-                without them.
+            extra_entries: called in the operation's transaction, returns further entries to write
+                there; its error undoes the operation. Learned packages are refused without it.
             trusting: returns the trusted keys for the present ones. A change is recorded in the
                 same transaction, and written to ``trust.json`` at the end.
             reason: the reason of that change, for the record.
@@ -151,16 +151,17 @@ class PackageManager:
 
         Raises:
             PackageError: a package cannot be installed; no package was changed. By ``code``: an
-                error of :func:`prepare_trust`, of :func:`admit`, of ``planned_installation`` or of
-                ``make_plan``; ``offered_twice``: two archives have one package id; ``learned``: a
-                package is learned, and ``extra_entries`` is ``None``; ``gate_failed``: installed
-                files were changed, or a gate refuses the planned packages; ``registry_moved``:
-                another machine changed packages of this ledger; ``busy``: another process holds the
-                lock; ``unwritable``: the disk does not accept a change; ``registry_damaged``: an
-                entry of the ledger does not describe a package; ``journal_damaged``: the journal
-                contains something that no operation left. ``unfinished``: this or an interrupted
-                operation is recorded, but its files could not be written; the next command on
-                packages writes them.
+                error of :func:`prepare_trust`, of :func:`admit`, of ``planned_installation``, of
+                ``make_plan`` or of ``check_after``; ``offered_twice``: two archives have one
+                package id; ``learned``: a package is learned, and ``extra_entries`` is ``None``;
+                ``gate_failed``: installed files were changed, or a gate refuses the planned
+                packages; ``registry_moved``: another machine changed packages of this ledger;
+                ``busy``: another process holds the lock; ``unwritable``: the disk does not accept a
+                change; ``registry_damaged``: an entry of the ledger does not describe a package;
+                ``journal_damaged``: the journal contains something that no operation left. After
+                ``unfinished`` this or an interrupted operation is recorded, but its files could not
+                be written; the next command on packages writes them. ``trust_unwritable`` may come
+                after the installation too; the next such command writes ``trust.json``.
             LedgerError: the ledger cannot be read or written. If the outcome of the write is
                 unknown, the next command on packages finishes or undoes the operation.
             OSError: the root or a part of it cannot be examined.
@@ -231,8 +232,8 @@ class PackageManager:
         """Install an earlier version of a package again, from its stored archive.
 
         The call replaces the installed files, writes receipt and registries, and appends an
-        ``INSTALLED`` entry. Gates are checked as by :meth:`install`. A version that was installed
-        unsigned needs no signature now.
+        ``INSTALLED`` entry; an unfinished ``trust.json`` is written first. Gates are checked as by
+        :meth:`install`. A version that was installed unsigned needs no signature now.
 
         Args:
             package_id: the package.

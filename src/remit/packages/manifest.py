@@ -131,9 +131,8 @@ class Manifest:
             source: the file's name, for errors.
 
         Raises:
-            PackageError: the file is not a valid manifest: ``manifest_json``, ``manifest_schema``,
-                ``twin_paths``, ``misplaced`` or another code. The message names the field, and the
-                next step the expected value.
+            PackageError: the file is not a valid manifest, with a code of :func:`read_manifest`.
+                The message names the field, and the next step the expected value.
         """
         return _manifest(read_manifest(data, source))
 
@@ -171,10 +170,16 @@ def read_manifest(data: bytes, source: str, *, check: bool = True) -> Any:
             understands alike.
 
     Raises:
-        PackageError: the bytes are not strict JSON, hold a number such as 1.5, 1.0 or 1e3
-            (``manifest_number``), or with ``check`` are not a valid manifest. The
-            message begins with ``source`` and the field of the first problem; the next step gives
-            the expected value.
+        PackageError: ``manifest_encoding``: not UTF-8, or a byte order mark; ``manifest_json``: not
+            JSON, or nested more than four deep; ``manifest_duplicate_key``; ``manifest_number``: a
+            number is no integer, such as 1.0 or 1e3, or has more than 16 digits;
+            ``manifest_text``: a text has an invisible character. With ``check`` also
+            ``manifest_schema`` or ``bare_hex``: the value does not fit the schema;
+            ``manifest_dependency`` or ``manifest_supersedes``: a package is named twice, or a
+            version is malformed; a code of :func:`~remit.packages.path_problem`; ``twin_paths``:
+            two paths differ only in case; ``misplaced``: a file's classification does not belong
+            in its folder. The message begins with ``source`` and the field of the first problem;
+            the next step gives the expected value.
     """
     try:
         value = _load(data)

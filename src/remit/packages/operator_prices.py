@@ -59,8 +59,8 @@ class PriceFile(NamedTuple):
     def matches(self, recorded: RecordedPrices) -> bool:
         """Return True if name and content are those that the ledger records.
 
-        A missing file matches if the ledger records a removal, or nothing. So does an unreadable
-        one, whose :attr:`error` tells.
+        A missing or empty file matches if the ledger records a removal, or nothing. So does an
+        unreadable one, whose :attr:`error` tells.
 
         Args:
             recorded: the latest record.
@@ -214,6 +214,8 @@ def finish_prices(root: Path, ledger: LedgerClient, file: str, wait_s: float) ->
 def is_staged(root: Path, file: str) -> bool:
     """Return True if a change of the operator's prices is running, or its process was killed.
 
+    A file ``.NAME.new`` next to the price file shows this. No lock is taken.
+
     Args:
         root: the root's directory.
         file: the price file, relative to the root.
@@ -263,7 +265,8 @@ def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Findi
     """Yield a finding if the operator's prices are missing or not the recorded ones (gate G3); at
     most one.
 
-    The prices themselves are not validated. Files are only read.
+    A file that cannot be read counts as missing. The prices themselves are not validated. Nothing
+    is written.
 
     Args:
         root: the root's directory.

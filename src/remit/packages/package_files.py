@@ -134,7 +134,9 @@ class PackageFiles:
             remove_file(self._path, path)
 
     def delete_folders(self, registry: Registry, packages: Iterable[str]) -> None:
-        """Delete the receipts and archives of packages that are not installed.
+        """Delete the folders of packages that are not installed, with their receipts and archives.
+
+        A missing folder is skipped.
 
         Args:
             registry: the registry, which names the installed packages.
@@ -150,10 +152,9 @@ class PackageFiles:
                 shutil.rmtree(folder)
 
     def write_missing(self, candidates: Sequence[Candidate], registry: Registry) -> None:
-        """Write the missing files of installed packages; existing files are not changed.
+        """Write the missing files of installed packages, with missing receipts and registries.
 
-        Missing receipts and registries are written too, and an archive that is missing or has other
-        bytes.
+        Existing files are not changed, except a stored archive with other bytes, which is replaced.
 
         Args:
             candidates: packages of the registry, with the bytes that are installed. Without any,

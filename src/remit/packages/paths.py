@@ -41,8 +41,9 @@ def path_problem(path: str) -> tuple[str, str]:
     dot or a space, or contains a control character or one of ``\\ < > : " | ? *``. Reserved folders
     are not refused here.
 
-    The code is ``absolute_path``, ``parent_path``, ``path_too_long`` or ``bad_path``. The reason
-    continues a sentence that begins with the path.
+    The code is ``absolute_path``, also for a drive letter and colon; ``parent_path`` for a part
+    ``..``; ``path_too_long``; or ``bad_path`` for all else. The reason continues a sentence that
+    begins with the path.
 
     Args:
         path: any text.

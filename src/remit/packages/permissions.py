@@ -58,7 +58,8 @@ class Permissions:
         Args:
             kind: the name of the list.
             name: an item or a pattern; a pattern is included if everything that it matches is. A
-                tool is included with any definition, or with the definition that it names.
+                tool with the hash of a definition is included if the list has it with this hash or
+                without any.
         """
         if kind == "paths":
             return allows_path(self.paths, name)

@@ -43,11 +43,11 @@ def check_placement(
         ledger_path: the ledger's file, relative to the root or absolute, or its URL.
 
     Raises:
-        PackageError: ``reserved_path``: a folder of Remit itself; ``plane_path``: outside of the
-            package's plane; ``owned_by_other``: another package owns the path, or a path that
-            differs only in case or is a folder of it; ``linked_folder``: a part above the path is a
-            link or file; ``file_in_the_way``: the root contains a file with other bytes there that
-            no package owns.
+        PackageError: ``reserved_path``: in a folder of Remit itself, or the name begins with that
+            of the ledger's file; ``plane_path``: outside of the package's plane;
+            ``owned_by_other``: another package owns the path, a path that differs only in case, or
+            a file above or below it; ``linked_folder``: a part above the path is a link or file;
+            ``file_in_the_way``: the root contains something else there that no package owns.
         OSError: a part of the root cannot be examined.
     """
     manifest = archive.manifest
@@ -98,7 +98,8 @@ def check_placement(
 def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] = ()) -> None:
     """Check that no installed file or registry was changed (gate G0B).
 
-    Nothing is checked if no package is installed.
+    Nothing is checked if no package is installed. Registries are not compared in a root without any
+    file, as after an import of its ledger.
 
     Args:
         registry: the installed packages.
@@ -124,8 +125,9 @@ def check_after(
 ) -> None:
     """Check that the planned state of a root passes the gates; nothing is written.
 
-    The gates are G1, G1-COMPLETE, the ceilings of G3, and G4 if packages bring contracts or
-    acceptance cases.
+    The gates are G1, G1-COMPLETE, the permissions' ceilings of G3, and G4 if packages bring
+    contracts or acceptance cases. G4 takes the planned file of prices, or the shipped prices if no
+    package owns that file. A state without packages fails G1.
 
     Args:
         after: the packages as the operation would leave them.

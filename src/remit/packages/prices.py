@@ -229,7 +229,11 @@ def planned(before: RootPrices, own: Overlay, data: bytes = b"") -> PriceChange:
     Args:
         before: the present prices.
         own: the operator's new prices.
-        data: the file's bytes, which stay as they are if their content is ``own``.
+        data: the file's bytes, which stay as they are if ``own`` equals the present prices.
+
+    Returns:
+        The file's new bytes, empty if ``own`` is empty; the models whose price changes; and the
+        versions of the table before and after.
 
     Raises:
         RemitError: the result is not a usable table.

@@ -242,9 +242,11 @@ class Registry:
     def documents(self) -> dict[str, bytes]:
         """Return the files of :data:`REGISTRY_FOLDER`, canonical JSON by file name.
 
-        The names are ``packages.json``; ``specs.json`` and ``frameworks.json``, with the packages
-        and the document's path of each id; and ``ownership.json``, with owner and hash of each
-        file. Nothing is written. The same packages give the same bytes.
+        The names are ``packages.json``, with version, hashes, entry, plane, layer, specification
+        and framework of each package; ``specs.json`` and ``frameworks.json``, with the packages and
+        the document's path of each id (empty if it is not installed); and ``ownership.json``, with
+        owner, hash and classification of each file. Nothing is written. The same packages give the
+        same bytes.
         """
         tables = {
             "packages": {
@@ -341,10 +343,11 @@ def envelope_path(package: InstalledPackage) -> str:
 
 
 def receipt_bytes(package: InstalledPackage) -> bytes:
-    """Return a package's receipt, derived from its entry: indented JSON with sorted keys.
+    """Return a package's receipt, derived from its entry: indented JSON in UTF-8 with sorted keys.
 
-    The receipt has the identity of the package, the operation, the signature record, and path and
-    hash of each asset. Nothing is written.
+    The receipt has id, version, title, plane, layer, specification and framework of the package;
+    the operation with its id, entry, time, source and approval; the hashes of archive and manifest;
+    the signature record; and path and hash of each asset. Nothing is written.
 
     Args:
         package: the package as recorded.
@@ -371,6 +374,9 @@ def receipt_bytes(package: InstalledPackage) -> bytes:
 def policy_epoch(record: LedgerClient | Transaction) -> int:
     """Return the policy epoch: the number of adoptions and rollbacks of learned packages, and of
     starts and stops of canaries.
+
+    Entries ``SIGNAL_ADOPTED``, ``SIGNAL_ROLLED_BACK`` and ``SIGNAL_CANARY`` of writers with
+    permission count.
 
     Args:
         record: the ledger, or a transaction, which sees its own entries too.

@@ -150,10 +150,11 @@ def found_packages(
 ) -> bool:
     """Create the root's own package key if necessary, and trust it for the shipped packages.
 
-    Takes the packages' lock, writes ``trust.json``, and records a waiver if the running code is an
-    editable install. A change of trust appends a ``CONFIG_CHANGED`` entry. The private key is a new
-    file with mode 0600, which gets its name after its trust is recorded; a repetition completes an
-    interrupted call. An existing, trusted key stays; no package is installed.
+    Takes the packages' lock. A change of trust appends a ``CONFIG_CHANGED`` entry and writes
+    ``trust.json``. If the running code is an editable install without a waiver, a waiver is
+    recorded too, after the lock is released. The private key is a new file with mode 0600, which
+    gets its name after its trust is recorded; a repetition completes an interrupted call. An
+    existing, trusted key stays; no package is installed.
 
     Args:
         root: the installation.
@@ -168,8 +169,9 @@ def found_packages(
 
     Raises:
         PackageError: ``foreign_key``: the existing key is not a trusted one; ``busy``: another
-            process holds the lock; an error of :func:`change_trust`; or the key cannot be read or
-            written.
+            process holds the lock; ``unwritable``: the lock's file cannot be opened; an error of
+            :func:`change_trust`, :meth:`PackageKey.load` or :meth:`PackageKey.create`; or a shipped
+            package is not valid.
         OSError: the folder of the keys or the key's final name cannot be made.
         LedgerError: the ledger cannot be read or written.
     """
@@ -249,7 +251,9 @@ def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
         All shipped packages as installed, also those that were installed already.
 
     Raises:
-        PackageError, LedgerError: as :meth:`~remit.packages.PackageManager.install`.
+        PackageError: as :meth:`~remit.packages.PackageManager.install` and
+            :func:`shipped_archives`; ``unsigned``: the root has no key of its own.
+        LedgerError, OSError: as :meth:`~remit.packages.PackageManager.install`.
     """
     return manager.install([IncomingArchive(data) for data in shipped_archives().values()])
 

@@ -40,7 +40,8 @@ class PackageKey:
         """Create a key pair, and write the private key to a new file.
 
         The file is PKCS#8 in PEM, not encrypted, mode 0600. The file appears complete or not at
-        all. Missing folders above the file are created with mode 0700.
+        all. A missing folder of the file is created with mode 0700; missing folders above that have
+        the umask's mode.
 
         Args:
             path: the file, which must not exist.

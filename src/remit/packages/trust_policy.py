@@ -133,7 +133,8 @@ class TrustPolicy:
     def save(self, path: Path) -> None:
         """Write the file durably with mode 0644: a crash leaves the old file or the new file.
 
-        Only :func:`change_trust` may write a root's own file, because it records the change first.
+        A root's own file may be written only after its content was recorded in the ledger, as
+        :func:`change_trust` does. Nothing is recorded here.
 
         Args:
             path: the file, in an existing folder; an old one is replaced.

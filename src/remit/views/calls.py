@@ -52,8 +52,11 @@ class Calls:
             entries: entries of one turn or order, in ledger order; other entries are ignored.
 
         Returns:
-            Dicts with ``kind`` (``model_call`` or ``orphaned_call``), the ids of the entries,
-            times, cost and recorded fields.
+            Dicts with ``kind`` (``model_call`` or ``orphaned_call``), ``entry_id``,
+            ``dispatch_entry_id``, ``timestamp``, ``started_at``, ``elapsed_ms``, ``cost_usd`` and
+            recorded fields. A model call also has ``llm_call_entry_id`` (None if no worker made
+            it), ``attempts`` (its failed attempts, oldest first) and ``replayed`` (True if it was
+            answered from the record).
 
         Raises:
             LedgerError: an exchange outside the turn cannot be read.

@@ -66,9 +66,9 @@ def session_of(entry: LedgerEntry) -> str:
 
 
 def begin_of(ledger: LedgerPort, session_id: str) -> tuple[str, str] | None:
-    """Return the agent and the time of a session's first entry that is no refusal, without content.
+    """Return the agent and the time of a session's first entry that is no ``PROMPT_REJECTED``.
 
-    A refused call may be another caller's, so it begins no session.
+    A refused call may be another caller's, so it begins no session. Content is not read.
 
     Args:
         ledger: contains the session.
@@ -91,8 +91,7 @@ def begin_of(ledger: LedgerPort, session_id: str) -> tuple[str, str] | None:
 def is_foreign(event_type: str, metadata: Mapping[str, Any]) -> bool:
     """Return True for the refusal of a call because its session or order is another caller's.
 
-    It is a ``PROMPT_REJECTED`` with the error code ``SESSION_NOT_YOURS``, which names the session
-    but is no part of it.
+    Such an entry names the session, but is no part of it.
 
     Args:
         event_type: type of the entry.
@@ -104,9 +103,10 @@ def is_foreign(event_type: str, metadata: Mapping[str, Any]) -> bool:
 def plain(value: Any, *, commitments: bool = False, depth: int = 0) -> Any:
     """Return ``value`` as JSON data, with erased content as ``{"$erased": entry id or None}``.
 
-    Tuples become lists; values of other types than these are returned unchanged. A recorded key
-    ``$erased``, ``$content`` or ``$messages`` (also with more ``$``) gets one more ``$`` in front,
-    so that text written by a model is never read as erased content.
+    Tuples become lists; values of other types than these are returned unchanged.
+
+    A recorded key that looks like a marker gets one more ``$`` in front, so that text written by
+    a model is never read as erased content.
 
     Args:
         value: a value of an entry's metadata.
@@ -148,6 +148,7 @@ def between_ms(start: str | None, end: str | None) -> float | None:
 
     Raises:
         ValueError: a text is not ISO 8601.
+        TypeError: only one of the texts has an offset.
     """
     if not start or not end:
         return None
@@ -156,12 +157,10 @@ def between_ms(start: str | None, end: str | None) -> float | None:
 
 
 def milliseconds(value: Any) -> float | None:
-    """Return a recorded duration in milliseconds; ``None`` if ``value`` is not a duration.
-
-    A duration is an int or float from 0 to 2**53, and no bool.
+    """Return a recorded duration in milliseconds unchanged; ``None`` if ``value`` is none.
 
     Args:
-        value: any value of a record.
+        value: any value of a record; a number from 0 to 2**53 is a duration.
     """
     return value if is_number(value) and value >= 0 else None
 
@@ -187,8 +186,9 @@ class Tally:
     def add(self, entry: LedgerEntry) -> None:
         """Count an entry: model calls with tokens and costs, lost calls, charges and tool calls.
 
-        Any other event type changes nothing. A call or lost call without a price counts as
-        unpriced; a lost call that was settled at no tokens, and a charge without a cost, cost 0.
+        The types are ``EXCHANGE``, ``EXCHANGE_ORPHANED``, ``BUDGET_DEBIT`` (cost only) and
+        ``TOOL_CALL``; any other changes nothing. A call without a price counts as unpriced; a lost
+        call that was settled at no tokens, and a debit without a cost, cost 0.
 
         Args:
             entry: the entry; its content is not needed.
@@ -215,11 +215,12 @@ class Tally:
         """Return the sums by name.
 
         ``llm_calls`` counts ``EXCHANGE`` entries, answers from the cache included, ``failed_calls``
-        the ones whose outcome is not ``success``. ``orphaned_calls``, sent by a process that died,
-        are not among them; ``settled_tokens`` are the tokens charged for these. ``known_cost_usd``
-        sums the known costs, prices of tools and orphaned calls included; ``cost_usd`` is the same,
-        or ``None`` if a price is unknown. ``unpriced_calls`` counts the calls without one. The
-        other keys are ``input_tokens``, ``output_tokens`` and ``tool_calls``.
+        the ones with another outcome than ``success``. ``orphaned_calls``, sent by a process that
+        died, are not among them; ``settled_tokens`` are the tokens charged for these.
+        ``known_cost_usd`` sums the known costs, prices of tools and orphaned calls included;
+        ``cost_usd`` is the same, or ``None`` if a price is unknown. ``unpriced_calls`` counts the
+        calls without one. The other keys are ``input_tokens``, ``output_tokens`` and
+        ``tool_calls``.
         """
         known = self._nano / _NANO
         cost = None if self._sums["unpriced_calls"] else known

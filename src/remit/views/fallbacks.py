@@ -46,7 +46,10 @@ class FallbackReason:
     examples: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON data, with the group's names at the top level."""
+        """Return ``instead_of``, ``code``, ``calls``, ``examples`` and the group's names as JSON.
+
+        All are keys of one dict.
+        """
         found = asdict(self)
         return {**found.pop("names"), **found}
 

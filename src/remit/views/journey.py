@@ -36,8 +36,10 @@ def prompt_journey(
         ledger: a client, or a handle that may read the tiers in question.
         session_id: selects all turns of a session.
         work_order_id: selects the turn that planned the work order.
-        entry_id: selects the turn that the entry belongs to.
-        turn: with ``session_id``, selects only the turn of that number; all if it was reused.
+        entry_id: selects the turn that the entry belongs to; for a failed attempt of a call, the
+            turn of its last attempt.
+        turn: with ``session_id``, selects only the turn of that number; all turns with the number
+            if it was used again.
         with_content: ``False`` returns commitments (hash and length) in place of content.
 
     Returns:
@@ -50,7 +52,7 @@ def prompt_journey(
         NotFoundError: the ledger has no such session, work order or turn, or the entry belongs to
             no session.
         EntryNotFoundError: there is no such entry.
-        LedgerError: the ledger cannot be read, or the entry cannot be.
+        LedgerError: the ledger cannot be read, or the entry is damaged.
     """
     journey = open_journey(
         ledger, session_id=session_id, work_order_id=work_order_id, entry_id=entry_id, turn=turn,

@@ -177,8 +177,10 @@ def _visible(value: Any) -> Any:
 def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield label and number of each sum of a journey, for people, in the order of the page.
 
-    Failed and lost calls are left out if there are none. If calls have no price, the label of the
-    cost says how many, and the value is the known cost, or ``unknown`` if none is known or it is 0.
+    The sums are turns, work orders, model calls, failed calls, calls without an answer, tool calls,
+    tokens in and out, and the cost. Failed and lost calls are left out if there are none. If calls
+    have no price, the label of the cost says how many, and the value is the known cost, or
+    ``unknown`` if none is known or it is 0.
 
     Args:
         totals: the sums of the journey; a missing count is shown as ``?``.
@@ -262,9 +264,10 @@ _LEGEND = {"model": "model", "tool": "tool", "pause": "waiting for approval", "l
 
 
 def timeline(turn: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the rows of a turn's timeline; ``None`` if nothing took time.
+    """Return the rows of a turn's timeline; ``None`` if the turn has no length or no bar.
 
-    Places and widths are rounded to 200 steps. An approval that waits in an open turn has no bar.
+    Places and widths are rounded to 200 steps. Model calls with their failed attempts, lost calls,
+    tool calls and approvals have bars; an approval that waits in an open turn has none.
 
     Args:
         turn: a turn of a journey.

@@ -106,8 +106,9 @@ def audit_report(
 
     Returns:
         ``made_at``, ``remit_version``, ``since`` and ``until`` (None for an open end), ``most``,
-        ``range``, ``log`` (with its key), ``verification``, ``gates``, ``tables`` of sums, each
-        with at most 200 rows, and ``sections``.
+        ``range`` (its entries by event type, ids and sequence numbers), ``log`` (with its key),
+        ``verification`` and ``gates`` (None if not given), ``tables`` of sums, each with its 200
+        most expensive rows and the number of others (``left_out``), and ``sections``.
 
     Raises:
         InvalidInputError: ``until`` is not after ``since``, or the report would read more than

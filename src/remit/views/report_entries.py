@@ -200,7 +200,8 @@ class ReportEntries:
         return sorted(seq for seq in seqs if seq is not None and seq < self._size)
 
     def between(self, event: str) -> Iterator[LedgerEntry]:
-        """Yield all entries of a type in the range, latest first, without content.
+        """Yield the entries of a type in the range and under the checkpoint, latest first, without
+        content.
 
         Args:
             event: the event type.
@@ -221,9 +222,9 @@ class ReportEntries:
 
         Returns:
             ``entry_id``, ``timestamp``, ``event_type``, ``decision``, ``shown`` (texts by JSON
-            pointer), ``counts`` (True if an authentic writer made the entry), ``seq``,
-            ``entry_hash`` (hex), ``record`` (canonical text) and ``proof``, a list of tree hashes
-            in base64.
+            pointer, empty ones left out), ``counts`` (True if an authentic writer made the entry),
+            ``seq``, ``entry_hash`` (hex), ``record`` (canonical text) and ``proof``, a list of tree
+            hashes in base64.
 
         Raises:
             EntryNotFoundError: there is no such entry; EntryArchivedError if it is in a segment

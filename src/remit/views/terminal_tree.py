@@ -37,7 +37,8 @@ def journey_text(
             once, as the lines are taken.
         colour: True to mark states by ANSI colours.
         width: columns of the terminal; longer texts are cut, but never below 20 columns.
-        full: True to cut nothing, and show whole prompts.
+        full: True to cut nothing, and to show whole prompts, the plans of orders and the items left
+            out of the context; False shows only the last message of a prompt.
 
     Raises:
         LedgerError: the journey is from :func:`open_journey`, and the ledger cannot be read.

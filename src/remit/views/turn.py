@@ -24,12 +24,14 @@ def build_turn(
 ) -> dict[str, Any]:
     """Return a turn as data; ``docs/trace.md`` describes the format.
 
-    The keys are kind, number, message, response, outcome, times and sums of the turn, its orders,
-    direct calls, chains, gates, escalation and degradation, the context shown and left out, and
-    notes. Missing times are None, durations are in milliseconds. Calls, and the steps of orders,
-    are in the order in which they started, other lists in ledger order. Parts with a time get
-    ``offset_ms``, their distance from the beginning. Values are as recorded, erased ones
-    :class:`Erased`; :func:`plain` makes them JSON.
+    The keys are ``kind``, ``turn_number``, ``entry_id`` (the ``TURN_RECORDED``), ``user_message``,
+    ``response``, ``outcome``, ``started_at``, ``ended_at``, ``elapsed_ms`` (to the last entry of an
+    open turn), the sums of :class:`Tally`, ``work_orders``, direct ``calls``, ``chains``,
+    ``gates``, ``escalation``, ``degradation``, context items ``shown`` and ``left_out``, and
+    ``notes``. Missing values and times are None. Calls, and the steps of orders, are in the order
+    in which they started, other lists in ledger order. Parts with a time get ``offset_ms``, their
+    distance from the beginning. Values are as recorded, erased ones :class:`Erased`; :func:`plain`
+    makes them JSON.
 
     Args:
         place: range of the turn in the ledger.

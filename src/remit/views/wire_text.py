@@ -37,7 +37,8 @@ class Line(NamedTuple):
 def said(call: Mapping[str, Any]) -> list[Line]:
     """Return the lines of a call's request: system prompt, then messages or input, in order.
 
-    Without a system prompt and prompt there are no lines. Long data is replaced by its length;
+    Without a system prompt and prompt there are no lines. A message without a role is the user's.
+    Data of over 200 characters without a space, outside of plain text, is replaced by its length;
     erased content gives its marker.
 
     Args:

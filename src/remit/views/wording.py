@@ -206,7 +206,9 @@ def duration(ms: Any) -> str:
 
 
 def tokens(item: Mapping[str, Any]) -> str:
-    """Return input and output tokens as text, such as ``1,024 → 80 tokens``; ``?`` if unknown.
+    """Return input and output tokens as text: ``1,024 → 80 tokens``.
+
+    An unknown number is ``?``.
 
     Args:
         item: metadata of a call, or sums.
@@ -263,8 +265,7 @@ def moment(timestamp: Any) -> str:
 def is_missing(value: Any) -> bool:
     """Return True if a value of a journey is a marker for erased or omitted content.
 
-    A marker has exactly the members of an erasure (``$erased``) or of a commitment. A recorded key
-    of a journey cannot look like one, so only values of journeys may be passed.
+    Only values of journeys may be passed: there a recorded key cannot look like a marker.
 
     Args:
         value: any value.
@@ -363,8 +364,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
     """Return a tool's call as text, such as ``refund(order=12)``.
 
-    Values are JSON, and so are names that are no identifiers. Control characters are written out
-    (:func:`visible`). A text that is cut ends with ``…``.
+    Values are JSON. Control characters are written out (:func:`visible`). A cut ends with ``…``.
 
     Args:
         tool_id: the id of the tool.
@@ -390,10 +390,10 @@ def visible_json(text: str) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return True if ``value`` is an int or float from -2**53 to 2**53, and no bool.
+    """Return True if ``value`` is an int or float of at most 2**53 in size; no bool and no NaN.
 
     Args:
-        value: any value; NaN gives False.
+        value: any value.
     """
     return (
         isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_EXACT
@@ -473,7 +473,7 @@ def dollars(value: float) -> str:
 def set_aside(details: Any) -> str:
     """Return a decision to set something aside as text; empty if ``details`` describe none.
 
-    Example: ``tool stock: list instead, until the session ends``.
+    ``tool stock: list instead, until the session ends``; without a substitute ``nothing instead``.
 
     Args:
         details: metadata of a ``SIGNAL_OBSERVED``; any value.

@@ -46,11 +46,14 @@ def build_order(
         decisions: decisions on approvals, keyed by entry id of the request.
 
     Returns:
-        The fields of the plan (``wo_type``, ``step``, ``depends_on``, …), ``state``, the entry
-        ids of undecided requests (``waiting_for``), times, usage and cost, and ``steps``: model
-        calls, tool calls, approvals, resumptions and notes by time. ``planned``, ``dispatched``,
-        ``executing`` and ``ended`` show the entries of these events. A single value that no entry
-        tells is None.
+        The fields of the plan (``wo_type``, ``step``, ``depends_on``, …), the contract and its
+        version, ``state`` after the last entry, the entry ids of undecided requests
+        (``waiting_for``), times, usage and cost, and ``steps``: model calls, tool calls, approvals,
+        resumptions and notes by time. ``planned``, ``dispatched``, ``executing`` (a list) and
+        ``ended`` show the entries of these events. A single value that no entry tells is None.
+
+    Raises:
+        LedgerError: an exchange outside the turn cannot be read.
     """
     by_event: dict[str, list[LedgerEntry]] = {}
     tally = Tally()

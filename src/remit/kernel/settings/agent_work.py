@@ -34,8 +34,8 @@ class ToolApprovalSettings(Section):
 class ApprovalSettings(Section):
     """``[approvals]``: the lifetime of unused approvals, the rules of each tool, and a webhook.
 
-    The webhook is notified of each request, with a signature; the tool's arguments are sent only on
-    demand.
+    The webhook is notified of each request, with a signature; the tool's arguments are sent only if
+    ``webhook_content`` is True.
 
     Raises:
         ValueError: the webhook is not an http(s) address, or has no secret.

@@ -344,7 +344,8 @@ def _kind_of(path: Iterable[int | str]) -> Any:
 def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str]:
     """Return the description of each setting by dotted key; empty if it has none.
 
-    Keys of free tables have a ``*``: ``providers.*.api_key``.
+    Keys of free tables have a ``*``: ``providers.*.api_key``. A table itself has a row only if it
+    has a description.
 
     Args:
         model: the section to describe; by default all settings.

@@ -142,8 +142,8 @@ class AnswerCacheSettings(Section):
 
 
 class GatewaySettings(Section):
-    """``[gateway]``: timeouts and retries of a call, circuit breakers, fallbacks, idempotency keys,
-    recorded streams, the answer cache, and the treatment of calls that were lost.
+    """``[gateway]``: timeouts and retries of a call (in milliseconds), circuit breakers, fallbacks,
+    idempotency keys, recorded streams, the answer cache, and the treatment of lost calls.
     """
 
     timeout_ms: int = Field(gt=0, description="longest wait for the first byte of an answer")
@@ -374,8 +374,8 @@ class SupervisorSettings(Section):
     """``[supervisor]``: how a turn is planned and checked.
 
     The fields are steps to add (``classify``, ``verify``, ``consolidate``, ``threads``), retries
-    and the planner's timeout, the context of earlier turns, and phrases that the quality gate
-    rejects.
+    and the planner's timeout, limits of the context of earlier turns and of attention, and phrases
+    that the quality gate rejects or that need a tool's result.
     """
 
     classify: bool = Field(description="classify each message before answering")

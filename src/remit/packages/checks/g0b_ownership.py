@@ -25,7 +25,8 @@ def check_ownership(
     in a reserved folder.
 
     Only files below HOT, HO2 and HO1 need an owner, except the ledger's and those in reserved
-    folders. Two paths that differ only in case count as one.
+    folders. Two paths that differ only in case, each of another package, are a fault too. Links,
+    and folders that cannot be listed, are faults.
 
     Args:
         registry: the installed packages.
@@ -35,7 +36,7 @@ def check_ownership(
             an owned file is.
 
     Raises:
-        OSError: the root cannot be opened.
+        OSError: the root cannot be opened, or a file cannot be examined.
     """
     owners: dict[str, Owner] = {}
     known: dict[str, str] = {}
@@ -103,7 +104,7 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
     longer name of another package.
 
     Findings on manifests come first, then modules without a package by name. With no modules at
-    all, one finding says so.
+    all, a last finding says so.
 
     Args:
         registry: the installed packages.

@@ -37,8 +37,8 @@ def check_resolution(view: PackageView) -> Check:
 
     Yields a finding for a specification or framework that is not installed or cannot be used, for a
     package and a specification that name different frameworks, and for a contract, prompt pack or
-    agent of two packages. A learned package may bring further versions of a contract. No error is
-    raised.
+    agent whose file name occurs in two packages. A learned package may bring further versions of a
+    contract. No error is raised.
 
     Args:
         view: the packages.
@@ -79,9 +79,9 @@ def check_completeness(view: PackageView) -> Check:
     """Check that everything declared is installed and usable (gate G1-COMPLETE).
 
     Frameworks need their expected specifications; specifications need their contracts, tools,
-    schemas and agents. Agents and contracts must keep to the permissions of their package, and
-    files to the paths of their package's plane and framework. Yields a finding for each fault, and
-    for each file that cannot be used. No error is raised.
+    schemas and agents; agents need their contract and tools. Agents and contracts must keep to the
+    permissions of their package, and files to the paths of their package's plane and framework.
+    Yields a finding for each fault, and for each file that cannot be used. No error is raised.
 
     Args:
         view: the packages.
@@ -125,7 +125,8 @@ def check_completeness(view: PackageView) -> Check:
 def check_places(view: PackageView) -> Iterator[Finding]:
     """Yield files outside of the paths that the plane and framework of their package allow.
 
-    A framework that cannot be used is a finding of G1 and is not reported here.
+    A file that neither of them allows gives two findings. A framework that cannot be used is a
+    finding of G1 and is not reported here.
 
     Args:
         view: the packages.

@@ -21,15 +21,17 @@ _NANO = 1_000_000_000
 def check_acceptance(view: PackageView, prices: PriceTable) -> Check:
     """Run all acceptance cases: the examples of contracts, and the cases of acceptance files.
 
-    Yields a finding for each failed case, each contract without a case, and if there is no case at
-    all. Files are only read. Files that cannot be used are findings too.
+    Yields a finding for each problem of a case, for each contract without a case or example, and if
+    there is no case at all. Files that cannot be used are findings too; they were read when the
+    view was made. No model is called, and no error is raised.
 
     Args:
         view: the packages.
         prices: the price table for cases of the kind ``price``.
 
     Returns:
-        One line with the number of cases and contracts.
+        One line that says that so many cases and contracts pass, which holds if nothing was
+        yielded.
     """
     yield from view.wrong(*SHAPES, "acceptance")
     covered: set[str] = set()  # Ids of contracts with a case.

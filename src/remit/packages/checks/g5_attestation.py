@@ -40,8 +40,10 @@ def check_attestation(
     """Check receipts, stored archives and signatures of all packages, and the trusted keys.
 
     ``trust.json`` must be the recorded one. The root's own key, if its file exists, must be
-    trusted. No folder of an unknown package may exist. A waived package needs no signature. Others
-    are checked as at their installation, or not at all if the trusted keys cannot be read. Yields a
+    trusted. Receipt and archive of each package must have the recorded hash, and so must the
+    signatures, unless they were waived. Unchanged signatures are verified again, with the threshold
+    of the installation, without expiry, and by keys that are not revoked; but not at all if the
+    trusted keys cannot be read. No folder of an unknown package may exist. Yields a
     finding for each fault. Files are only read.
 
     Args:

@@ -32,8 +32,9 @@ _KEEP_ONE = "Keep one of them."
 class PackageView:
     """Packages with their documents; the constructor reads each file once.
 
-    A file that cannot be used is not in the view; :meth:`wrong` says why. Of two different
-    documents with one id, the first by package id is in the view. Later changes of files have no
+    A file that cannot be used is not in the view; :meth:`wrong` says why. Of two documents with one
+    id, the first by package id is in the view; another package's is a fault, unless it is an equal
+    prompt pack or contract. A contract may have several versions. Later changes of files have no
     effect.
 
     Args:
@@ -51,7 +52,7 @@ class PackageView:
         contracts: by id, every version of a contract with the id of its package.
         packs: prompt packs by id.
         agents: by id, agents with the id of their package.
-        schemas: JSON Schemas by path.
+        schemas: JSON Schemas by path, of files that end with ``.json``.
         acceptance: acceptance cases by path of their file.
 
     Raises:
@@ -104,7 +105,8 @@ class PackageView:
         """Yield findings about files of some classifications that cannot be used, in the order of
         packages.
 
-        A missing file is a finding too, and, for ``contract``, a contract without its prompt pack.
+        A missing file is a finding too, and, for ``contract`` and after all others, a contract
+        without its prompt pack.
 
         Args:
             kinds: classifications such as ``contract``.

@@ -142,7 +142,8 @@ def allows_named(granted: Permissions, name: str) -> bool:
     Args:
         granted: the package's permissions.
         name: ``provider/model``; a provider, of which every model must be permitted; or a model
-            alone, which must be permitted itself or at every provider (``*/model``).
+            alone, which must be permitted itself or at every provider (``*/model``). Providers are
+            those of the permissions and of the shipped settings.
     """
     provider_id, model_id = _named(granted, name)
     if provider_id:

@@ -48,10 +48,11 @@ Check = Generator[Finding, None, str]
 
 
 class RootDisk:
-    """The files of a root as a check reads them, with reserved folders. No link is followed.
+    """The files of a root as a check reads them. No link inside the root is followed.
 
     Nothing is cached or written. :meth:`read` returns a file as an operation would leave it, if
-    ``added`` and ``removed`` say so; :meth:`walk` and :meth:`names` list the present disk.
+    ``added`` and ``removed`` say so; :meth:`walk` and :meth:`names` list the present disk. Only
+    :meth:`walk` leaves out reserved folders.
 
     Args:
         root: the root's directory.
@@ -119,14 +120,17 @@ class RootDisk:
             os.close(folder)
 
     def walk(self) -> Iterator[tuple[str, str]]:
-        """Yield every file of the tier folders, sorted by name.
+        """Yield every file of the tier folders on the disk, folder by folder, sorted by name.
 
         Reserved folders and the ledger are left out. Files in ``added`` are not yielded, and files
         in ``removed`` are.
 
         Yields:
-            The path and an empty text; or the path and a fault, if it is neither a regular file nor
-            a folder that can be listed.
+            The path and an empty text; or the path and a fault: a link, no regular file, a folder
+            that cannot be listed, or a tier folder that is a file.
+
+        Raises:
+            OSError: a file cannot be examined.
         """
         for tier in sorted(TIERS):
             yield from self._walk(tier)

@@ -112,7 +112,8 @@ class GateContext:
         Returns:
             The number of entries that were read; the sequence number from which on an entry may
             still matter, at most that number; and the time of that run as the end of a sentence.
-            The result is ``(0, 0, "")`` if there was no such run, or if :attr:`resumes` is False.
+            The result is ``(0, 0, "")`` if there was no such run, if its entries were archived or
+            changed since, or if :attr:`resumes` is False.
 
         Raises:
             LedgerError: the ledger cannot be read.

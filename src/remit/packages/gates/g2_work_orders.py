@@ -54,9 +54,11 @@ def check_orders(context: GateContext) -> GateRun:
     """Check all work orders against the state machine and the cost of their exchanges (gate G2).
 
     Yields a finding for each faulty order, once, after all entries were read; and one for an empty
-    ledger. An order is faulty if it is planned or ended twice, moves illegally, lacks a value, or
-    ends with another cost than its exchanges and priced tools. Open orders are no fault. Orders
-    that ended before the mark of the last pass are not read again if the ledger is large.
+    ledger. An order is faulty if it is never planned, planned or ended twice, or planned by another
+    than the supervisor; if it moves illegally or an entry lacks a value; or if it ends with another
+    cost than its exchanges and priced tools. Open orders are no fault. Orders that ended before the
+    mark of the last pass are not read again if the ledger has more than ``gates.full_entries``
+    entries, unless all are requested.
 
     Args:
         context: the open root.

@@ -65,9 +65,12 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
 def check_constraints(context: GateContext) -> GateRun:
     """Check the present packages and settings, and the recorded uses of tools and models (gate G3).
 
-    Yields a finding for each fault. A recorded use is one if no package permits it now or permitted
-    it then, and its session does not state it as the agent's own. Uses before the mark of the last
-    pass are not read again if the ledger is large. Nothing is written.
+    Yields the findings of :func:`check_ceilings`, :func:`check_dependencies`,
+    :func:`check_settings` and :func:`check_shapes`; then one for each contract of an exchange that
+    no package contained, and one for each tool or model whose recorded use no package permits now
+    or permitted then. Both are no fault if the session states the part as its agent's own. Uses
+    before the mark of the last pass are not read again if the ledger has more than
+    ``gates.full_entries`` entries, unless all are requested. Nothing is written.
 
     Args:
         context: the open root.
@@ -134,8 +137,8 @@ def _is_stated(stated: SessionStatements, entry: LedgerEntry, use: Use) -> bool:
 def unpermitted_models(context: GateContext) -> list[str]:
     """Return the configured models that no installed package permits, as ``provider/model``.
 
-    Models of settings, agents and contracts count, each once, in that order. A model whose provider
-    is unknown begins with the slash.
+    Models of settings (default, routing, fallbacks) and of contracts count, each once, in that
+    order; models that agents name do not. A model whose provider is unknown begins with the slash.
 
     Args:
         context: the root with its settings.
@@ -154,13 +157,15 @@ def unpermitted_models(context: GateContext) -> list[str]:
 def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterator[Finding]:
     """Yield faults of the settings (gate G3).
 
-    Faults are settings that cannot be loaded or exceed a ceiling, an unknown default model, rules
-    and prices that no package brings and no entry records, and configured tools or models that no
-    package permits. Only the present settings are read, no recorded use.
+    Faults are settings that cannot be loaded or exceed a ceiling, a ceiling for a setting that does
+    not exist, an unknown default model, routing rules that no package contains, the operator's
+    prices if they are not as recorded, and tools and models of settings, agents and contracts that
+    no package permits. Only the present settings are read, no recorded use.
 
     Args:
         context: the root with its settings.
-        coming: paths of files that a package is about to install, accepted as existing.
+        coming: paths of files that a package is about to install; rules and prices among them count
+            as those of a package.
 
     Raises:
         PackageError: ``registry_damaged``: an entry does not describe a package.

@@ -12,9 +12,10 @@ from remit.packages.gates.context import GateContext, GateRun
 def check_integrity(context: GateContext) -> GateRun:
     """Verify the ledger and its derived tables (gate G6), and yield a finding for each fault.
 
-    An empty ledger, checkpoints without a key, and a key without any checkpoint are findings too. A
-    ledger above ``full_entries`` is verified from the end of the last verification. A ledger that
-    verifies gets a new mark, also if a key or checkpoint is missing.
+    An empty ledger, checkpoints without a key, and a key without any checkpoint of a ledger with
+    entries are findings too. A ledger above ``full_entries`` is verified from the end of the last
+    verification, unless the whole is requested. A ledger that verifies gets a new mark, also if a
+    key or checkpoint is missing.
 
     Args:
         context: the open root.

@@ -231,7 +231,7 @@ def check_gates(
     transaction.
 
     A gate that raises an error fails, and so does each but G2 and G6 if no package is installed.
-    Gates of packages hold the packages' lock. A lock that another process holds is not awaited
+    These others run under the packages' lock. A lock that another process holds is not awaited
     beyond ``packages.lock_timeout_s``; the gates then run without it. The mark of each passed gate
     is stored, with or without ``record``.
 

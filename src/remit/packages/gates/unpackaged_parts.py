@@ -22,8 +22,9 @@ class SessionStatements:
     """The tools, providers and contracts that sessions state as their agent's own.
 
     A session states them in its ``SESSION_START`` entry, for parts that its program brought and no
-    package. The methods look up the session of an entry; up to 4,096 sessions are cached. Errors of
-    the ledger are raised.
+    package. A session without such an entry of a permitted writer, or whose entry does not state
+    its settings, states nothing. The methods look up the session of an entry; up to 4,096 sessions
+    are cached. Errors of the ledger are raised.
 
     Args:
         ledger: the root's ledger.
