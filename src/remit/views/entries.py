@@ -157,7 +157,7 @@ def between_ms(start: str | None, end: str | None) -> float | None:
 
 
 def milliseconds(value: Any) -> float | None:
-    """Return a recorded duration in milliseconds unchanged; ``None`` if ``value`` is none.
+    """Return a recorded duration in milliseconds unchanged; ``None`` if ``value`` is no duration.
 
     Args:
         value: any value of a record; a number from 0 to 2**53 is a duration.

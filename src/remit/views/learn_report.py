@@ -48,21 +48,15 @@ def learning_page(report: Mapping[str, Any]) -> str:
 def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that ``learned.html.j2`` shows of a report.
 
-<<<<<<< HEAD
-    Keys: ``report`` itself, ``sums`` (pairs of label and number), ``pictures`` (as of
-    :func:`pictures_of`), ``questions`` (each with ``rows`` of its four shares, as words and places
-    on an axis) and ``causes`` (each with two ``bars`` and a ``verdict`` in words).
-=======
     Keys: ``report``, ``sums`` (pairs of label and number), ``pictures`` (as of
     :func:`pictures_of`), ``questions`` (the report's, each with ``rows`` of shares) and ``causes``
     (the report's attributions, each with ``bars`` and a ``verdict`` in words).
->>>>>>> s18-packsdoc
 
     Args:
         report: the report as JSON data, which is not changed.
 
     Raises:
-        KeyError: the report lacks a key, or names an unknown cause.
+        KeyError: the report lacks a key.
     """
     calibration = report["calibration"]
     sums = {"policy epoch": report["policy_epoch"]}

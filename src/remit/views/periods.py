@@ -85,17 +85,10 @@ def instant_of(text: str, time_zone: str = "UTC", now: datetime | None = None) -
     """Return the time that a person wrote, in UTC.
 
     Args:
-<<<<<<< HEAD
-        text: ``now``, ``today``, ``yesterday`` or a weekday (its latest midnight, today's
-            included); ``90m``, ``24h``, ``7d`` or ``2w`` ago; a date (its midnight) or time, ISO
-            8601. Case and surrounding blanks do not matter.
-        time_zone: zone of midnights, and of a ``text`` without an offset.
-=======
         text: ``now``, ``today``, ``yesterday`` or a weekday (its latest midnight); ``90m``,
             ``24h``, ``7d`` or ``2w`` ago; a date (its midnight) or time, ISO 8601. The case of
             words and units, and surrounding blanks, do not matter.
         time_zone: zone of a ``text`` without an offset.
->>>>>>> s18-packsdoc
         now: aware time to use as the present; the clock's if ``None``.
 
     Raises:
