@@ -514,6 +514,17 @@ def test_a_refusal_never_rounds_an_amount_to_zero(ledger: LedgerClient) -> None:
             keeper.reserve(scope, needed, amount=Amount(1, nano))
 
 
+def test_a_refused_call_under_a_clock_ahead_does_not_begin_a_minute(ledger: LedgerClient) -> None:
+    state = Accounts(ledger)
+    of_order, of_agent = BudgetLimits(tokens=300), BudgetLimits(tokens_per_minute=0)
+    state.begin(limits=[None, None, None, None, None, of_order, of_agent])
+    state.begin_and_be_killed(which=0, amount=Amount(60))  # refused
+    state.set_the_clock_back(seconds=60)
+    state.begin_and_be_killed(which=2, amount=Amount(1))
+    state.the_accounts_are_the_models()
+    state.teardown()
+
+
 def test_a_hold_is_read_back_also_of_an_earlier_version() -> None:
     for hold in (
         Hold(("a", "b"), 5, None, 1, 7),

@@ -161,6 +161,11 @@ class Accounts:
             if (lowered := _lowered(accounts, amount)) is not None:
                 amount, output = lowered, lowered.output
             if (refused := self._refused(path, accounts, amount, turns)) is not None:
+                for account in accounts:
+                    # The clock may only be ahead for a moment: the stored minute still counts.
+                    is_empty = not (account.minute_requests or account.minute_tokens)
+                    if is_empty and account.scope not in self._changed:
+                        self._accounts.pop(account.scope, None)
                 raise refused
         tokens, nano = amount.tokens, amount.nano or 0
         scopes: tuple[str, ...] = ()
