@@ -66,8 +66,9 @@ class Clock(Protocol):
 class BootClock:
     """A clock in milliseconds since 1970 that all processes of a boot share.
 
-    The offset of the boot's first writer is read from the ledger by :meth:`settle` and held from
-    then on. Until then, and on a system without a boot id, the wall clock is used.
+    The boot's first writer stores its offset in the ledger. :meth:`settle` reads the offset, or
+    stores it, with errors of sqlite3. Until then, and on a system without a boot id, the wall clock
+    is used.
 
     Attributes:
         offset_ms: difference to the monotonic clock; None until :meth:`settle` has found it.

@@ -32,7 +32,8 @@ class KeyFiles:
         directory: the directory, which :meth:`locked` makes.
         name: name of the files, without suffix.
         kind: kind of the key: ``ED25519`` or ``COSIGNATURE``.
-        error: class of the errors that are raised.
+        error: class of the errors of :meth:`verifier_key` and :meth:`signer`. The other methods
+            raise OSError.
     """
 
     def __init__(
