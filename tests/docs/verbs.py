@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,17 +59,19 @@ def page() -> str:
     assert set(_routes()) == {_shown(one.route) for one in everything if one.route}
     return (
         f"{_HEAD}{table}\n## Other verbs\n\n"
-        f"These commands write nothing to the ledger: {_listed(reading)}.\n\n"
-        f"These commands can write to the ledger: {_listed(changing)}.\n\n"
-        f"These routes have no command of their own: {_listed(routes)}.\n\n"
+        f"These commands write nothing to the ledger:\n\n{_listed(reading)}\n"
+        f"These commands can write to the ledger:\n\n{_listed(changing)}\n"
+        f"These routes have no command of their own:\n\n{_listed(routes)}\n"
         "## Commands without an operation\n\n"
-        f"Every route under `/api` has an operation. These {len(commands)} commands have none: "
-        f"{_listed(commands)}.\n"
+        f"Every route under `/api` has an operation. These {len(commands)} commands have "
+        f"no operation:\n\n{_listed(commands)}"
     )
 
 
 def _listed(commands: list[str]) -> str:
-    return ", ".join(f"`{command}`" for command in commands)
+    """Return a code block with the commands or routes."""
+    lines = textwrap.wrap(", ".join(command.replace(" ", "\0") for command in commands), 100)
+    return "\n".join(["```text", *lines, "```", ""]).replace("\0", " ")
 
 
 def _cell(name: str | None) -> str:
