@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,19 +58,26 @@ def page() -> str:
     assert set(_routes()) == {_shown(one.route) for one in everything if one.route}
     return (
         f"{_HEAD}{table}\n## Other verbs\n\n"
-        f"These commands write nothing to the ledger:\n\n{_listed(reading)}\n"
-        f"These commands can write to the ledger:\n\n{_listed(changing)}\n"
+        f"These commands write nothing to the ledger:\n\n{_listed(_grouped(reading))}\n"
+        f"These commands can write to the ledger:\n\n{_listed(_grouped(changing))}\n"
         f"These routes have no command of their own:\n\n{_listed(routes)}\n"
         "## Commands without an operation\n\n"
         f"Every route under `/api` has an operation. These {len(commands)} commands have "
-        f"no operation:\n\n{_listed(commands)}"
+        f"no operation:\n\n{_listed(_grouped(commands))}"
     )
 
 
-def _listed(commands: list[str]) -> str:
-    """Return a code block with the commands or routes."""
-    lines = textwrap.wrap(", ".join(command.replace(" ", "\0") for command in commands), 100)
-    return "\n".join(["```text", *lines, "```", ""]).replace("\0", " ")
+def _listed(lines: list[str]) -> str:
+    return "\n".join(["```text", *lines, "```", ""])
+
+
+def _grouped(commands: list[str]) -> list[str]:
+    """Return the commands; commands that share all words but the last share a line."""
+    groups: dict[str, list[str]] = {}
+    for command in commands:
+        begin, _, last = command.rpartition(" ")
+        groups.setdefault(begin, []).append(last)
+    return [f"{begin} {'|'.join(names)}".lstrip() for begin, names in groups.items()]
 
 
 def _cell(name: str | None) -> str:
