@@ -19,9 +19,9 @@ PAGE = Path("docs/verbs.md")
 _HEAD = """\
 # Verbs and doors
 
-A verb is one action of Remit, such as `key create`. A door is a way to call a verb: a command, an HTTP
-route, a form of the console, or a tool. [The HTTP API](api.md) lists each route's permission; the
-command line acts as the operator.
+A verb is one action of Remit, such as `key create`. A door is a way to call a verb: a command, an
+HTTP route, a form of the console, or a tool. [The HTTP API](api.md) lists each route's permission;
+the command line acts as the operator.
 
 A verb with the effect `changes` can write to the ledger; other verbs only read. The ADMIN agent
 and MCP clients use the tools. The *Console* column names the page of [the console](console.md).
