@@ -61,10 +61,10 @@ def page() -> str:
 
 
 def _entry(name: str, value: Any) -> str:
-    lines = [f"\n### `{name}`\n\n{_summary(value)}\n"]
     made = _signature(value)
+    text = f"{_summary(value)}\n"
     if made and (inspect.isfunction(value) or dataclasses.is_dataclass(value)):
-        lines.append(f"\n```text\n{name}{made}\n```\n")
+        text = f"{name}{made}\n    {text}"
     members = [
         f"{member}{_signature(raw)}\n    {_summary(raw)}\n"
         for member, made in vars(value).items()
@@ -73,8 +73,8 @@ def _entry(name: str, value: Any) -> str:
         if inspect.isfunction(raw := getattr(made, "__func__", made))
     ]
     if members:
-        lines.append(f"\n```text\n{''.join(members)}```\n")
-    return "".join(lines)
+        text += f"\n{''.join(members)}"
+    return f"\n### `{name}`\n\n```text\n{text}```\n"
 
 
 def _summary(value: Any) -> str:

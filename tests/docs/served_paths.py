@@ -16,7 +16,7 @@ def listing() -> str:
     lines: list[str] = []
     for dialect, name in _NAMES.items():
         rows = [row for row in PASSED_PATHS if row.dialect == dialect]
-        lines += [f"{name}, {len(rows)} requests:", "", "```text"]
+        lines += [f"Remit serves {len(rows)} requests of {name}'s API:", "", "```text"]
         for path in dict.fromkeys(row.template for row in rows):
             methods = (
                 row.method if row.is_free else f"${row.method}"

@@ -19,11 +19,11 @@ PAGE = Path("docs/verbs.md")
 _HEAD = """\
 # Verbs and doors
 
-A verb is one action of Remit, such as `key create`. A door is a way to call it: a command, an HTTP
-route, a form of the console, or a tool. [The HTTP API](api.md) lists each route's permission; the
-command line acts as the operator.
+A verb is one action of Remit, such as `key create`. A door is a way to call a verb: a command, an
+HTTP route, a form of the console, or a tool. [The HTTP API](api.md) lists each route's permission;
+the command line acts as the operator.
 
-A verb with the effect `changes` can write to the ledger; all other verbs only read. The ADMIN agent
+A verb with the effect `changes` can write to the ledger; other verbs only read. The ADMIN agent
 and MCP clients use the tools. The *Console* column names the page of [the console](console.md).
 
 | Command | Route | Effect | Console | Tools |
@@ -58,17 +58,26 @@ def page() -> str:
     assert set(_routes()) == {_shown(one.route) for one in everything if one.route}
     return (
         f"{_HEAD}{table}\n## Other verbs\n\n"
-        f"These commands write nothing to the ledger: {_listed(reading)}.\n\n"
-        f"These commands can write to the ledger: {_listed(changing)}.\n\n"
-        f"These routes have no command of their own: {_listed(routes)}.\n\n"
+        f"These commands write nothing to the ledger:\n\n{_listed(_grouped(reading))}\n"
+        f"These commands can write to the ledger:\n\n{_listed(_grouped(changing))}\n"
+        f"These routes have no command of their own:\n\n{_listed(routes)}\n"
         "## Commands without an operation\n\n"
-        f"Every route under `/api` has an operation. These {len(commands)} commands have none: "
-        f"{_listed(commands)}.\n"
+        f"Every route under `/api` has an operation. These {len(commands)} commands have "
+        f"no operation:\n\n{_listed(_grouped(commands))}"
     )
 
 
-def _listed(commands: list[str]) -> str:
-    return ", ".join(f"`{command}`" for command in commands)
+def _listed(lines: list[str]) -> str:
+    return "\n".join(["```text", *lines, "```", ""])
+
+
+def _grouped(commands: list[str]) -> list[str]:
+    """Return the commands; commands that share all words but the last share a line."""
+    groups: dict[str, list[str]] = {}
+    for command in commands:
+        begin, _, last = command.rpartition(" ")
+        groups.setdefault(begin, []).append(last)
+    return [f"{begin} {'|'.join(names)}".lstrip() for begin, names in groups.items()]
 
 
 def _cell(name: str | None) -> str:
