@@ -29,7 +29,8 @@ _LONGEST_END_S = 10.0
 class Closeable(ABC):
     """A context manager that closes itself at its end, also in async code.
 
-    Subclasses define :meth:`close`. In an ``async with`` block, it runs in a thread.
+    Subclasses define :meth:`close`, whose errors are raised. In an ``async with`` block, it runs in
+    a thread. A block gets the object itself.
     """
 
     def __enter__(self) -> Self:

@@ -73,7 +73,7 @@ def check_fields(value: Any, what: str) -> dict[str, Any]:
         what: name of the dataclass in the error.
 
     Returns:
-        The fields as pydantic read them: for example, plain texts of string enumerations.
+        The fields as pydantic read them; a member of a string enumeration becomes its text.
 
     Raises:
         InvalidInputError: a field does not fit; the message names the first such field.

@@ -289,7 +289,7 @@ def require_reachable(
         model_id: the provider's name of the model.
 
     Raises:
-        RemitError: the provider is not set up. The error names the next step.
+        RemitError: the provider is unknown or not set up. The error names the next step.
     """
     if provider_id in providers.reachable:
         return

@@ -339,7 +339,7 @@ def route_files(rules: Mapping[str, Any], head: LearnedHead) -> dict[str, bytes]
     ``HOT/routing/``. Nothing is written.
 
     Args:
-        rules: the rules, with ``learned``; the digest of the head is set here.
+        rules: the rules, with ``learned``; the digest of the head is set in the file's copy.
     """
     document = {**rules, "learned": {**rules["learned"], "head": head.digest}}
     return {

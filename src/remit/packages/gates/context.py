@@ -147,6 +147,8 @@ def in_order(
 ) -> Iterator[tuple[int, LedgerEntry]]:
     """Merge the results of several queries into the order of the ledger, without a list of all.
 
+    An entry of two results is yielded twice.
+
     Args:
         streams: results of queries, each in the order of the ledger; their errors are raised.
         entries: the number of entries to consider; iteration ends at the first later one.
