@@ -231,7 +231,8 @@ def test_a_waiting_request_is_a_state_and_counted_on_every_page(served: Served) 
     request = asked.request_id
     visitor = signed_in(served)
     assert request in visitor.get("/").text
-    assert re.search(r"Approvals <span[^>]*>\d+<", visitor.get("/console/spend").text)
+    for path in ("/console/spend", "/console/nothing", "/console/journey/LED-ffffffff"):
+        assert re.search(r"Approvals <span[^>]*>\d+<", visitor.get(path).text), path
     denied = visitor.decide(f"/console/approvals/{request}", {"verdict": "deny", "reason": "no"})
     assert denied.status == 303
     assert request not in visitor.get("/").text

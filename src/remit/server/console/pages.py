@@ -99,7 +99,8 @@ class Page(NamedTuple):
 
     Attributes:
         template: file name of the template.
-        data: values of the template.
+        data: values of the template. A function, such as ``read``, is called in the content of the
+            page, after the head was sent to the browser.
         status: HTTP status.
         headers: additional headers.
     """
