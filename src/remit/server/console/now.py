@@ -105,7 +105,7 @@ def _figures(sources: Sources, begin: datetime, durations: list[float]) -> dict[
     first, last = (int(one.timestamp()) // QUARTER_S for one in (begin, end))
     windows = sources.usage.read((), first, last, "UTC", hourly=False)
     used = added_up([row for _, rows in windows for row in rows])
-    rate = f" ({100 * used.failed / used.calls:.1f} %)" if used.calls else ""
+    rate = f" ({100 * used.failed / used.calls:.1f}%)" if used.calls else ""
     return {
         "spend": used.nano,
         "calls": f"{used.calls:,}",
