@@ -40,6 +40,7 @@ def test_a_login_needs_a_key_that_may_read_and_its_cookie_holds_no_key(served: S
     visitor = Visitor(served)
     assert visitor.try_key("sk-remit-" + "x" * 43).status == 403
     assert visitor.try_key("").status == 403
+    assert "<footer" not in visitor.get("/console/login").text
     agent = visitor.try_key(served.key(role="agent").key)
     assert agent.status == 403
     assert "set-cookie" not in agent.headers
