@@ -189,7 +189,7 @@ def test_limits_are_changed_with_what_they_were_and_by_whom(remit: Run, root: Pa
     assert (first["before"], bool(first["by"])) == (None, True)
     done = remit("budget", "set", "--team", "t", "--tokens", "7", "--on-short", "clamp")
     assert "at most" not in done.stdout
-    assert "Before: $10; 5 tokens a minute. Set by " in done.stderr
+    assert "Before: $10.00; 5 tokens a minute. Set by " in done.stderr
     ended = parsed(remit("budget", "set", "--team", "t", "--unlimited", "--json"))
     assert ended["before"] == {"token_limit": 7, "on_short": "clamp"}
     with LedgerClient(root / "ledger.db") as ledger:

@@ -305,15 +305,17 @@ def test_a_ledger_that_cannot_be_written_or_is_newer_lets_nothing_out(
         assert status == 200, body
 
 
-def test_a_server_without_a_provider_says_how_to_add_one(tmp_path: Path) -> None:
+def test_a_server_names_its_console_and_how_to_add_a_provider(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root")
     names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     line, errors = ("-m", "remit", "serve", "--root", str(root), "--port", "0"), tmp_path / "errors"
     with Program(*line, environment=environment, errors=errors) as process:
-        assert process.stdout.readline().startswith("Remit listens on ")
+        line = process.stdout.readline()
+        assert line.startswith("Remit listens on ")
         process.send_signal(signal.SIGTERM)
         process.wait(60)
+        assert f"Console: {line.split()[-1]}/\n" in errors.read_text()
         assert "remit setup" in errors.read_text()
 
 

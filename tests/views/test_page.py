@@ -13,6 +13,7 @@ import pytest
 
 from remit.contracts import ContractLoader
 from remit.kernel.installed_files import InstalledFiles
+from remit.kernel.message_text import dollars
 from remit.ledger import EVENTS, LedgerClient, LedgerEntry
 from remit.runtime import Runtime
 from remit.server import refusals
@@ -326,3 +327,11 @@ def test_every_event_has_words() -> None:
     assert set(EVENTS) <= set(wording.WORDS)
     assert {*refusals.REJECTED, *refusals._FAILED} <= set(wording.WORDS)
     assert all(words[0].islower() or words.startswith("MCP") for words in wording.WORDS.values())
+
+
+def test_amounts_have_two_decimals_or_more_and_the_sign_first() -> None:
+    exact = {0: "$0.00", 3: "$3.00", 0.25: "$0.25", 1234.5: "$1,234.50", 0.00000375: "$0.00000375",
+             -3: "-$3.00", -0.0001: "-$0.0001"}  # fmt: skip
+    assert {value: dollars(value) for value in exact} == exact
+    cents = {0: "$0.00", 0.004: "<$0.01", 3: "$3.00", -3: "-$3.00"}
+    assert {value: wording.cents(value) for value in cents} == cents

@@ -149,6 +149,8 @@ def test_messages() -> None:
 
 
 def test_completions_and_vectors() -> None:
+    error = {"type": "error", "error": {"message": "overloaded"}}
+    assert [line.role for line in answered({"answer": error, "outcome": "error"})] == ["provider"]
     assert answered({"answer": {"choices": [{"index": 0, "text": "more"}]}}) == [
         ("assistant", "", "more")
     ]

@@ -186,7 +186,7 @@ def _ledger(client: LedgerClient, root: Path | None, full: bool) -> Iterator[_Ch
 
 
 def _limits(client: LedgerClient) -> Iterator[_Check]:
-    """Yield a check for budgets that have used 90 % or more of a limit."""
+    """Yield a check for budgets that have used 90% or more of a limit."""
     from remit.gateway.auth import Directory, KeyStore
     from remit.gateway.budget import TokenBudgeter
 
@@ -204,7 +204,7 @@ def _limits(client: LedgerClient) -> Iterator[_Check]:
             if limit is not None and spent >= limit * _NEAR:
                 near.append(names.get(state.scope, state.scope))
                 break
-    how = f"{len(near)} budgets have used 90 % or more: {', '.join(near[:_LISTED])}" if near else ""
+    how = f"{len(near)} budgets have used 90% or more: {', '.join(near[:_LISTED])}" if near else ""
     yield _held("budgets", not near, how or "no budget is near its limit",
                 "`remit budget show` shows the amounts; `remit budget set` raises a limit.",
                 "advice")  # fmt: skip

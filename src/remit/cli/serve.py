@@ -52,6 +52,7 @@ def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None
 
     def ready(url: str) -> None:
         say(f"Remit listens on {url}")
+        note(f"  Console: {url}/")
         note(f"  OpenAI clients: base_url={url}/v1   Anthropic clients: base_url={url}")
         if dev:
             note(DEV_MODE)

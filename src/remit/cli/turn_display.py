@@ -19,9 +19,9 @@ from remit.agents.workorders import (
 from remit.cli.operations import say_lines
 from remit.cli.progress import Activity
 from remit.cli.shared import note, say, say_text
-from remit.kernel.message_text import cut
+from remit.kernel.message_text import cut, dollars
 from remit.operations import facts
-from remit.views.wording import call_text, dollars
+from remit.views.wording import call_text
 
 _WIDE = 100
 _ASKS = "waiting for the model"

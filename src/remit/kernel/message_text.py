@@ -22,6 +22,16 @@ def count(amount: int, noun: str) -> str:
     return f"{amount:,} {noun}"
 
 
+def dollars(value: float) -> str:
+    """Return US dollars as text, with two to nine decimals: ``$0.25``, ``$3.00``, ``-$0.000001``.
+
+    Args:
+        value: US dollars.
+    """
+    whole, _, part = f"{abs(value):,.9f}".partition(".")
+    return f"{'-' if value < 0 else ''}${whole}.{part.rstrip('0'):0<2}"
+
+
 def fixed(number: float, places: int = 6, sign: str = "") -> str:
     """Return a number with fixed decimals, such as ``0.250000``; no amount becomes zero.
 

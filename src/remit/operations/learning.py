@@ -402,7 +402,7 @@ def _value(metric: str, value: float) -> str:
 
 def _signal_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     """Yield the table of the signals, and notes on the exchanges and the recorded signals."""
-    heads = ("of", "name", "metric", "baseline", "live", "95 % interval", "samples", "")
+    heads = ("of", "name", "metric", "baseline", "live", "95% interval", "samples", "")
     rows = []
     for one in sorted(found["signals"], key=lambda one: not one["crossed"]):
         metric, live, base = one["metric"], one["live"], one["baseline"]

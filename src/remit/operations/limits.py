@@ -56,9 +56,7 @@ def limits_line(stated: Mapping[str, Any]) -> str:
     Args:
         stated: limits, as :meth:`BudgetLimits.to_dict` gives them.
     """
-    from remit.views.wording import dollars
-
-    amounts = [dollars(stated["usd_limit"])] if "usd_limit" in stated else []
+    amounts = [message_text.dollars(stated["usd_limit"])] if "usd_limit" in stated else []
     units = {"token_limit": "tokens", "turn_limit": "calls"}
     amounts += [f"{stated[name]:,} {unit}" for name, unit in units.items() if name in stated]
     line = ", ".join(amounts)

@@ -8,7 +8,7 @@ from typing import Any
 from remit.gateway import call_bound, owner_by_prefix
 from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.kernel.json_text import JsonTextError, load
-from remit.kernel.message_text import fixed
+from remit.kernel.message_text import dollars
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body, is_authentic
 from remit.providers.prices import PriceTable
 from remit.providers.wire import ENDPOINTS
@@ -330,7 +330,7 @@ def _about_key(key: Mapping[str, Any] | None, meta: Mapping[str, Any]) -> str:
     if key is None:
         user = meta.get("user_id")
         return f"{user or 'The caller'} made the call without a Remit key."
-    name = f"{key['key_id']} ({key['name']})" if key["name"] else str(key["key_id"])
+    name = f"{key['name']} ({key['key_id']})" if key["name"] else str(key["key_id"])
     if key["models"] is None:
         return f"The call used the key {name}, whose creation is not recorded."
     may = f"only {', '.join(map(str, key['models']))}" if key["models"] else "any model"
@@ -371,7 +371,7 @@ def _about_body(call: Mapping[str, Any]) -> str:
 def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
     bound, cost = call["bound"], call["cost"]
     if bound is not None:
-        money = "" if bound["usd"] is None else f", {fixed(bound['usd'])} USD"
+        money = "" if bound["usd"] is None else f", {dollars(bound['usd'])}"
         yield (
             f"The upper bound was {bound['input_tokens']} input and {bound['output_tokens']} "
             f"output tokens{money}."
@@ -382,7 +382,7 @@ def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[st
         used = "an unknown number of tokens"
     certainty = _CERTAINTY.get(str(cost["certainty"]), "")
     paid = cost["usd"]
-    usd = f", {fixed(paid)} USD" if isinstance(paid, (int, float)) else ""
+    usd = f", {dollars(paid)}" if isinstance(paid, (int, float)) else ""
     yield f"The charge was {used}{usd}" + (f" ({certainty})." if certainty else ".")
     if cost["over_bound"]:
         yield "The usage exceeded the upper bound and was charged in full."

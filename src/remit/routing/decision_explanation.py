@@ -235,7 +235,7 @@ def _why(
     share, propensity = meta.get("exploration"), meta.get("propensity")
     if share and is_number(share) and is_number(propensity):
         sentences.append(
-            f"{100 * share:g} % of such decisions explore: the first model was drawn with "
+            f"{100 * share:g}% of such decisions explore: the first model was drawn with "
             f"probability {propensity:g}."
         )
     if isinstance(canary := meta.get("canary"), Mapping):

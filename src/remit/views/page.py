@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from remit.kernel.message_text import count
+from remit.kernel.message_text import count, dollars
 from remit.views import phrases, wire_text, wording
 from remit.views.wording import duration
 
@@ -99,7 +99,7 @@ def environment() -> Environment:
         "cents": wording.cents,
         "contract": phrases.contract_of,
         "count": count,
-        "dollars": wording.dollars,
+        "dollars": dollars,
         "duration": wording.duration,
         "failure": phrases.failure,
         "failures": wording.failures,
@@ -203,9 +203,9 @@ def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if unpriced := totals.get("unpriced_calls"):
         known = totals.get("known_cost_usd")
         label = f"cost, {count(unpriced, 'call')} without a price"
-        yield label, wording.dollars(known) if known else "unknown"
+        yield label, dollars(known) if known else "unknown"
     else:
-        yield "cost", wording.money(totals) or "$0"
+        yield "cost", wording.money(totals) or dollars(0)
 
 
 def has_focus(focus: str, item: Any) -> bool:

@@ -57,15 +57,17 @@ def answered(call: Mapping[str, Any]) -> list[Line]:
     sources.
 
     Data of over 200 characters without a space is replaced by its length; an answer of an unknown
-    form is one line with its data. Empty without an answer; erased content gives one line with its
-    marker.
+    form is one line with its data, said by the provider if the call failed. Empty without an
+    answer; erased content gives one line with its marker.
 
     Args:
         call: a step of a journey, or the metadata of an ``EXCHANGE``.
     """
     answer = call.get("answer")
+    failed = call.get("outcome", "success") != "success"
+    speaker = "provider" if failed else "assistant"
     if not isinstance(answer, dict) or is_missing(answer):
-        return [] if answer is None else [Line("assistant", "", answer)]
+        return [] if answer is None else [Line(speaker, "", answer)]
     if isinstance(choices := answer.get("choices"), list):  # chat and completions
         return [line for choice in choices for line in _choice(choice, len(choices) > 1)]
     if isinstance(output := answer.get("output"), list):  # responses
@@ -77,7 +79,7 @@ def answered(call: Mapping[str, Any]) -> list[Line]:
         return list(_message(str(answer.get("role") or "assistant"), answer["content"]))
     if isinstance(data := answer.get("data"), list):  # embeddings, images
         return [Line("assistant", "data", _short(item)) for item in data]
-    return [Line("assistant", "", _short(answer))]
+    return [Line(speaker, "", _short(answer))]
 
 
 def asked(call: Mapping[str, Any]) -> Any:

@@ -10,7 +10,7 @@ import orjson
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import dump
-from remit.kernel.message_text import count
+from remit.kernel.message_text import count, dollars
 
 _GOOD = frozenset(
     {"completed", "success", "ok", "accept", "granted", "answered", "agrees", "adopted", "recorded"}
@@ -448,26 +448,14 @@ def shown_value(value: Any) -> str:
 def cents(value: float) -> str:
     """Return US dollars with two decimals, such as ``$1,234.50``.
 
-    A positive amount below half a cent is ``<$0.01``; a negative one gives ``$-3.00``.
+    A positive amount below half a cent is ``<$0.01``; a negative one gives ``-$3.00``.
 
     Args:
         value: US dollars.
     """
-    return "<$0.01" if 0 < value < 0.005 else f"${value:,.2f}"
-
-
-def dollars(value: float) -> str:
-    """Return US dollars as text, with up to nine decimals: ``$0.25``, ``$3``.
-
-    Zeros after the second decimal are left out, and all decimals of a whole number. A negative
-    amount gives ``$-3``.
-
-    Args:
-        value: US dollars.
-    """
-    whole, _, part = f"{value:,.9f}".partition(".")
-    part = part.rstrip("0")
-    return f"${whole}.{part:0<2}" if part else f"${whole}"
+    if 0 < value < 0.005:
+        return "<$0.01"
+    return f"{'-' if value < 0 else ''}${abs(value):,.2f}"
 
 
 def set_aside(details: Any) -> str:

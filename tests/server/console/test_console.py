@@ -40,6 +40,7 @@ def test_a_login_needs_a_key_that_may_read_and_its_cookie_holds_no_key(served: S
     visitor = Visitor(served)
     assert visitor.try_key("sk-remit-" + "x" * 43).status == 403
     assert visitor.try_key("").status == 403
+    assert "<footer" not in visitor.get("/console/login").text
     agent = visitor.try_key(served.key(role="agent").key)
     assert agent.status == 403
     assert "set-cookie" not in agent.headers
@@ -231,7 +232,8 @@ def test_a_waiting_request_is_a_state_and_counted_on_every_page(served: Served) 
     request = asked.request_id
     visitor = signed_in(served)
     assert request in visitor.get("/").text
-    assert re.search(r"Approvals <span[^>]*>\d+<", visitor.get("/console/spend").text)
+    for path in ("/console/spend", "/console/nothing", "/console/journey/LED-ffffffff"):
+        assert re.search(r"Approvals <span[^>]*>\d+<", visitor.get(path).text), path
     denied = visitor.decide(f"/console/approvals/{request}", {"verdict": "deny", "reason": "no"})
     assert denied.status == 303
     assert request not in visitor.get("/").text

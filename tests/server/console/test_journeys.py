@@ -41,6 +41,23 @@ def test_a_call_shows_every_attempt_and_its_total_time(served: Served) -> None:
     assert f"Attempt {len(calls)} of {len(calls)}" in _text(dispatch)
 
 
+def test_a_providers_error_is_no_message_of_the_assistant(served: Served) -> None:
+    session, visitor = new_session(), signed_in(served, "auditor")
+    assert served.call("openai", "no [[status=400]]", session=session)[0] == 400
+    call = served.exchange(session)
+    page = visitor.get(f"/console/journey/{call.id}").text
+    line = r'<span class="who">(\w+)</span>\s*<div class="words">(.*?)</div>'
+    said = dict(re.findall(line, page, re.DOTALL))
+    assert "assistant" not in said
+    assert "400 as ordered" in said["provider"]
+
+    # The key that made the call is named.
+    ((name,),) = served.ledger.select(
+        "SELECT name FROM usage_keys WHERE key_id = ?", (call.metadata["key_id"],)
+    )
+    assert f'<dd title="{call.metadata["key_id"]}">{name}</dd>' in page
+
+
 def test_one_attempt_has_no_table_and_a_refusal_is_a_short_page(served: Served) -> None:
     session, visitor = new_session(), signed_in(served, "auditor")
     served.call("openai", "hi", session=session)

@@ -72,7 +72,7 @@ def test_a_change_of_limits_shows_before_and_after(served: Served, visitor: Visi
     changed = visitor.decide(path, form)
     assert changed.status == 303
     page = _text(visitor.get(changed.headers["location"]).text)
-    said = "Before: $2. Now: $3 a month (UTC); 40 calls a minute."
+    said = "Before: $2.00. Now: $3.00 a month (UTC); 40 calls a minute."
     assert f"The limits were changed. {said}" in page
     (state,) = TokenBudgeter(served.ledger).status(BudgetScope(key_id=key.key_id))
     assert state.limits == BudgetLimits(None, 3 * 10**9, None, 40, None, "month", "UTC")
@@ -126,6 +126,8 @@ def test_teams_have_keys_sums_and_forms(served: Served, visitor: Visitor) -> Non
 @pytest.mark.parametrize("role", ["auditor", "admin"])
 def test_a_role_without_the_permission_changes_nothing(served: Served, role: str) -> None:
     reader, key = signed_in(served, role), served.key()
+    assert "Create a key" not in reader.get("/console/keys").text
+    assert ("Propose a change" in reader.get("/console/proposals").text) == (role == "admin")
     before = served.ledger.count()
     for path, operation in (
         ("/console/keys/key", "key create"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +18,8 @@ from remit.server.console import verification
 from remit.server.console.rows import live_row
 from tests.server.asgi import AsgiRequest
 from tests.server.console.client import VIEWS
-from tests.server.console.conftest import Inside
+from tests.server.console.conftest import Inside, opened
+from tests.support.roots import new_root
 
 
 def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
@@ -60,6 +64,27 @@ def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
     gone = inside.get("/console/proposals/PRP-000e")
     assert gone.status == 410
     assert "The evidence of this proposal was erased, and so was its content." in gone.text
+
+
+def test_a_browser_can_paint_a_page_before_its_content_is_read(tmp_path: Path) -> None:
+    with opened(new_root(tmp_path / "root")) as own:
+        answer = asyncio.run(AsgiRequest([]).to(own.console, "GET", "/", headers=()))
+        (head, *_), text = [one["body"].decode() for one in answer.told[1:]], answer.body.decode()
+        assert head.endswith('</header>\n<main id="main">')
+        assert text.startswith(head)
+        assert "ledger entries" in text.removeprefix(head)
+
+        # Content that cannot be read is replaced by an error, and the page is whole.
+        with closing(sqlite3.connect(tmp_path / "root" / "ledger.db")) as database:
+            database.execute("ALTER TABLE in_flight RENAME TO gone")
+        failed = own.get("/").text
+        content = failed.removeprefix(head)
+        assert content != failed
+        assert 'class="card narrow"' in content
+        assert "ledger entries" not in content
+        assert [failed.count(tag) for tag in ("<main", "</main>", "</html>")] == [1, 1, 1]
+        # Errors that come before the content have a status of their own.
+        assert own.get("/console/sessions/SES-NOTHING").status == 404
 
 
 def test_unrecorded_results_are_an_error(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

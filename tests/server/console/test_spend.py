@@ -57,12 +57,12 @@ def test_money_is_exact_on_hover_and_compared_with_the_time_before(spent: Inside
     page = _page(spent, "by=key")
     assert 'title="$2.251">$2.25<' in page
     assert 'title="$0.001"><$0.01<' in page  # KEY-B
-    assert re.search(r'title="\$1\.00">\$1\.00</data> <small>\(\+125 %\)', page)
+    assert re.search(r'title="\$1\.00">\$1\.00</data> <small>\(\+125%\)', page)
     rows = {
         key: re.findall(r'<td class="num">([^<]*)</td>', row)
         for key, row in re.findall(r"<tr>.*?(KEY-\w).*?(<td class.*?)</tr>", page)
     }
-    assert rows["KEY-A"][0] == "+125 %"
+    assert rows["KEY-A"][0] == "+125%"
     assert rows["KEY-B"][0] == "new"
     assert "<polyline" in page
     assert "<polyline" not in _page(spent, "since=24h")

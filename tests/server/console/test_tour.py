@@ -139,6 +139,9 @@ def test_a_tour(shop: Shop) -> None:
         # An operator may not adopt; an admin may, and may go back.
         page.goto(f"{served.url}/console/proposals/{shop.proposal}")
         page.get_by_text("State the unit.").first.wait_for(), page.inner_text("main")
+        used = shop.served.ledger.select("SELECT key_id, name FROM usage_keys")
+        assert {f"1 from {name}" for _, name in used} & {*page.locator(".why li").all_inner_texts()}
+        assert not any(key_id in page.inner_text("main") for key_id, _ in used)
         assert page.get_by_role("button", name="Adopt").count() == 0
         page.get_by_role("button", name="Sign out").click()
     with browser() as context:

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from remit.agents import ApprovalQueue
@@ -90,7 +90,17 @@ _HTML = b"text/html; charset=utf-8"
 _FOUND_BY = (("LED-", "journey"), ("SES-", "sessions"), ("WO-", "journey"), ("DEC-", "why"),
              ("PRP-", "proposals"))  # fmt: skip
 
+_CONTENT = b'<main id="main">'  # The head of every page ends with this tag.
+_OVERLOADED = 500  # From this status on, an error page asks the database for nothing.
+
 _T = TypeVar("_T")
+
+
+class _Begun(NamedTuple):
+    """A page with its head, and the function that reads its content."""
+
+    head: Answer
+    content: Callable[[], bytes]
 
 
 class Console:
@@ -162,27 +172,31 @@ class Console:
         """
         try:
             answer = await self._answered(scope, receive, send)
-        except HttpError as error:
-            answer = await self._failure(scope, error.status, error.message, "", limits_of(error))
-        except LedgerConnectionError:
-            answer = await self._failure(scope, 503, _NO_DATABASE, _COMES_BACK, _SOON)
-        except (AuthUnavailableError, LedgerWriteError, LedgerClosedError) as error:
-            answer = await self._failure(scope, 503, error.message, error.next_step, _SOON)
-        except NotFoundError as error:
-            answer = await self._failure(scope, 404, error.message, error.next_step)
-        except InvalidInputError as error:
-            answer = await self._failure(scope, 400, error.message, error.next_step)
-        except RemitError as error:
-            answer = await self._failure(scope, 409, error.message, error.next_step)
-        except Exception:  # noqa: BLE001 - shown as a page too
-            _log.exception("a page failed")
-            answer = await self._failure(
-                scope, 500, "An internal error occurred; this page cannot be shown.", _SEE_LOG
-            )
+            if isinstance(answer, _Begun):
+                await self._send_in_parts(scope, send, answer)
+                return
+        except Exception as error:  # noqa: BLE001 - shown as a page
+            answer = await self._failure(scope, error)
         if answer is not None:
             await reply(send, answer._replace(headers=_merged(answer.headers)))
 
-    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
+    async def _send_in_parts(self, scope: Scope, send: Send, begun: _Begun) -> None:
+        """Send a page's head, so that a browser can paint it, then read and send its content.
+
+        The content of an error page takes the place of content that cannot be read.
+        """
+        head = begun.head
+        headers = [(b"content-type", head.content_type), *_merged(head.headers)]
+        await send({"type": "http.response.start", "status": head.status, "headers": headers})
+        await send({"type": "http.response.body", "body": head.body, "more_body": True})
+        try:
+            content = await self._run(begun.content)
+        except Exception as error:  # noqa: BLE001 - shown in the page
+            failed = await self._failure(scope, error)
+            content = failed.body[failed.body.index(_CONTENT) + len(_CONTENT) :]
+        await send({"type": "http.response.body", "body": content})
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> Answer | _Begun | None:
         path, method = scope["path"], scope["method"]
         if path.startswith(ASSETS):
             return _asset(path.removeprefix(ASSETS), method)
@@ -238,7 +252,7 @@ class Console:
         with contextlib.suppress(RemitError):  # The report page shows the error.
             self._sources.learned.read()
 
-    def _made(self, view: View, asked: Asked, login: Login, method: str) -> Answer:
+    def _made(self, view: View, asked: Asked, login: Login, method: str) -> Answer | _Begun:
         if method == "POST":
             if view.change is None:
                 raise HttpError(405, "method_not_allowed", "This page accepts no changes.")
@@ -251,16 +265,41 @@ class Console:
         if isinstance(made, Answer):
             return made
         waiting = len(self._sources.waiting.read()) if asked.identity.may("read") else 0
-        return self._rendered(made, login, asked.path, view.path, waiting)
+        parts = self._parts(made, login, asked.path, view.path, waiting)
+        head, rest = [], ""
+        for part in parts:
+            before, mark, rest = part.partition(_CONTENT.decode())
+            head += [before, mark]
+            if mark:
+                break
+        return _Begun(
+            Answer(made.status, _encoded("".join(head)), _HTML, made.headers),
+            lambda: _encoded("".join([rest, *parts])),
+        )
 
     def _rendered(
         self, page: Page, login: Login | None, path: str, at: str, waiting: int = 0
     ) -> Answer:
+        text = "".join(self._parts(page, login, path, at, waiting))
+        return Answer(page.status, _encoded(text), _HTML, page.headers)
+
+    def _parts(
+        self, page: Page, login: Login | None, path: str, at: str, waiting: int
+    ) -> Iterator[str]:
+        """Yield the text of a page; values that the page's content reads are read when it is due.
+
+        Args:
+            page: the page.
+            login: the visitor's login; None if nobody is signed in.
+            path: the path of the request.
+            at: the path of the view, which the navigation marks.
+            waiting: the number of open approval requests.
+        """
         identity, token = login or (None, "")
-        text = (
+        return (
             templates()
             .get_template(page.template)
-            .render(
+            .generate(
                 **page.data,
                 here=quote(path),
                 at=at,
@@ -270,7 +309,6 @@ class Console:
                 waiting_approvals=waiting,
             )
         )
-        return Answer(page.status, text.encode("utf-8", "replace"), _HTML, page.headers)
 
     async def _run(self, make: Callable[[], _T]) -> _T:
         """Run ``make`` in a thread of the console and return the result.
@@ -291,16 +329,19 @@ class Console:
         finally:
             self._waiting -= 1
 
-    async def _failure(
-        self, scope: Scope, status: int, message: str, next_step: str, headers: Headers = ()
-    ) -> Answer:
-        try:
+    async def _failure(self, scope: Scope, error: Exception) -> Answer:
+        """Return the page of an error, with the count of open approvals if the ledger answers."""
+        status, message, next_step, headers = _explained(error)
+        login, waiting = None, 0
+        with contextlib.suppress(RemitError):
             login = self._entrance.login(scope["headers"])
-        except RemitError:
-            login = None
+        if status < _OVERLOADED and login is not None and login[0].may("read"):
+            with contextlib.suppress(HttpError, RemitError):
+                waiting = await self._run(lambda: len(self._sources.waiting.read()))
         data = {"status": status, "message": message, "next_step": next_step}
         page = Page("failure.html.j2", data, status)
-        return self._rendered(page, login, scope["path"], "")._replace(headers=headers)
+        answer = self._rendered(page, login, scope["path"], "", waiting)
+        return answer._replace(headers=headers)
 
     def _still(self, scope: Scope) -> bool:
         """Return True if the login is valid; also True while keys cannot be read."""
@@ -308,6 +349,26 @@ class Console:
             return self._entrance.login(scope["headers"]) is not None
         except AuthUnavailableError:
             return True
+
+
+def _explained(error: Exception) -> tuple[int, str, str, Headers]:
+    """Return the status of an error, its message, the next step and further headers."""
+    if isinstance(error, HttpError):
+        return error.status, error.message, "", limits_of(error)
+    if isinstance(error, LedgerConnectionError):
+        return 503, _NO_DATABASE, _COMES_BACK, _SOON
+    if isinstance(error, (AuthUnavailableError, LedgerWriteError, LedgerClosedError)):
+        return 503, error.message, error.next_step, _SOON
+    if isinstance(error, RemitError):
+        known = ((NotFoundError, 404), (InvalidInputError, 400))
+        status = next((status for kind, status in known if isinstance(error, kind)), 409)
+        return status, error.message, error.next_step, ()
+    _log.error("a page failed", exc_info=error)
+    return 500, "An internal error occurred; this page cannot be shown.", _SEE_LOG, ()
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
 
 
 def _take_place(scope: Scope, identity: Identity) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -89,11 +90,23 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             "sums": [one for one in sums if call is None or one[1] != "0"],
             "has_focus": functools.partial(has_focus, str(journey.get("focus") or "")),
             "opened": len(turns) == 1,
+            "key_names": key_names(ledger, set(_key_ids(turns))),
             "way": _about(entry) if entry is not None else None,
             "attempts": [*call["attempts"], call] if call else [],
             "total_ms": turns[0]["elapsed_ms"] if call else None,
         },
     )
+
+
+def _key_ids(value: Any) -> Iterator[str]:
+    """Yield the ids of the keys that made the calls of turns."""
+    if isinstance(value, Mapping):
+        if isinstance(key_id := value.get("key_id"), str):
+            yield key_id
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _key_ids(one)
 
 
 def _only_call(turns: list[Any]) -> dict[str, Any] | None:

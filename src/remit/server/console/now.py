@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -47,6 +48,12 @@ def show(sources: Sources, asked: Asked) -> Page:
     Args:
         sources: the data sources.
         asked: not used.
+    """
+    return Page("now.html.j2", {"read": functools.partial(_read, sources)})
+
+
+def _read(sources: Sources) -> dict[str, Any]:
+    """Return the values of the page.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -64,35 +71,32 @@ def show(sources: Sources, asked: Asked) -> Page:
     timed = _latest(sources, "EXCHANGE", today, _TIMED)
     waiting = sources.waiting.read()
     refused, is_cut = _refused(sources)
-    return Page(
-        "now.html.j2",
-        {
-            "entries": ledger.count(),
-            "days": [
-                ("Today", _figures(sources, today, _durations(timed))),
-                ("Yesterday", _yesterday(sources, today - timedelta(days=1))),
-            ],
-            "timed": _TIMED,
-            "approvals": [
-                (
-                    one,
-                    wording.call_text(one.tool_id, one.arguments, _CALL_CHARS),
-                    amounts_of(one.arguments),
-                )
-                for one in waiting[:_APPROVALS]
-            ],
-            "more_approvals": len(waiting) - _APPROVALS,
-            "refused": refused,
-            "refused_most": _REFUSALS if is_cut else 0,
-            "under_way": _under_way(ledger),
-            "calls": [call_row(entry) for entry in exchanges],
-            "alarms": [alarm_row(with_problems(ledger, entry)) for entry in _alarms(sources)],
-            "breakers": breakers,
-            "outage": sources.runtime.ledger.outage.reason,
-            "most_calls": _CALLS,
-            "most_alarms": _ALARMS,
-        },
-    )
+    return {
+        "entries": ledger.count(),
+        "days": [
+            ("Today", _figures(sources, today, _durations(timed))),
+            ("Yesterday", _yesterday(sources, today - timedelta(days=1))),
+        ],
+        "timed": _TIMED,
+        "approvals": [
+            (
+                one,
+                wording.call_text(one.tool_id, one.arguments, _CALL_CHARS),
+                amounts_of(one.arguments),
+            )
+            for one in waiting[:_APPROVALS]
+        ],
+        "more_approvals": len(waiting) - _APPROVALS,
+        "refused": refused,
+        "refused_most": _REFUSALS if is_cut else 0,
+        "under_way": _under_way(ledger),
+        "calls": [call_row(entry) for entry in exchanges],
+        "alarms": [alarm_row(with_problems(ledger, entry)) for entry in _alarms(sources)],
+        "breakers": breakers,
+        "outage": sources.runtime.ledger.outage.reason,
+        "most_calls": _CALLS,
+        "most_alarms": _ALARMS,
+    }
 
 
 def _figures(sources: Sources, begin: datetime, durations: list[float]) -> dict[str, Any]:
@@ -101,7 +105,7 @@ def _figures(sources: Sources, begin: datetime, durations: list[float]) -> dict[
     first, last = (int(one.timestamp()) // QUARTER_S for one in (begin, end))
     windows = sources.usage.read((), first, last, "UTC", hourly=False)
     used = added_up([row for _, rows in windows for row in rows])
-    rate = f" ({100 * used.failed / used.calls:.1f} %)" if used.calls else ""
+    rate = f" ({100 * used.failed / used.calls:.1f}%)" if used.calls else ""
     return {
         "spend": used.nano,
         "calls": f"{used.calls:,}",

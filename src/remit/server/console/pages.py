@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from remit.agents import ApprovalQueue
 from remit.gateway.auth import Identity
+from remit.kernel.message_text import dollars
 from remit.ledger import LedgerClient
 from remit.operations import RootPort
 from remit.runtime import Runtime
@@ -99,7 +100,8 @@ class Page(NamedTuple):
 
     Attributes:
         template: file name of the template.
-        data: values of the template.
+        data: values of the template. A function, such as ``read``, is called in the content of the
+            page, after the head was sent to the browser.
         status: HTTP status.
         headers: additional headers.
     """
@@ -137,6 +139,7 @@ def templates() -> Environment:
         "positions": POSITIONS,
     }  # fmt: skip
     made.filters = {**shared.filters, "coded": _coded, "moment": _moment, "usd": _usd,
+                    "amount": _amount,
                     "segment": lambda text: quote(str(text), safe="")}  # fmt: skip
     return made
 
@@ -162,8 +165,13 @@ def _moment(timestamp: Any) -> Markup | str:
 
 def _usd(nano: int) -> Markup:
     """Return nano-dollars with two decimals, and the exact amount as a title."""
-    exact, shown = escape(wording.nano_dollars(nano)), escape(wording.cents(nano / 1e9))
-    return Markup(f'<data value="{nano / 1e9}" title="{exact}">{shown}</data>')  # noqa: S704
+    return _amount(nano / 1e9, wording.nano_dollars(nano))
+
+
+def _amount(usd: float, exact: str = "") -> Markup:
+    """Return US dollars with two decimals, and the exact amount as a title."""
+    title, shown = escape(exact or dollars(usd)), escape(wording.cents(usd))
+    return Markup(f'<data value="{usd}" title="{title}">{shown}</data>')  # noqa: S704
 
 
 def page_of_list(items: Sequence[Any], limit: int) -> tuple[list[Any], bool]:

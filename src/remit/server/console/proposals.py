@@ -16,6 +16,7 @@ from remit.server.console.caches import LATEST
 from remit.server.console.forms import see
 from remit.server.console.operation_forms import form_of, read_operation
 from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.console.rows import key_names
 from remit.server.refusals import HttpError
 from remit.views import learning_shown, pictures_of
 
@@ -87,13 +88,16 @@ def show(sources: Sources, asked: Asked) -> Page:
     canary = canary_of(sources.ledger, one)
     is_tried = canary is not None and canary["state"] == "in force"
     form = form_of(_adoption(), "Start a canary", fixed=("proposal_id",))
+    by_key = known.evidence_by_key(one)
+    key_ids = {*by_key, str((canary or {}).get("for_key") or "")}
     return Page(
         "proposal.html.j2",
         {
             "one": one.to_dict(),
             "name": one.name,
             "stale": known.stale(one) if one.state == "open" else "",
-            "by_key": known.evidence_by_key(one),
+            "by_key": by_key,
+            "key_names": key_names(sources.ledger, key_ids),
             "canary": canary,
             "canary_form": None if is_tried or one.kind != "head" else form,
             "realised": realised,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -136,29 +137,46 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
         end = ledger.archived_to
         archived = f" Entries before {entry_id(end)} may be in a segment." if end else ""
         raise NotFoundError(f"The ledger has no session {session_id[:100]}.{archived}")
+    bounds = _bounds(ledger, session_id, before)
+    read = functools.partial(_read, ledger, session_id, begin, bounds, before)
+    return Page("session.html.j2", {"session_id": session_id, "read": read})
+
+
+def _read(
+    ledger: LedgerClient,
+    session_id: str,
+    begin: tuple[str, str],
+    bounds: tuple[list[str], int, bool],
+    before: str | None,
+) -> dict[str, Any]:
+    """Return the values of a session's page.
+
+    Args:
+        ledger: the ledger.
+        session_id: the session.
+        begin: the result of :func:`begin_of`.
+        bounds: the result of :func:`_bounds`.
+        before: an entry id; only older turns are shown.
+    """
     overview = session_overview(ledger, session_id)
-    ends, after, more = _bounds(ledger, session_id, before)
+    ends, after, more = bounds
     events = list(islice(_events(ledger, session_id, after, ends, before), _MAX_EVENTS + 1))
     shown, cut = page_of_list(events, _MAX_EVENTS)
     talks = (
         {} if any(one.event_type == "TURN_RECORDED" for one in shown) else read_talks(ledger, shown)
     )
-    return Page(
-        "session.html.j2",
-        {
-            "session_id": session_id,
-            "overview": overview.to_dict() if overview is not None else {},
-            "agent_id": begin[0],
-            "started_at": begin[1],
-            "spent": _spent(ledger, [session_id], instant_of(begin[1]) if begin[1] else None).get(
-                session_id, {}
-            ),
-            "groups": list(_by_turn(ledger, shown, talks)),
-            "before": ends[0] if more else "",
-            "later": bool(before),
-            "cut": cut,
-        },
-    )
+    return {
+        "overview": overview.to_dict() if overview is not None else {},
+        "agent_id": begin[0],
+        "started_at": begin[1],
+        "spent": _spent(ledger, [session_id], instant_of(begin[1]) if begin[1] else None).get(
+            session_id, {}
+        ),
+        "groups": list(_by_turn(ledger, shown, talks)),
+        "before": ends[0] if more else "",
+        "later": bool(before),
+        "cut": cut,
+    }
 
 
 def _bounds(

@@ -179,8 +179,8 @@ def _by_name(by: str, windows: Sequence[Window]) -> dict[str, UsageRow]:
 
 
 def _change(nano: int, past: int) -> str:
-    """Return the change in whole percent, such as ``+12 %``; empty if nothing was spent before."""
-    return f"{int(100 * (nano - past) / past):+,} %" if past else ""
+    """Return the change in whole percent, such as ``+12%``; empty if nothing was spent before."""
+    return f"{int(100 * (nano - past) / past):+,}%" if past else ""
 
 
 def _moment(quarter: int, zone: str) -> str:
