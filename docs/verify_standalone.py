@@ -11,9 +11,9 @@ VKEY is the verifier key or a file with it, from another source than the export.
 that you kept, of any size up to the export's; an extract must have the last entry that it covers.
 Exit code 1: NOT VERIFIED, with the condition of ledger-format.md, section 12, in parentheses.
 
-Not checked: other signatures of witnesses; the line "extra" of a proof; and of exports whose
-checkpoint has no line "remit-export/1": the sums in "usage" (ledger import checks them), "subjects"
-of entries before "subjects_before", and that number. The output names those that the export has.
+Not checked: other signatures of witnesses; "extra" in a proof; the sums in "usage", which the
+signer states and ledger import checks; and if the checkpoint has no line "remit-export/1": "usage",
+"subjects" before "subjects_before", and that number. The output names those that the export has.
 """
 import argparse, base64, functools, hmac, itertools, json, math, os, pathlib, re, sys, time, zlib
 from hashlib import sha256, sha512
