@@ -6,10 +6,11 @@
     python3 verify_decisions.py EXPORT.json [--json]
 
 Of each decision: its fields, the hashes, the number of attempts, and from prompt, rules and
-profiles the scores and the chain, as routing.md says. Of each thought: its hash and its place in its task's chain. Exit code 1 where
-anything differs, 2 where the input is no such export. A learned head is among the thoughts: HEAD-….
-Its hash is that which the rules name. What was erased is counted, and is no
-failure. That no entry was rewritten is the ledger's to prove: see verify_standalone.py.
+profiles the scores and the chain, as routing.md says. Of each thought: its hash and its place in
+its task's chain. Exit code 1 where anything differs, 2 where the input is no such export. A learned
+head is among the thoughts: HEAD-…. Its hash is that which the rules name. What was erased is
+counted, and is no failure. That no entry was rewritten is the ledger's to prove: see
+verify_standalone.py.
 """
 import argparse, json, re, sys
 from decimal import Decimal

@@ -134,7 +134,7 @@ def validated(schema: Mapping[str, Any], value: Any, validate: Callable[[], _T])
     except ValidationError as error:
         problem = first_problem(schema, value) if error.error_count() > _SHOWN else ""
         raise ValueError(problem or _all_errors(error)) from error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a validator of the type raised it
+    except (Exception, SystemExit) as error:  # A validator of the type raised it.
         raise ValueError(f"a check of its type raised {_said(error)}") from error
 
 
