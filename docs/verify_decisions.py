@@ -5,11 +5,12 @@
     remit ledger query --event-type THOUGHT_RECORD --json | python3 verify_decisions.py [--json]
     python3 verify_decisions.py EXPORT.json [--json]
 
-Of each decision: the hashes, and from prompt, rules and profiles the scores and the chain, as
-routing.md says. Of each thought: its hash and its place in its task's chain. Exit code 1 where
-anything differs, 2 where the input is no such export. A learned head is among the thoughts: HEAD-….
-Its hash is that which the rules name. What was erased is counted, and is no
-failure. That no entry was rewritten is the ledger's to prove: see verify_standalone.py.
+Of each decision: its fields, the hashes, the number of attempts, and from prompt, rules and
+profiles the scores and the chain, as routing.md says. Of each thought: its hash and its place in
+its task's chain. Exit code 1 where anything differs, 2 where the input is no such export. A learned
+head is among the thoughts: HEAD-…. Its hash is that which the rules name. What was erased is
+counted, and is no failure. That no entry was rewritten is the ledger's to prove: see
+verify_standalone.py.
 """
 import argparse, json, re, sys
 from decimal import Decimal
@@ -19,6 +20,9 @@ from math import isqrt
 from zlib import crc32
 FIELDS = {"type", "routing_mode", "chosen_model_id", "candidates_considered", "scores",
           "fallback_attempts", "rule_version_hash", "decision_hash"}
+PROFILE = {"provider_id": str, "abilities": dict, "input_price": int, "output_price": int,
+           "context_tokens": int, "tokens_per_s": int, "languages": list, "tools": bool,
+           "images": bool, "reliability": int, "served_as": str}
 MILLION, UNAVAILABLE = 1_000_000, "rv:sha256:unavailable"
 
 def number(x) -> str:
@@ -162,6 +166,19 @@ def learned_scores(text: str, tokens: int, context: dict, head: dict, rules: dic
 def erased(x) -> bool:
     return isinstance(x, dict) and list(x) == ["$erased"]
 
+def is_profile(profile: dict) -> bool:
+    """Whether a profile has known keys, and values of the kinds that scores are computed from."""
+    kinds = {name: type(value) for name, value in profile.items()}
+    unknown = {name for name in ("input_price", "output_price") if profile.get(name, 0) is None}
+    numbers = [value for value in profile.values() if type(value) is int]
+    able = profile.get("abilities", {})
+    return (all(PROFILE.get(name) is kind for name, kind in kinds.items() if name not in unknown)
+            and all(type(value) is int and 0 <= value <= 100 for value in able.values())
+            and all(type(name) is str and re.fullmatch("[a-z]{2,3}", name)
+                    for name in profile.get("languages", ()))
+            and bool(profile.get("provider_id"))
+            and min(numbers, default=0) >= 0 and profile.get("reliability", 0) <= 100)
+
 def check_hashes(record: dict, meta: dict) -> list:
     """What differs in a decision's record, but for the scores."""
     context, chosen, mode = meta["context"], record["chosen_model_id"], record["routing_mode"]
@@ -178,6 +195,8 @@ def check_hashes(record: dict, meta: dict) -> list:
         "routing_mode": mode in ("single", "ensemble", "pipeline", "fail"),
         "chosen_model_id": chosen in chain if mode != "fail" else chosen == "",
         "model_id": meta["model_id"] == chosen,
+        "scores": all(type(record["scores"][model]) in (int, float) for model in chain),
+        "profiles": all(map(is_profile, meta["profiles"].values())),
         "candidates": context["candidates"] == sorted(chain) == sorted(record["scores"]),
     }.items() if not holds]
 
@@ -201,6 +220,18 @@ def check_scores(record: dict, meta: dict, heads: dict) -> list:
               for model in sorted(own.keys() | scores) if own.get(model) != scores.get(model)]
     chain = sorted(own, key=lambda model: (-own[model], model))
     return differ + ["candidates_considered"] * (chain != record["candidates_considered"])
+
+def check_attempts(record: dict, meta: dict) -> list:
+    """Whether the chosen model answered, and the number of attempts is that of the calls."""
+    attempts, skipped = meta.get("attempts"), meta.get("skipped")
+    if not (isinstance(attempts, list) and isinstance(skipped, list)): return []
+    rows = [row for row in attempts if isinstance(row, dict)]
+    answered = {str(row["model_id"]) for row in rows if row.get("outcome") == "success"}
+    count, chosen = len({str(row["model_id"]) for row in rows}) - 1, record["chosen_model_id"]
+    if record["routing_mode"] == "fail":
+        count, answered = len(skipped) + sum(row.get("outcome") != "success" for row in rows), {""}
+    agree = chosen in answered and record["fallback_attempts"] == max(0, count)
+    return [] if agree else ["fallback_attempts"]
 
 def check_draw(record: dict, meta: dict, name: str) -> list:
     """Whether the decision's id draws its propensity, and who is asked first."""
@@ -262,6 +293,7 @@ def check(entries: list) -> dict:
                         found["scores_equal"] += not scores
                         wrong += scores
                     else: found["other_scoring"].append(name)
+                    wrong += check_attempts(record, meta)
                     if not wrong: wrong += check_draw(record, meta, name)
                 except Exception as error: wrong.append(f"form ({error!r})")
         if unknown: found["erased"].append(name)

@@ -11,9 +11,9 @@ VKEY is the verifier key or a file with it, from another source than the export.
 that you kept, of any size up to the export's; an extract must have the last entry that it covers.
 Exit code 1: NOT VERIFIED, with the condition of ledger-format.md, section 12, in parentheses.
 
-Not checked: other signatures of witnesses; the line "extra" of a proof; and of exports whose
-checkpoint has no line "remit-export/1": the sums in "usage" (ledger import checks them), "subjects"
-of entries before "subjects_before", and that number. The output names those that the export has.
+Not checked: other signatures of witnesses; "extra" in a proof; the sums in "usage", which the
+signer states and ledger import checks; and if the checkpoint has no line "remit-export/1": "usage",
+"subjects" before "subjects_before", and that number. The output names those that the export has.
 """
 import argparse, base64, functools, hmac, itertools, json, math, os, pathlib, re, sys, time, zlib
 from hashlib import sha256, sha512
@@ -29,7 +29,7 @@ STATEMENT, REGISTRATION = "remit-export/1 ", "remit-evaluation/1"
 EXTRACT = {"format": str, "of": dict, "checkpoint": str, "verifier_key": str, "records": list,
            "hashes": list}
 INDEX = {"of": dict, "entries": list, "actions": list, "part": int, "parts": int}
-RUNS, MAX_RANGE = ("session_id", "work_order_id"), 100_000
+RUNS, MAX_RANGE, ODD = ("session_id", "work_order_id"), 100_000, re.compile("[\0\ud800-\udfff]")
 ACTIONS = ("EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED", "TOOL_CALL")
 STARTS = b'{"decision":', b'{"event_type":', b'{"format":'  # of a record, with content, a proof
 TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
@@ -433,7 +433,7 @@ class Export:
 
     def read_content(self, seq: int, row: dict, meta: dict, items: list) -> None:
         session, subject = column(meta, "session_id"), meta.get("subject_id")
-        subject = subject if type(subject) is dict else None
+        subject = subject if type(subject) is dict and "$content" in subject else None
         need(not subject or seq >= self.before, "item-subjects", "it names a subject too early")
         scope = session if session and type(session) is str else seq
         named = {item["$content"][12:]: seq if item is subject else scope
@@ -490,7 +490,7 @@ class Export:
             is_own = whose == ([parse(text)] if is_subject else None)
             need(is_own, "item-subjects", "a subject is not the record's")
         elif whose is not None:
-            is_list = whose and all(type(one) is str for one in whose)
+            is_list = whose and all(type(one) is str and not ODD.search(one) for one in whose)
             is_list = is_list and len(set(whose)) == len(whose)
             need(is_list, "item-subjects", "subjects are not a list of names, each once")
             self.unvouched.append([mac, *whose])
@@ -616,7 +616,7 @@ def read_head(text: str) -> dict:
     for row in head.get("usage", ()):
         is_row = type(row) is list and len(row) == 20
         kinds = [int, *[str] * 10, *[int] * 9]
-        is_row = is_row and all(type(one) is kind for one, kind in zip(row, kinds))
+        is_row = is_row and all(type(x) is k and not ODD.search(str(x)) for x, k in zip(row, kinds))
         need(is_row, "head-usage", "a row of usage is malformed")
     keys = [tuple(row[:11]) for row in head.get("usage", ())]
     need(len(set(keys)) == len(keys), "head-usage", "a row of usage is there twice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,28 @@ def test_a_model_that_chooses_tools_by_a_list_hands_over_too(scripted: Scripted)
         assert result.response == "You are owed 5."
         assert "goes on" not in result.response
         assert _agents(runtime)[-1] == "billing"
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(3)], ids=repr)
+def test_a_tools_own_words_end_no_turn(scripted: Scripted, error: BaseException) -> None:
+    """Neither what reads a message nor what describes an output is the tool itself."""
+
+    def fail(_: Any) -> Any:
+        raise error
+
+    def seen(name: str, output: str, describe: Any) -> Tool:
+        return Tool(
+            name, f"See {name}.", {"type": "object", "properties": {}}, lambda: output, (),
+            describe, name, understand=lambda text: {} if name in text else None,
+        )  # fmt: skip
+
+    broken = replace(seen("one", "1 cup", None), understand=fail)
+    tools = [broken, seen("two", "2", lambda _: "\ud83d cups"), seen("three", "3 cups", fail)]
+    flags = {"providers.anthropic.prose": False, "supervisor.classify": False}
+    with scripted(message("{}"), flags=flags) as (runtime, _):
+        session = runtime.agent("desk", tools=tools).session()
+        assert "\ufffd cups" in session.turn("see two please").response
+        assert "3 cups" in session.turn("see three please").response
 
 
 def test_an_order_of_a_program_outside_is_not_offered_a_handoff(scripted: Scripted) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from remit import Runtime, tool
 from remit.agents.workorders import TextDelta
@@ -190,6 +190,56 @@ def test_a_value_that_fits_too_many_alternatives_is_refused() -> None:
         search_plainly.prepared({"query": fitting})
     assert search_plainly.prepared({"query": _nested(8, ("left", "right"), fitting["left"] and {
         "op": "name", "name": "a"})})  # fmt: skip
+
+
+class _UnsayableError(ValueError):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("lost"), "raised KeyError"),
+        (AttributeError("no name"), "raised AttributeError: no name"),
+        (SystemExit(3), "raised SystemExit: 3"),
+        (RecursionError("too deep"), "raised RecursionError: too deep"),
+        (KeyError("\ud800"), "raised KeyError"),
+        (_UnsayableError(), "a check of its type"),
+        (ValueError("bad \ud800"), "a check of its type"),
+    ],
+    ids=repr,
+)
+def test_an_error_of_a_types_own_check_is_told_to_the_model(
+    root: Path, error: BaseException, said: str
+) -> None:
+    ran: list[object] = []
+
+    class Checked(BaseModel):
+        number: int
+
+        @field_validator("number")
+        @classmethod
+        def check(cls, value: int) -> int:
+            if value == 1:
+                raise error
+            return value
+
+    @tool
+    def use(what: Checked) -> str:
+        """Use."""
+        ran.append(what)
+        return "used"
+
+    model = ScriptedModel(ToolUse("use", {"what": {"number": 1}}), '{"number": 1}', '{"number": 2}')
+    with Runtime.open(root, providers={"s": model}) as runtime:
+        agent = runtime.agent("a", tools=[use], output_type=Checked, model="s")
+        result = agent.run("go")
+    assert (result.output.number, ran) == (2, [])
+    _, of_tool, of_answer = (str(request.messages[-1]) for request in model.requests)
+    assert said in of_tool
+    assert "use raised" not in of_tool  # The tool was not run.
+    assert said in of_answer
 
 
 def test_arguments_and_typed_answers_are_checked_off_the_event_loop(root: Path) -> None:

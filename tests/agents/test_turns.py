@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -107,6 +108,18 @@ def test_a_rejected_answer_is_tried_once_more_with_the_reason(scripted: Scripted
     assert [gate.metadata["verdict"] for gate in gates] == ["reject", "accept"]
     assert "the answer is empty" in second
     assert next(event for event in heard if isinstance(event, AnswerRejected)).retrying
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()],
+    ids=repr,
+)  # fmt: skip
+def test_an_error_of_a_listener_is_not_the_turns(scripted: Scripted, error: BaseException) -> None:
+    def listen(_: object) -> None:
+        raise error
+
+    with scripted(by_kind(message("Hello."))) as (runtime, _):
+        assert runtime.session().turn("hello", on_event=listen).response == "Hello."
 
 
 def test_no_answer_is_made_in_the_models_place(scripted: Scripted) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerClient, LedgerEntry, content
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError, content
 from remit.ledger.tlog import (
     Checkpoint,
     SignedCheckpoint,
@@ -304,6 +304,62 @@ def test_a_receipt_in_a_public_format_is_named(text: str, tmp_path: Path) -> Non
     found = run(file, script=SCRIPT)
     assert found.returncode == 1
     assert "a public format without signature: use the package agentboundary" in found.stderr
+
+
+@pytest.mark.parametrize("name", ["model", "\ud83d", "a\0b"])
+def test_names_of_usage_are_those_that_a_database_can_hold(tmp_path: Path, name: str) -> None:
+    row = [0, name, *[""] * 9, *[0] * 9]
+    head = {"format": "remit-ledger-export/1", "entries": 0, "checkpoint": None,
+            "verifier_key": None, "usage": [row]}  # fmt: skip
+    export = written(tmp_path / "export.jsonl", [head])
+    if name == "model":
+        assert run(export).returncode == 0
+        return
+    refused(export, saying="a row of usage is malformed (head-usage)")
+    with LedgerClient(tmp_path / "l.db") as ledger, pytest.raises(LedgerError):
+        ledger.import_jsonl(export)
+
+
+def test_only_content_names_a_person(tmp_path: Path) -> None:
+    """An object under ``subject_id`` is no subject, whatever content is in it."""
+    with LedgerClient(tmp_path / "l.db", signer=Signer.generate("example.com/log")) as ledger:
+        for subject in ({}, {"a": content("deep")}, ["x"], 5, "ann"):
+            ledger.write(LedgerEntry("NOTE", "S", "D", "r", metadata={"subject_id": subject}))
+        assert ledger.verify().verified
+        ledger.export(tmp_path / "e.jsonl")
+    done = run(tmp_path / "e.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    with LedgerClient(tmp_path / "other.db") as ledger:
+        assert ledger.import_jsonl(tmp_path / "e.jsonl").entries == 5
+
+
+def test_an_erased_value_has_a_length_that_every_reader_can_read(tmp_path: Path) -> None:
+    """The length of a value that is gone is held to nothing but the encoding of its record."""
+    with LedgerClient(tmp_path / "l.db") as ledger:
+        made = ledger.write(LedgerEntry("NOTE", "S", "D", "r", metadata={"prompt": "x"}))
+        ledger.erase(made, reason="asked")
+        ledger.export(tmp_path / "e.jsonl")
+    head, first, erasure = map(json.loads, (tmp_path / "e.jsonl").read_bytes().splitlines())
+    for bytes_, is_sound in ((2**53 - 1, True), (2**53, False)):
+        record = json.loads(first["record"])
+        record["metadata"]["prompt"]["bytes"] = bytes_
+        lines, previous = [head], ""
+        for line, one in ((first, record), (erasure, json.loads(erasure["record"]))):
+            text = canonical_text({**one, "previous_hash": previous})
+            previous = hashlib.sha256(text.encode()).hexdigest()
+            lines.append({**line, "record": text, "entry_hash": previous})
+        export = written(tmp_path / "changed.jsonl", lines)
+        assert (run(export).returncode == 0) is is_sound
+        with LedgerClient(tmp_path / f"{bytes_}.db") as other:
+            if is_sound:
+                assert other.import_jsonl(export).erased == 1
+            else:
+                with pytest.raises(LedgerError, match="commitment"):
+                    other.import_jsonl(export)
+
+
+def canonical_text(record: dict[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def test_it_is_short_and_needs_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -264,15 +265,20 @@ def test_the_breaker_is_asked_before_each_attempt(ledger: LedgerClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [None, "text", 7, {"content": "x"}, ProviderResponse(None, "m", 1, 1),  # type: ignore[arg-type]
-     ProviderResponse("x", "m", -1, 1), ProviderResponse("x", "m", 1.5, 1),  # type: ignore[arg-type]
-     ProviderResponse("x", "m", 1, 1, content_blocks=("x",)),  # type: ignore[arg-type]
-     ProviderResponse("x", "m", 2**60, 1), ProviderResponse("x", "m" * 70_000, 1, 1),
-     ProviderResponse("x", "m", 1, 1, "f" * 70_000)],
+    ("answer", "fault"),
+    [(None, "a NoneType, not"), ("text", "a str, not"), (7, "an? int, not"),
+     ({"content": "x"}, "a dict, not"),
+     (ProviderResponse(None, "m", 1, 1), "content$"),  # type: ignore[arg-type]
+     (ProviderResponse("x", "m", -1, 1), "input_tokens$"),
+     (ProviderResponse("x", "m", 1.5, -1), "input_tokens and output_tokens$"),  # type: ignore[arg-type]
+     (ProviderResponse("x", "m", 1, 1, content_blocks=("x",)),  # type: ignore[arg-type]
+      "content_blocks$"),
+     (ProviderResponse("x", "m", 2**60, 1), "input_tokens$"),
+     (ProviderResponse("x", "m" * 70_000, 1, 1), "model$"),
+     (ProviderResponse("x", "m", 1, 1, "f" * 70_000), "finish_reason$")],
 )  # fmt: skip
 def test_a_provider_that_breaks_its_protocol_is_on_record(
-    ledger: LedgerClient, answer: Any
+    ledger: LedgerClient, answer: Any, fault: str
 ) -> None:
     class Broken:
         def send(self, request: Any) -> Any:
@@ -282,7 +288,9 @@ def test_a_provider_that_breaks_its_protocol_is_on_record(
     budgeter.allocate(BudgetScope("SES-TESTTEST"), 100_000)
     gateway = LLMGateway(ledger, budgeter, RouterConfig(max_retries=0), dev_mode=True)
     gateway.register_provider("mock", Broken())
-    assert gateway.route(prompt_request()).outcome is RouteOutcome.ERROR
+    response = gateway.route(prompt_request())
+    assert response.outcome is RouteOutcome.ERROR
+    assert re.search(fault, response.error_message or "")
     assert _events(ledger)[1:] == ["DISPATCH", "EXCHANGE"]
     assert budgeter.status(BudgetScope("SES-TESTTEST"))[0].reserved_tokens == 0
 

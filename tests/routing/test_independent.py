@@ -20,7 +20,7 @@ import pytest
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouterConfig
 from remit.kernel.canonical import canonical_json
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.routing import (
     RULES_UNAVAILABLE,
@@ -36,6 +36,7 @@ from remit.routing import (
     compute_decision_hash,
     create_thought_record_emitter,
     load_rules,
+    replay,
     route_request,
 )
 from remit.routing.trail import create_thought_record, hash_thought
@@ -386,7 +387,33 @@ def other_preference(told: dict[str, Any]) -> None:
     told["context"]["operator_preference"] = "speed"
 
 
+def other_attempts(record: dict[str, Any]) -> None:
+    record["fallback_attempts"] += 1
+
+
+def other_mode(record: dict[str, Any]) -> None:
+    record["routing_mode"] = "best"
+
+
+def other_provider(told: dict[str, Any]) -> None:
+    told["profiles"][min(told["profiles"])]["provider_id"] = 5
+
+
+def other_key(told: dict[str, Any]) -> None:
+    told["profiles"][min(told["profiles"])]["rank"] = 1
+
+
+def other_answer(told: dict[str, Any]) -> None:
+    for call in told["attempts"]:
+        call["outcome"] = "error"
+
+
 TAMPERING = {
+    "attempts": (in_record(other_attempts), "fallback_attempts"),
+    "answer": (other_answer, "fallback_attempts"),
+    "mode": (in_record(other_mode), "routing_mode"),
+    "provider": (other_provider, "profiles"),
+    "key": (other_key, "profiles"),
     "score": (in_record(other_score), "score of"),
     "choice": (in_record(other_choice), "decision_hash"),
     "order": (in_record(other_order), "candidates_considered"),
@@ -430,10 +457,33 @@ def test_a_change_is_found(made: Made, what: str, forged: bool) -> None:
     (bad,) = report["bad"]
     assert bad["id"] == entry["metadata"]["decision_id"]
     assert named in " ".join(bad["differs"])
-    in_content = what in ("score", "choice", "order")
+    in_content = what in ("score", "choice", "order", "attempts", "mode")
     assert ("hash of the thought" in bad["differs"]) == (in_content and not forged)
+    at = entry["metadata"]
+    told = LedgerEntry("THOUGHT_RECORD", entry["submission_id"], "d", "r", metadata=at)
+    assert not replay(told)["agrees"]
     if not forged:  # the text is made of the same report
         assert f"{bad['id']} ({entry['id']}): " in run(entries, code=1)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"type": "decision"}, {"routing_mode": "best"}, {"more": 1}, {"candidates_considered": []},
+        {"scores": {}}, {"chosen_model_id": 5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_odd_record_agrees_with_nothing(made: Made, odd: dict[str, Any]) -> None:
+    """Remit and the script refuse it, and the replay has a result."""
+    entry = copy.deepcopy(next(filter(is_plain, made.entries)))
+    told = entry["metadata"]
+    in_record(lambda record: record.update(odd))(told)
+    forge([entry])
+    (bad,) = json.loads(run([entry], "--json", code=1))["bad"]
+    assert bad["id"] == told["decision_id"]
+    found = replay(LedgerEntry("THOUGHT_RECORD", entry["submission_id"], "d", "r", metadata=told))
+    assert not found["agrees"]
 
 
 def test_an_order_that_bears_its_hash_is_found_by_its_scores(made: Made) -> None:

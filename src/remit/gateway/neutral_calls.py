@@ -138,31 +138,33 @@ async def _pieces(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
 
 
 def _checked(answer: Any) -> ProviderResponse:
-    if not _is_answer(answer):
-        raise ProviderError(
-            "SERVER_ERROR",
-            f"the provider returned a {type(answer).__name__}, not a ProviderResponse",
-            maybe_billed=True,
-        )
+    if fault := _fault(answer):
+        raise ProviderError("SERVER_ERROR", f"the provider returned {fault}", maybe_billed=True)
     reason, failure = ended_by(answer.finish_reason)
     return structs.replace(sound_answer(answer), finish_reason=reason, failure=failure)
 
 
-def _is_answer(answer: Any) -> bool:
-    return (
-        isinstance(answer, ProviderResponse)
-        and isinstance(answer.content, str)
-        and isinstance(answer.model, str)
-        and len(answer.model) <= MAX_ID_CHARS
-        and isinstance(answer.finish_reason, str)
-        and len(answer.finish_reason) <= MAX_ID_CHARS
-        and isinstance(answer.content_blocks, tuple)
-        and all(isinstance(block, dict) for block in answer.content_blocks)
-        and all(
-            type(tokens) is int and 0 <= tokens <= MAX_SAFE_INTEGER
-            for tokens in (answer.input_tokens, answer.output_tokens)
-        )
-    )
+def _fault(answer: Any) -> str:
+    """Return what a provider object returned instead of a sound answer; empty for a sound one."""
+    if not isinstance(answer, ProviderResponse):
+        return f"a {type(answer).__name__}, not a ProviderResponse"
+    blocks = answer.content_blocks
+    is_sound = {
+        "content": isinstance(answer.content, str),
+        "model": isinstance(answer.model, str) and len(answer.model) <= MAX_ID_CHARS,
+        "finish_reason": isinstance(answer.finish_reason, str)
+        and len(answer.finish_reason) <= MAX_ID_CHARS,
+        "content_blocks": isinstance(blocks, tuple)
+        and all(isinstance(one, dict) for one in blocks),
+        "input_tokens": _is_count(answer.input_tokens),
+        "output_tokens": _is_count(answer.output_tokens),
+    }
+    odd = [name for name, holds in is_sound.items() if not holds]
+    return f"a ProviderResponse with an unusable {' and '.join(odd)}" if odd else ""
+
+
+def _is_count(tokens: Any) -> bool:
+    return type(tokens) is int and 0 <= tokens <= MAX_SAFE_INTEGER
 
 
 async def _guarded(answer: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from pydantic_core import ValidationError
 
 from remit.kernel.errors import InvalidInputError, excerpt
+from remit.kernel.json_text import sound_text
 from remit.kernel.schemas import first_problem
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def first_error(error: ValidationError) -> tuple[str, str]:
 
 def _all_errors(error: ValidationError) -> str:
     """Return the first three problems with their places, and the number of the others."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    try:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+    except Exception as unreadable:  # noqa: BLE001 - the text of a validator's own error
+        return f"a check of its type refused it, without a readable reason ({_said(unreadable)})"
     shown = "; ".join(
         f"{excerpt('/'.join(map(str, problem['loc']))) or 'value'}: {excerpt(problem['msg'])}"
         for problem in found[:_SHOWN]
@@ -108,12 +112,12 @@ def validated(schema: Mapping[str, Any], value: Any, validate: Callable[[], _T])
     Args:
         schema: the JSON Schema that pydantic has made of the type.
         value: a JSON value.
-        validate: has pydantic validate ``value`` and returns the result; errors other than
-            ValidationError are raised unchanged.
+        validate: has pydantic validate ``value`` and returns the result.
 
     Raises:
-        ValueError: the value does not fit, is nested too deep, or needs too many steps. The message
-            states up to three problems, and may quote the value.
+        ValueError: the value does not fit, is nested too deep, or needs too many steps; or a check
+            in the type's own code raised any Exception or SystemExit. The message states up to
+            three problems, and may quote the value.
     """
     try:
         steps = _Steps(schema).of(schema, value)
@@ -130,6 +134,16 @@ def validated(schema: Mapping[str, Any], value: Any, validate: Callable[[], _T])
     except ValidationError as error:
         problem = first_problem(schema, value) if error.error_count() > _SHOWN else ""
         raise ValueError(problem or _all_errors(error)) from error
+    except (Exception, SystemExit) as error:  # A validator of the type raised it.
+        raise ValueError(f"a check of its type raised {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """Return the class and the beginning of the text of an error of foreign code."""
+    try:
+        return f"{type(error).__name__}: {excerpt(sound_text(str(error)))}"
+    except Exception:  # noqa: BLE001 - str() runs code of the type
+        return type(error).__name__
 
 
 class _Steps:

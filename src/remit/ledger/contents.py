@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 from msgspec import Struct
 
-from remit.kernel.canonical import NotCanonicalError, canonical_json
+from remit.kernel.canonical import MAX_SAFE_INTEGER, NotCanonicalError, canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import load_exact
 from remit.ledger.errors import LedgerFormatError
@@ -438,7 +438,8 @@ def is_commitment(value: Any) -> bool:
     False.
 
     ``$content`` (``hmac-sha256:`` and 64 hex digits) goes with a positive ``bytes``, ``$messages``
-    (64 hex digits) with a positive ``count``. Both may have ``form`` ``exact``, and nothing else.
+    (64 hex digits) with a positive ``count``, both below 2**53. Both objects may have ``form``
+    ``exact``, and nothing else.
     """
     if not isinstance(value, dict):
         return False
@@ -453,7 +454,7 @@ def is_commitment(value: Any) -> bool:
         and isinstance(digits, str)
         and _HEX64.fullmatch(digits) is not None
         and type(number) is int
-        and number > 0
+        and 0 < number <= MAX_SAFE_INTEGER
     )
 
 

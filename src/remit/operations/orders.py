@@ -144,7 +144,7 @@ def submit_order(
     Raises:
         ForbiddenError: the caller's key may not submit this order.
         InvalidInputError: a value cannot be used, the limiting key may not use the agent or belongs
-            to another user, or the idempotency key was used for another task or user.
+            to another user, or the idempotency key was used for another task, user or person.
         NotFoundError: no such key exists.
         ConflictError: the key is revoked or expired.
         AuthUnavailableError: the row of the key is damaged.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
@@ -19,7 +19,7 @@ from remit.ledger import (
 )
 from remit.routing.canary import trials_agree
 from remit.routing.candidate import Candidate
-from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
+from remit.routing.decision import RULES_UNAVAILABLE, RoutingMode, compute_decision_hash
 from remit.routing.errors import ErasedHeadError
 from remit.routing.exploration import draws_agree
 from remit.routing.learned_head import head_on_record
@@ -224,7 +224,7 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
                 checks[name] = record[name] == computed
                 if not checks[name]:
                     recorded[name], recomputed[name] = record[name], computed
-        except (RemitError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (RemitError, LookupError, TypeError, ValueError, AttributeError) as error:
             notes.append(f"What was recorded cannot be computed with: {error}")
             checks["readable"] = False
     return {
@@ -261,6 +261,7 @@ def _recomputed(
         "candidates_considered": record["candidates_considered"],
     }
     yield "decision_hash", compute_decision_hash(hashed, record["chosen_model_id"])
+    checks["fields"] = _fields_agree(meta, record)
     checks["profiles"] = sorted(meta["profiles"]) == list(context["candidates"])
     checks["attempts"] = _attempts_agree(meta, record)
     if (agree := draws_agree(meta, record)) is not None:
@@ -280,6 +281,19 @@ def _recomputed(
         return
     yield "scores", dict(scoring.scores)
     yield "candidates_considered", list(chain_of(scoring))
+
+
+def _fields_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    """Return True if a record has exactly its 8 fields, and its entry and content repeat them."""
+    chosen = record["chosen_model_id"]
+    return (
+        record.keys() == {"type", *(name for name, _ in _FIELDS)}
+        and record["type"] == "routing_decision"
+        and record["routing_mode"] in get_args(RoutingMode)
+        and meta["content"] == canonical_json(record).decode()
+        and meta.get("thought_id", meta["decision_id"]) == meta["decision_id"]
+        and meta.get("model_id", chosen) == chosen
+    )
 
 
 def _attempts_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool | None:

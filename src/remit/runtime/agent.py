@@ -401,8 +401,8 @@ class Agent(Generic[OutputT]):
             priority: -1000 to 1000; lower numbers run first.
             due: the earliest time at which the order may run; ``None`` for at once.
             key: idempotency key: work submitted again under the same key is the same order, also
-                after its end, and other arguments than task and user change nothing then; empty for
-                a new order.
+                after its end, and other arguments than task, user and data subject change nothing
+                then; empty for a new order.
             by: the submitter's name, for the record.
             for_key: name or id of the virtual key on whose behalf the order runs; empty for none.
                 The key's models, agents, tiers, budgets and rates apply, and no call is made after

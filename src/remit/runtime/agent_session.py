@@ -288,7 +288,8 @@ class Conversation(Closeable, Generic[OutputT]):
             task: a text, or the variables of the contract's template.
             key: idempotency key within the session, for the same task, contract and type. An order
                 that ended under it is returned unchanged, in any later process; an interrupted or
-                waiting one continues. A new order if left out.
+                waiting one continues. The key is part of the order's id, which no erasure removes.
+                A new order if left out.
             contract: id of a contract that replaces the agent's.
             output_type: the type of ``output_result``; the agent's own if neither this nor
                 ``contract`` is given.

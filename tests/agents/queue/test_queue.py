@@ -95,6 +95,23 @@ def test_the_same_key_is_one_order_however_often_it_is_submitted(ledger: LedgerC
     bench.check()
 
 
+def test_a_key_is_not_used_for_another_person(ledger: LedgerClient) -> None:
+    """Otherwise the second person's order would be recorded, and erased, as the first one's."""
+    bench = Bench(ledger)
+    first = bench.submit("One.", key="k", subject_id="ann")
+    assert bench.submit("One.", key="k", subject_id="ann") == first
+    assert bench.submit("One.", key="k") == first
+    with pytest.raises(InvalidInputError, match="used for other work"):
+        bench.submit("One.", key="k", subject_id="bob")
+    nobody = bench.submit("One.", key="n")
+    with pytest.raises(InvalidInputError, match="used for other work"):
+        bench.submit("One.", key="n", subject_id="bob")
+    ledger.erase(subject_id="ann", reason="asked")
+    assert bench.submit("Two.", key="k", subject_id="bob") == first, "an erased name is not known"
+    assert bench.state(nobody) == "ready"
+    bench.check()
+
+
 def test_orders_begin_by_queue_priority_and_age_once_due(ledger: LedgerClient) -> None:
     bench = Bench(ledger)
     soon = datetime.now(UTC) + timedelta(hours=1)

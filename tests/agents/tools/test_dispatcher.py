@@ -319,6 +319,33 @@ class _Name(str):
         raise RuntimeError("no name")
 
 
+class _Masked:
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("no class")
+
+    def __str__(self) -> str:
+        return "masked"
+
+
+class _Leaving:
+    """A value whose own code ends the process."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def tolist(self) -> Any:
+        raise self.error
+
+    def __str__(self) -> str:
+        return "leaving"
+
+
+def _leaves() -> Iterator[int]:
+    yield 1
+    raise SystemExit(3)
+
+
 def _stubborn() -> Iterator[str]:
     try:
         while True:
@@ -363,6 +390,15 @@ CONVERTED: list[tuple[Callable[[], Any], Any, str]] = [
     (lambda: [_Unset(1), 2], [{"first": 1}, 2], "an end where it raised AttributeError"),
     (lambda: Fraction(10**400, 3), f"{10**400}/3", "a Fraction as text, since it raised Overflow"),
     (lambda: [_Name("n")], ["a _Name"], "a _Name as text, since it raised RuntimeError"),
+    (lambda: _Masked(), "masked", "a _Masked as text, since it raised RuntimeError"),
+    (partial(_later, _Masked()), "masked", "a _Masked as text, since it raised RuntimeError"),
+    (lambda: [1, _Masked()], [1, "masked"], "a _Masked as text, since it raised RuntimeError"),
+    (_leaves, [1], "an end where it raised SystemExit"),
+    (lambda: [_leaves(), 2], [[1], 2], "an end where it raised SystemExit"),
+    (lambda: _Leaving(SystemExit(3)), "leaving", "since it raised SystemExit"),
+    (lambda: [_Leaving(KeyboardInterrupt())], ["leaving"], "since it raised KeyboardInterrupt"),
+    (partial(_later, _Leaving(GeneratorExit())), "leaving", "since it raised GeneratorExit"),
+    (lambda: {_Leaving(SystemExit()): 1}, {"leaving": 1}, "since it raised SystemExit"),
     (lambda: _stubborn(), ["x" * 4_092], "an end where it raised RuntimeError"),
 ]
 

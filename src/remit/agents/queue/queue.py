@@ -80,8 +80,8 @@ class OrderQueue:
         """Submit an order and return its id, once its entry and its row are durable.
 
         One transaction appends ``ORDER_SUBMITTED``, inserts the row, and announces the order to the
-        engine unless it is due later. If a key is repeated, only kind, task and user are compared;
-        all else of the first order stays.
+        engine unless it is due later. If a key is repeated, only kind, task, user and data subject
+        are compared; all else of the first order stays.
 
         Args:
             wanted: the work.
@@ -90,8 +90,8 @@ class OrderQueue:
                 key writes nothing and returns the first order's id. Empty for a new order.
 
         Raises:
-            InvalidInputError: the key was used for another kind, task or user; the key contains a
-                NUL character or a lone surrogate, or ``by`` a lone surrogate.
+            InvalidInputError: the key was used for another kind, task, user or data subject; the
+                key contains a NUL character or a lone surrogate, or ``by`` a lone surrogate.
             LedgerError: the ledger cannot be read or written.
         """
         order_id, put = self.prepare(wanted, by=by, key=key)
@@ -101,9 +101,10 @@ class OrderQueue:
         return order_id
 
     def require_same_work(self, order_id: str, wanted: Submission) -> None:
-        """Raise InvalidInputError if an order was submitted with another kind, task or user.
+        """Raise InvalidInputError if an order was submitted for other work or another person.
 
-        An erased task is not compared.
+        Kind, task, user and data subject are compared. An erased task or data subject is not
+        compared, and neither is the data subject if ``wanted`` names none.
 
         Args:
             order_id: the order.
@@ -116,8 +117,11 @@ class OrderQueue:
         """
         data = self.submission(order_id).metadata
         task = wanted.task if isinstance(data["task"], Erased) else data["task"]
-        recorded = data["kind"], task, data.get("user_id", "")
-        if recorded != (wanted.kind, wanted.task, wanted.user_id):
+        subject = data.get("subject_id", "")
+        if isinstance(subject, Erased) or not wanted.subject_id:
+            subject = wanted.subject_id
+        recorded = data["kind"], task, data.get("user_id", ""), subject
+        if recorded != (wanted.kind, wanted.task, wanted.user_id, wanted.subject_id):
             raise InvalidInputError(
                 f"The key of the order {order_id} was used for other work.",
                 next_step="Use a key that identifies the input, such as a row's id.",

@@ -384,7 +384,7 @@ class TurnRun:
             return
         try:
             self._on_event(event)
-        except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - only a listener
+        except BaseException:  # noqa: BLE001 - only a listener; the function awaits nothing
             _log.exception("a listener to the events of a turn failed")
 
     def _park(self, requests: tuple[str, ...]) -> None:

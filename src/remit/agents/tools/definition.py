@@ -302,7 +302,7 @@ class Tool:
             return canonical_arguments(
                 self.prepared(arguments), arguments, self.function, self.input_schema
             )
-        except Exception:  # noqa: BLE001 - a type of the tool's own can raise anything
+        except (Exception, SystemExit):  # noqa: BLE001 - a type's own code can raise anything
             return arguments
 
     def lacks(self, deps: Any) -> str:

@@ -268,7 +268,7 @@ class ToolDispatcher:
         def call_function() -> Any:
             try:
                 output = tool.function(**_prepare(tool, arguments, call))
-                return output if inspect.isawaitable(output) else self._convert(tool, output)
+                return output if _is_awaitable(output) else self._convert(tool, output)
             except BaseException as error:  # noqa: BLE001 - a tool must not end the runtime
                 return self._failure(tool, error)
 
@@ -280,9 +280,9 @@ class ToolDispatcher:
                 output = tool.function(**prepared)
             else:
                 output = await call_in_thread(thread, call_function)
-            while inspect.isawaitable(output):  # A plain function can return an awaitable too.
+            while _is_awaitable(output):  # A plain function can return an awaitable too.
                 output = await at_home(_awaited(output))
-            if isinstance(output, ToolResult):
+            if type(output) is ToolResult:
                 return output
             return await call_in_thread(thread, lambda: self._convert(tool, output))
         except asyncio.CancelledError as error:
@@ -295,7 +295,7 @@ class ToolDispatcher:
 
     def _convert(self, tool: Tool, output: Any) -> ToolResult:
         images: tuple[Mapping[str, Any], ...] = ()
-        if isinstance(output, Illustrated):
+        if type(output) is Illustrated:
             output, images = output.value, output.images
         value, note = json_output(output, self._max_output_bytes(tool))
         return ToolResult("ok", self._redact(value), note=self._redact(note), images=images)
@@ -387,6 +387,13 @@ def is_own_fault(error: BaseException) -> bool:
 
 async def _awaited(output: Awaitable[Any]) -> Any:
     return await output
+
+
+def _is_awaitable(output: Any) -> bool:
+    try:
+        return inspect.isawaitable(output)
+    except BaseException:  # noqa: BLE001 - the value's own code; the tool has run
+        return False
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -55,9 +55,9 @@ def json_output(result: Any, limit: int) -> tuple[Any, str]:
     The note names what was converted or cut, to follow "The tool ran;"; it is empty if nothing was.
     Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples are
     converted without a note. A value without a JSON form is converted, never refused, and values
-    nested more than 100 deep become a text. None is returned if not even a part fits. An Exception
-    of the value's own code is not raised but named in the note: its part becomes a text, or an
-    object or list that ends there. A generator is closed after its part.
+    nested more than 100 deep become a text. None is returned if not even a part fits. An exception
+    of the value's own code, SystemExit included, is not raised but named in the note: its part
+    becomes a text, or an object or list that ends there. A generator is closed after its part.
 
     Args:
         result: the tool's return value.
@@ -108,7 +108,7 @@ class _Walk:
             return self._converted(value, depth)
         except _LimitReachedError:
             raise
-        except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
+        except BaseException as error:  # noqa: BLE001 - the value's own code; the tool has run
             return self._string(self._text_instead(value, error))
 
     def _converted(self, value: Any, depth: int) -> Any:
@@ -160,11 +160,11 @@ class _Walk:
             to_list = getattr(value, "tolist", None)  # Arrays and scalars of numpy.
             if callable(to_list) and not isinstance(value, type):
                 return to_list()
-        except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
+        except BaseException as error:  # noqa: BLE001 - the value's own code; the tool has run
             return self._text_instead(value, error)
         return value
 
-    def _text_instead(self, value: Any, error: Exception) -> str:
+    def _text_instead(self, value: Any, error: BaseException) -> str:
         self._change(f"a {type(value).__name__} as text, since it raised {_kind(error)}")
         return _text_of(value)
 
@@ -249,7 +249,7 @@ class _Walk:
                 found[name] = self._plain(item, depth + 1)
         except _LimitReachedError:
             self._is_cut = True
-        except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
+        except BaseException as error:  # noqa: BLE001 - the value's own code; the tool has run
             self._change(f"an end where it raised {_kind(error)}")
         return found
 
@@ -277,7 +277,7 @@ class _Walk:
                         break
         except _LimitReachedError:
             self._is_cut = True
-        except Exception as error:  # noqa: BLE001 - an iterator's own code; the tool has run
+        except BaseException as error:  # noqa: BLE001 - an iterator's own code; the tool has run
             self._change(f"an end where it raised {_kind(error)}")
         return found
 
@@ -303,5 +303,5 @@ def _text_of(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def _kind(error: Exception) -> str:
+def _kind(error: BaseException) -> str:
     return type(error).__name__

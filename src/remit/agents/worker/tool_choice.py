@@ -21,7 +21,7 @@ from remit.agents.worker.tool_candidates import Choice, choose
 from remit.agents.worker.tool_results import result_text
 from remit.kernel.errors import excerpt
 from remit.kernel.exchange import Message, conversation
-from remit.kernel.json_text import JsonTextError, load_answer
+from remit.kernel.json_text import JsonTextError, load_answer, sound_text
 from remit.kernel.schemas import first_problem
 from remit.ledger import Erased
 
@@ -189,17 +189,24 @@ class ToolChooser:
 
 
 def _understood(tools: Sequence[Tool], message: str) -> tuple[Tool | None, dict[str, Any]]:
-    """Return the tool that certainly understands a message, and its arguments."""
+    """Return the tool that certainly understands a message, and its arguments.
+
+    A tool whose ``understand`` raises an error does not understand; the error is logged.
+    """
     for tool in tools:
-        if tool.understand is not None and (given := tool.understand(message)) is not None:
-            return tool, dict(given)
+        try:
+            given = None if tool.understand is None else tool.understand(message)
+            if given is not None:
+                return tool, dict(given)
+        except BaseException:  # noqa: BLE001 - the tool's own code; the function awaits nothing
+            _log.exception("the tool %s cannot read a message", tool.tool_id)
     return None, {}
 
 
 def _in_words(tool: Tool, result: ToolResult) -> str:
     if result.status == "ok" and tool.describe is not None:
         try:
-            return str(tool.describe(result.output))
-        except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - the tool has run
+            return sound_text(str(tool.describe(result.output)))
+        except BaseException:  # noqa: BLE001 - the tool has run; the function awaits nothing
             _log.exception("the tool %s cannot describe its output", tool.tool_id)
     return result_text(result)
