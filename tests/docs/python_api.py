@@ -23,8 +23,8 @@ INTRODUCTION = """\
 # The Python API
 
 This page lists the public names for programs that use agents. `help(name)` prints a name's full
-description, with arguments and errors. For a guide, see [Agents](agents.md). `RemitError` is the base
-class of all errors; its `next_step` says what to do. Each method with an async form, such as
+description, with arguments and errors. For a guide, see [Agents](agents.md). `RemitError` is the
+base class of all errors; its `next_step` says what to do. Each method with an async form, such as
 `aturn`, also exists in a blocking form, such as `turn`, with the same arguments.
 """
 # Public methods that Remit's own rooms call, and programs have no need of.

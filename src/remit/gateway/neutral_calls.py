@@ -145,7 +145,7 @@ def _checked(answer: Any) -> ProviderResponse:
 
 
 def _fault(answer: Any) -> str:
-    """Return what a provider object returned instead of a sound answer; empty for a sound one."""
+    """Return the fault of a provider object's answer as a noun phrase; empty for a sound answer."""
     if not isinstance(answer, ProviderResponse):
         return f"a {type(answer).__name__}, not a ProviderResponse"
     blocks = answer.content_blocks

@@ -107,7 +107,7 @@ def content(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The marker that a reader gets in place of missing content; immutable. ``str`` gives a notice.
+    """The immutable marker of a reader for missing content; ``str`` gives a notice.
 
     Attributes:
         erasure_id: the ``ERASURE`` entry that accounts for it; ``None``, a fault, if none does.
@@ -438,8 +438,7 @@ def is_commitment(value: Any) -> bool:
     False.
 
     ``$content`` (``hmac-sha256:`` and 64 hex digits) goes with a positive ``bytes``, ``$messages``
-    (64 hex digits) with a positive ``count``, both below 2**53. Both objects may have ``form``
-    ``exact``, and nothing else.
+    (64 hex digits) with a positive ``count`` below 2**53. Both may have ``form`` ``exact``, no more.
     """
     if not isinstance(value, dict):
         return False

@@ -63,8 +63,10 @@ def asks_for_turn(message: str) -> Mapping[str, Any] | None:
 
 
 def describe_recall(output: Mapping[str, Any]) -> str:
-    """Return the output of ``recall_turn`` as a sentence to the user: ``You said: …`` or ``I said:
-    …``, for a text of None that nothing was said before.
+    """Return the output of ``recall_turn`` as a sentence to the user.
+
+    The sentence begins with ``You said:`` or ``I said:``; a text of None gives that nothing was
+    said before.
 
     Args:
         output: output of ``recall_turn``; its ``text`` is None if the session has no such turn.

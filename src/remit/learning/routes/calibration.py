@@ -228,8 +228,10 @@ class PowerPlan:
         return {**asdict(self), "missing": self.missing}
 
     def text(self) -> str:
-        """Return the plan as a sentence: saving, accepted loss, prompts, and in brackets the number
-        of missing prompts with their cost in US dollars, or that all are graded.
+        """Return the plan as a sentence with the saving, the accepted loss and the prompts.
+
+        Brackets state the number of missing prompts with their cost in US dollars, or that all are
+        graded.
         """
         more = (
             f"{self.missing:,} more, about {fixed(self.usd, 2)} USD"

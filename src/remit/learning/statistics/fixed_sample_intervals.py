@@ -17,10 +17,10 @@ from remit.learning.statistics.confidence_sequences import ConfidenceSequence, E
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t (Cornish-Fisher expansion): the number of
-    standard errors on each side of an interval with this ``confidence``.
+    """Return the two-sided quantile of Student's t, by the Cornish-Fisher expansion.
 
-    Less than 4 degrees of ``freedom`` count as 4.
+    An interval with this ``confidence`` has so many standard errors on each side. Less than 4
+    degrees of ``freedom`` count as 4.
     """
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     v = max(freedom, 4.0)
