@@ -19,7 +19,7 @@ from pathlib import Path
 from remit import Runtime, tool
 from remit.agents.tools import ToolError, current_call
 
-POLL_S = 0.5  # seconds between two looks for a decision
+POLL_S = 0.5  # seconds between polls
 SHOP = Path("shop.db")
 TABLES = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, paid_usd REAL, state TEXT);
@@ -76,7 +76,7 @@ def main() -> None:
         while result is not None and result.waiting:
             for call in result.waiting_for:
                 what = f"{call.tool_id} {dict(call.arguments)}"
-                print(f"remit approve {call.request_id}   # it waits: {what}", flush=True)
+                print(f"remit approve {call.request_id}   # waiting: {what}", flush=True)
             while runtime.approvals.pending(session_id=session.session_id):
                 time.sleep(POLL_S)
             result = session.resume()

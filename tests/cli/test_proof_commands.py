@@ -63,6 +63,9 @@ def test_init_makes_a_key_that_only_its_owner_reads(remit: Run, tmp_path: Path) 
 
 
 def test_checkpoint_prove_and_verify(filled: Run, tmp_path: Path) -> None:
+    for words in (("checkpoint",), ("prove", "LED-00000001")):
+        noted = filled("ledger", *words, "--out", tmp_path / "noted")
+        assert (noted.stdout, noted.stderr) == ("", f"Written to {tmp_path / 'noted'}.\n")
     assert filled("ledger", "checkpoint", "--out", tmp_path / "cp").returncode == 0
     first, size = (tmp_path / "cp").read_text().split("\n")[:2]
     assert (first.startswith("remit.local/"), size) == (True, "7")
@@ -150,6 +153,12 @@ def test_what_is_no_checkpoint_is_refused(filled: Run, tmp_path: Path) -> None:
 def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
     would = _json(filled("ledger", "erase", "LED-00000001", "--json"))
     assert (would["erased"], would["erasure_id"]) == (False, None)
+    said = filled("ledger", "erase", "LED-00000001").stdout
+    assert "; add --yes and --reason WHY to erase\n" in said
+    assert (
+        "; add --yes to erase\n"
+        in filled("ledger", "erase", "LED-00000001", "--reason", "r").stdout
+    )
     assert filled("ledger", "erase", "LED-00000001", "--yes").returncode == 2  # no reason
     done = _json(filled("ledger", "erase", "LED-00000001", "--yes", "--reason", "r 1", "--json"))
     assert (done["erased"], done["erasure_id"], done["sessions"]) == (
@@ -236,6 +245,10 @@ def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_pa
         stranger = {"REMIT_ROOT": str(tmp_path / "none")}
         found = filled("ledger", "verify", "--file", place, "--key", key, "--json", **stranger)
         assert _json(found)["verified"] is True
+        said = filled("ledger", "verify", "--file", place, "--key", key, **stranger).stdout
+        what = r"(all \d+ entries|the only entry) (of [\w -]+ before LED-\w+|from \d+ to \d+)"
+        whose = r"in the \d+ entries that [\w./-]+ signed"
+        assert re.match(f"verified: {what}, {whose}\n", said), said
         require_said(filled("ledger", "verify", "--file", place, **stranger), key, code=0)
         whole = json.loads(place.read_text())
         missing = json.loads(whole["records"].pop(0))["id"]

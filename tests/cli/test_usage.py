@@ -157,8 +157,14 @@ def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
     assert (made["id"], made["name"]) == ("payments-billing", "Payments & Billing")
     remit("key", "create", "--name", "k1", "--team", "payments-billing", "--user", "ann", "--rpm",
           "60", "--budget-tokens", "1000")  # fmt: skip
+    assert "\nteams:" not in remit("team", "show", "payments-billing").stdout
     team = parsed(remit("team", "show", "payments-billing", "--json"))
     assert [key["name"] for key in team["keys"]] == ["k1"]
+    for option, said in (
+        ("--usd", "'x' is not a number."),
+        ("--rpm", "'x' is not a valid integer."),
+    ):
+        require_said(remit("budget", "set", "--key", "k1", option, "x"), said, code=2)
     assert team["users"] == ["ann"]
     assert (team["limit_usd"], team["budget"]["window"]) == (500, "month")
     (user,) = parsed(remit("user", "list", "--json"))["users"]
@@ -166,6 +172,7 @@ def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
     done = parsed(remit("team", "rename", "payments-billing", "--name", "Payments", "--json"))
     assert (done["before"], done["after"]) == ("Payments & Billing", "Payments")
     (key,) = parsed(remit("key", "list", "--json"))["keys"]
+    assert remit("key", "create", "--name", "paused", "--rpm", "0").returncode == 0  # as for a team
     assert (key["team_id"], key["team_name"]) == ("payments-billing", "Payments")
     assert key["limits"] == {"requests_per_minute": 60, "token_limit": 1000}
     shown = remit("key", "show", "k1").stdout

@@ -353,7 +353,7 @@ def test_erasing_a_session_and_a_person(ledger: LedgerClient) -> None:
     assert "person-1" not in ledger.read_record(report.erasure_id).decode()
     with pytest.raises(LedgerError, match="no content"):
         ledger.erase(subject_id="person-1", reason="r")
-    with pytest.raises(InvalidInputError, match="Name one of"):
+    with pytest.raises(InvalidInputError, match="Give an entry"):
         ledger.erase(reason="r")
     with pytest.raises(InvalidInputError, match="reason"):
         ledger.erase(session_id="SES-B", reason="  ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,8 @@ def test_keys_are_given_only_models_that_they_name(routed: Served, session: str)
 def test_a_route_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root")
     plain = (root / "remit.toml").read_text()
+    table = run_remit("route", "status", "--root", root).stdout
+    assert re.search(r"\nsmollm2-135m +local +- +25 +95% +no +-\n", table), table
     for toml, said in (
         ('[routing.routes.x]\nmodels = ["nobody"]', "nobody"),
         ('[routing.routes.x]\noperator_preference = "best"', "best"),

@@ -8,6 +8,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 
 import click
@@ -90,7 +91,8 @@ def _flush_output() -> None:
 
 def _print_wrong_use(wrong: click.ClickException) -> None:
     """Print click's error, or the help that click raises for a group without a subcommand."""
-    message = wrong.format_message()
+    message = re.sub("a valid float( range)?[.]$", "a number.", wrong.format_message())
+    message = re.sub("(a valid integer) range[.]$", r"\1.", message)
     if message.startswith("Usage: "):
         click.echo(message, err=True)
         return

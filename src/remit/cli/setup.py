@@ -32,7 +32,7 @@ _UNKNOWN_WINDOW = 131_072
                                  "(default: the first one found).")  # fmt: skip
 @click.option("--base-url", help="URL of an OpenAI-compatible server, such as http://HOST:8000/v1.")
 @click.option("--model", help="Default model.")
-@click.option("--free", is_flag=True, help="The server at --base-url is free: set its price to 0.")
+@click.option("--free", is_flag=True, help="The server is free: set the model's price to 0.")
 @click.option("--budget-usd", default="5", show_default=True, help="Budget of the key.")
 @click.option("--key-name", default="first", show_default=True, help="Name of the key.")
 @click.option("--client", type=click.Choice(CLIENTS), help="Client to print configuration for.")

@@ -359,7 +359,7 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(out: Path | None, text: str) -> None:
-    """Write a text to a file, or print it if ``out`` is None.
+    """Write a text to a file, with a note; or print it if ``out`` is None.
 
     Raises:
         RemitError: the file cannot be written.
@@ -369,6 +369,8 @@ def write_text(out: Path | None, text: str) -> None:
         return
     with write_file(out) as file:
         file.write(text.encode())
+    if str(out) != "-":
+        note(f"Written to {out}.")
 
 
 def settings_of(root: Path | None) -> Settings:

@@ -126,7 +126,7 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         given = {"entry": entry_seq, "session": session_id, "subject": subject_id}
         kinds = [name for name, value in given.items() if value is not None]
         if len(kinds) != 1:
-            raise InvalidInputError("Name one of: an entry, a session, a subject.")
+            raise InvalidInputError("Give an entry, a session or a subject.")
         (kind,) = kinds
         if kind != "entry" and not is_plain_text(given[kind]):
             raise InvalidInputError(f"The {kind} is not a text that can be recorded.")

@@ -231,9 +231,8 @@ class ProvenLines:
     @property
     def statement(self) -> str:
         """A sentence for people: which entries are complete, and under which head."""
-        head = self.last.signed.checkpoint
-        return (f"verified: all {self.end - self.first} of entries {self.first} to {self.end - 1}, "
-                f"in the {head.size} entries that {head.origin!r} signed")  # fmt: skip
+        number = self.end - self.first
+        return self.last.proven(number, f"from {self.first} to {self.end - 1}")
 
 
 def read_batches(

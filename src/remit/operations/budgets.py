@@ -232,7 +232,7 @@ def _set_budget_lines(found: dict[str, Any]) -> Iterator[str]:
     result="BudgetSet", fails=(404,), endpoint="change", lines=_set_budget_lines,
     more={
         **_OWNER_FIELDS,
-        "agent": _owner("An agent of the session; requires session.", type=str | None),
+        "agent": _owner("An agent of a session, which must be given too.", type=str | None),
         **limits_.RATES,
     },
 )  # fmt: skip
@@ -273,7 +273,7 @@ def set_budget(
             "unlimited to remove all limits.",
         )
     if (scope := _scope(root, shared["agent"], shared)) is None:
-        raise InvalidInputError(f"Name one of {', '.join(_OWNERS)}.")
+        raise InvalidInputError(f"Give a {', '.join(_OWNERS[:-1])} or {_OWNERS[-1]}.")
     entry_id = root.budgeter.allocate(scope, limits=limits, by=caller.name)
     (state,) = [one for one in root.budgeter.status(scope) if one.scope == scope.key]
     said = root.ledger.read(entry_id).metadata
@@ -287,10 +287,12 @@ def _check_budgets_lines(found: dict[str, Any]) -> Iterator[str]:
             yield (f"{row[place]}  {row['field']}: stored {row['live']}, "
                    f"ledger {row['ledger']}")  # fmt: skip
     yield from found["problems"]
-    verdict = "match" if found["equal"] else "MISMATCH" if _has_problem(found) else "repaired"
-    budgets, calls = count(found["scopes"], "budget"), count(found["held_calls"], "call")
-    tokens = count(found["held_tokens"], "token")
-    yield f"{verdict}: {budgets}; {calls} in flight, {tokens} reserved"
+    budgets = count(found["scopes"], "budget")
+    verdict = "MISMATCH" if _has_problem(found) else "repaired"
+    said = (f"The balances of {budgets} match the ledger" if found["equal"]
+            else f"{verdict}: {budgets}")  # fmt: skip
+    calls, tokens = count(found["held_calls"], "call"), count(found["held_tokens"], "token")
+    yield f"{said}; {calls} in flight, {tokens} reserved"
 
 
 def _has_problem(found: dict[str, Any]) -> bool:

@@ -136,7 +136,7 @@ def _shares(root: RootPort, limit: int | None) -> Answer:
     ]  # fmt: skip
     rows = [(one["rater"], str(one["graded"]), f"{one['weight']:.3f}",
              f"{100 * one['share']:.1f}%") for one in raters]  # fmt: skip
-    table = Table(("who", "exchanges", "weight of each", "of a signal"), rows, limit or 50)
+    table = Table(("who", "exchanges", "weight per grade", "share of a signal"), rows, limit or 50)
     return Answer({"raters": raters}, [table])
 
 

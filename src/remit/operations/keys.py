@@ -20,7 +20,7 @@ _PASSED = (
     "Requests without a model call that the key may make, such as '/vector_stores*' or "
     "'POST /uploads*'; reads are always allowed."
 )
-_UNPRICED = "More such requests, which a limit in US dollars does not refuse."
+_UNPRICED = "Like pass-through requests, but also allowed for keys with a limit in US dollars."
 
 
 def _seconds(text: str) -> float:
@@ -60,8 +60,8 @@ def create_key(
     budget_usd: float | None = limits_.usd(),
     budget_tokens: int | None = limits_.count("Limit of tokens, input and output together."),
     budget_turns: int | None = limits_.count("Limit of model calls."),
-    rpm: int | None = limits_.count("Limit of calls per minute.", 1),
-    tpm: int | None = limits_.count("Limit of tokens per minute.", 1),
+    rpm: int | None = limits_.count("Limit of calls per minute."),
+    tpm: int | None = limits_.count("Limit of tokens per minute."),
     models: list[str] = _list("Models that the key may call; gpt-4o* is a pattern (default: all)."),
     agents: list[str] = _list("Agents that the key may act for (default: all)."),
     tiers: list[Literal["hot", "ho2", "ho1"]] = _list(

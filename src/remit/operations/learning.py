@@ -262,13 +262,14 @@ def _question_lines(one: dict[str, Any]) -> Iterator[str]:
     yield f"  {name}{pack}: {count(one['exchanges'], 'exchange')}"
     for title, member in (
         ("valid answers", "success"), ("corrected by the user", "repair"),
-        ("equal questions differ", "disagreement"), ("demands unstated", "unstated"),
+        ("same question, different answer", "disagreement"),
+        ("requirements not in the prompt", "unstated"),
     ):  # fmt: skip
-        yield f"    {title:<24}{_share(one[member])}"
+        yield f"    {title:<33}{_share(one[member])}"
     for need in one["missing"][:_NAMED]:
         yield f"    not in the prompt: {need['kind']} {need['name']} ({need['demanded_by']})"
     if len(one["missing"]) > _NAMED:
-        yield f"    and {count(len(one['missing']) - _NAMED, 'more demand')}"
+        yield f"    and {count(len(one['missing']) - _NAMED, 'more requirement')}"
     if one["wrong"]:
         yield "    The answer looked right, the question was wrong."
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
-from remit.kernel.message_text import cut
+from remit.kernel.json_text import dump
+from remit.kernel.message_text import cut, dollars
 from remit.operations.entry_tools import QUERY_LEDGER, QUERY_LEDGER_FULL
 from remit.operations.files import archives, io_errors
 from remit.operations.operation import Document, Feed, field, limit, verb
@@ -48,12 +49,9 @@ def _entry_line(entry: LedgerEntry) -> str:
     metadata = entry.metadata
     keys = _SHOWN.get(entry.event_type)
     plain = [
-        key
-        for key in keys or metadata
-        if isinstance(value := metadata.get(key), (str, int, float))
-        and not isinstance(value, bool)
-        and value != ""
-    ]
+        key for key in keys or metadata
+        if type(value := metadata.get(key)) in (str, int, float) and value != ""
+    ]  # fmt: skip
     names = plain[: None if keys else 3]
     shown = " ".join(f"{key}={cut(metadata[key], _LINE_CHARS // 3)}" for key in names)
     text = f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {shown}"
@@ -182,12 +180,15 @@ def tail_ledger(
 
 
 def _show_entry_lines(found: LedgerEntry) -> Iterator[str]:
-    """Yield each field, then the metadata."""
-    for key, value in found.to_dict().items():
-        if key != "metadata":
-            yield f"{key}: {value}"
-    for key, value in found.metadata.items():
-        yield f"  {key}: {value}"
+    """Yield each field, then the metadata; values that are no text are JSON."""
+    stated = found.to_dict()
+    inner = {f"  {key}": value for key, value in stated.pop("metadata").items()}
+    for key, value in {**stated, "metadata": "", **inner}.items():
+        if isinstance(value, float) and key.endswith("_usd"):
+            value = dollars(value)
+        elif not isinstance(value, str):
+            value = dump(value, str, orjson.OPT_PASSTHROUGH_DATACLASS).decode()
+        yield f"{key}: {value}".rstrip()
 
 
 @verb(
@@ -229,8 +230,7 @@ def show_entry(
     if archives:
         ledger.attach(archives)
     if wanted:
-        _, read = exact[wanted[0]]
-        return Document(read(entry_id))
+        return Document(exact[wanted[0]][1](entry_id))
     if content:
         return ledger.read(entry_id)
     ledger.read_record(entry_id)  # raises if the entry does not exist

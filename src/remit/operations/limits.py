@@ -15,15 +15,14 @@ def usd(**traits: Any) -> Any:
     return field("Limit in US dollars, such as 12.50.", None, least=0, metavar="USD", **traits)
 
 
-def count(text: str, least: int = 0, **traits: Any) -> Any:
+def count(text: str, **traits: Any) -> Any:
     """Return the optional field of a limit that is a number; None, the default, means no limit.
 
     Args:
         text: description for people.
-        least: the smallest accepted value.
         traits: further attributes of the field.
     """
-    return field(text, None, least=least, **traits)
+    return field(text, None, least=0, **traits)
 
 
 PERIOD: dict[str, Field] = {
@@ -72,13 +71,14 @@ def limits_line(stated: Mapping[str, Any]) -> str:
 def owner_lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the facts of a key or an owner, and the state of the budget as one line, if any.
 
-    The limits, and with a budget the sums of spending, are only part of that line.
+    The limits, and with a budget the sums of spending, are only part of that line. A team or user
+    is not named as its own.
 
     Args:
         found: the key or owner as JSON data; ``budget`` is None without one.
     """
     sums = ("spent_usd", "spent_tokens", "limit_usd") if found["budget"] else ()
-    yield from facts(found, "limits", "budget", *sums)
+    yield from facts(found, "limits", "budget", f"{found.get('kind')}s", *sums)
     if found["budget"]:
         yield state_line(found["budget"])
 

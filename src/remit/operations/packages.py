@@ -240,7 +240,9 @@ def compare_registry(
     registry = manager.registry()
     differing = registry.differing(root.place.path)
     found = {"equal": not differing, "differing": differing, "sha256": registry.digest}
-    return Answer(found, has_failed=check and not found["equal"])
+    verdict = (f"The registries differ from the ledger: {', '.join(differing)}."
+               if differing else "The registries match the ledger.")  # fmt: skip
+    return Answer(found, [verdict, registry.digest], check and bool(differing))
 
 
 def _plain(package: InstalledPackage) -> dict[str, Any]:

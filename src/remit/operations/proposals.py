@@ -51,7 +51,7 @@ def _proposed(
 )  # fmt: skip
 def propose_set_aside(
     root: RootPort, caller: Caller, *,
-    models: list[str] = field("Models that routes shall pass over.", flag="", metavar="MODEL..."),
+    models: list[str] = field("Models that routes skip.", flag="", metavar="MODEL..."),
     reason: str = proposal_reason(),
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
@@ -111,7 +111,7 @@ def propose_limit(
     reason: str = proposal_reason(),
     by: str | None = by(),
 ) -> dict[str, Any]:  # fmt: skip
-    """Propose limits of sessions and work orders, if the record shows that calls beyond do worse.
+    """Propose limits of sessions and work orders, if records show that calls above them do worse.
 
     Returns:
         The recorded proposal of the given limits. Nothing changes until a person adopts it.

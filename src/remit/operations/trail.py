@@ -10,8 +10,9 @@ from typing import IO, Any, Literal
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.message_text import count, cut
 from remit.operations.files import io_errors
-from remit.operations.operation import Answer, Document, Feed, field, limit, verb
+from remit.operations.operation import Document, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Table, facts
 
 _LINE_CHARS = 100
 
@@ -79,10 +80,25 @@ def show_thought(
     return get_thought_record(root.ledger, thought_id).to_dict()
 
 
-@verb("trail verify", tools=("thought_verify",), needs="verify or read or call")
+def _verify_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    """Yield the verdict in a sentence, then the problems."""
+    thoughts = f"{count(found['records'], 'thought')} of {count(found['tasks'], 'task')}"
+    if found["verified"]:
+        erased = f", {found['erased']} erased" if found["erased"] else ""
+        yield f"verified: all {thoughts}{erased}"
+    else:
+        yield (f"NOT VERIFIED: {count(found['problem_count'], 'problem')} in {thoughts}; the first "
+               f"is in {found['first_bad']}")  # fmt: skip
+    yield from facts({"problems": found["problems"]})
+
+
+@verb(
+    "trail verify", tools=("thought_verify",), needs="verify or read or call", lines=_verify_lines,
+    has_failed=lambda found: not found["verified"],
+)  # fmt: skip
 def verify_trail(
     root: RootPort, caller: Caller, *, task_id: str | None = _task("Only the chain of this task.")
-) -> Answer:
+) -> dict[str, Any]:
     """Check the hash of every thought and its link to the one before. Exit 1 if one fails.
 
     Returns:
@@ -103,7 +119,7 @@ def verify_trail(
             f"The task {task_id!r} has no thoughts.",
             next_step="`remit trail list` lists the thoughts of all tasks.",
         )
-    return Answer(report.to_dict(), has_failed=not report.verified)
+    return report.to_dict()
 
 
 @verb("trail add", changes=True, prints="{id}", tools=("thought_record",), needs="call")

@@ -226,7 +226,7 @@ def read_envelope(data: bytes, max_bytes: int | None = None) -> Envelope:
         raise PackageError(
             "unsigned",
             "There is no signature.",
-            next_step="Get the package's .intoto.json file from where the package came, or sign "
+            next_step="Get the package's .intoto.json file from the source of the package, or sign "
             "the package with `remit package sign` if it is yours.",
         )
     return found

@@ -212,7 +212,8 @@ class Current:
         task.add_done_callback(self._retiring.discard)
         was, now = old.runtime.effective.values, app.runtime.effective.values
         changed = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
-        _log.warning(
+        _log.log(
+            logging.WARNING if changed else logging.INFO,
             "the configuration was read again by process %d; changed: %s",
             os.getpid(), ", ".join(changed) or "nothing",
         )  # fmt: skip

@@ -15,8 +15,8 @@ _VERDICTS = {
 _SHARES = (
     ("success", "Valid answers"),
     ("repair", "Q1: the user corrects the answer or asks again"),
-    ("disagreement", "Q2: equal questions get different answers"),
-    ("unstated", "Q3: the contract demands something that the prompt does not state"),
+    ("disagreement", "Q2: the same question gets different answers"),
+    ("unstated", "Q3: the contract requires something that the prompt does not state"),
 )
 _CAUSES = {
     "question": "the question was the cause",

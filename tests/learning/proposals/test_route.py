@@ -149,7 +149,8 @@ def test_a_learned_route_is_adopted_replayed_rolled_back_and_erased(
         again = command(place, "route", "replay", decision)
         assert (again["agrees"], again["erased"]) == (True, True)
         told = run_remit("route", "replay", decision, "--root", place).stdout
-        assert "\nerased: yes\n" in told, told
+        assert told.startswith(f"The decision {decision} ("), told
+        assert ") agrees with the record; content was erased.\n" in told, told
         checked = verified(place, tmp_path / "export.json")
         assert checked["bad"] == []
         assert decision in checked["erased"]

@@ -73,6 +73,13 @@ def test_the_amount_the_conversation_and_the_tool_come_first(served: Served) -> 
     decided = visitor.get(f"/console/approvals/{request}").text
     assert "Conversation after" in decided
     assert "Your money is on its way." in decided
+    assert "expires if unused" in decided
+    provenance = {"agent_id": "clerk", "agent_class": "OPERATOR", "session_id": session}
+    served.ledger.write(LedgerEntry("TOOL_INTENT", session, "x", "x", metadata={
+        "provenance": provenance, "tool_id": "refund", "approval": request}))  # fmt: skip
+    used = visitor.get(f"/console/approvals/{request}").text
+    assert "used by" in used
+    assert "expires if unused" not in used
 
 
 def test_an_unknown_outcome_has_three_answers_with_their_consequences(served: Served) -> None:

@@ -54,6 +54,28 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
         assert codes <= set(re.findall(r'title="([A-Z_]+)"', page))
 
 
+def test_a_failed_gate_is_shown_once_with_the_number_of_its_problems(inside: Inside) -> None:
+    for first in ("an older problem", "the model m is not allowed"):
+        inside.ledger.write(
+            LedgerEntry(
+                "GATE_FAILED",
+                "G3",
+                "FAILED",
+                "2 problems",
+                metadata={
+                    "gate": "G3",
+                    "errors": 2,
+                    "problems": content([first, "another"]),
+                    "by": "x",
+                },
+            )
+        )
+    for path in ("/", "/console/verify"):
+        page = inside.get(path).text
+        assert page.count("2 problems; first: the model m is not allowed") == 1
+        assert "an older problem" not in page
+
+
 def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
     told = dict.fromkeys(("kind", "target", "package_id", "version", "base_version", "digest",
                           "evidence_sha256", "by"), "x")  # fmt: skip

@@ -105,7 +105,8 @@ class SessionManager:
         ):
             raise InvalidInputError(
                 f"{excerpt(repr(session_id))} is not a session id.",
-                next_step="They look like SES-7K2M4QX9; `remit session list` shows them.",
+                next_step="A session id looks like SES-DLO5JCZQHYIFBTG5; `remit session list` "
+                "lists sessions.",
             )
         self._ledger = ledger
         self._provenance = {"agent_id": agent_id, "agent_class": agent_class}

@@ -200,7 +200,7 @@ class Learner:
         if not judged.low > 0:  # NaN is refused too.
             missing.append(
                 f"The effect is between {fixed(judged.low, 4)} and {fixed(judged.high, 4)} with "
-                f"{judged.confidence:.0%} confidence ({judged.method}), so it may be zero."
+                f"{judged.confidence:.0%} confidence, so it may be zero."
             )
         if not evidence:
             missing.append("No entries are given as evidence.")
@@ -324,7 +324,7 @@ def case_of(
             named[side].append(one.exchange_id)
     if not prevented.samples:
         raise InvalidInputError(
-            "The change would have prevented no recorded exchange, so nothing speaks for it.",
+            "The change would have prevented no recorded exchange, so there is no evidence for it.",
             next_step="State another model, other tools, or a lower limit.",
         )
     replay = {

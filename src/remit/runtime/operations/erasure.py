@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.message_text import count
-from remit.operations import Answer, Caller, Note, RootPort, field, verb
+from remit.operations import Answer, Caller, Note, RootPort, facts, field, verb
 from remit.operations.files import archives
 from remit.runtime.operations.segments import attached, require_archive
 
@@ -20,8 +20,8 @@ def _do() -> Any:
     return field("Erase. Without --yes, only show what would be erased.", False, flag="--yes")
 
 
-def _erasures(reports: list[ErasureReport], *, is_done: bool) -> Answer:
-    """Return the erasures: one as an object, another number as a list."""
+def _erasures(reports: list[ErasureReport], *, is_done: bool, add: str = "--yes") -> Answer:
+    """Return the erasures, one as an object, another number as a list; ``add`` would do them."""
     rows: list[dict[str, Any]] = [
         {
             "erased": is_done,
@@ -33,10 +33,10 @@ def _erasures(reports: list[ErasureReport], *, is_done: bool) -> Answer:
         }
         for report in reports
     ]
-    return Answer(rows[0] if len(rows) == 1 else {"erasures": rows}, _lines(rows))
+    return Answer(rows[0] if len(rows) == 1 else {"erasures": rows}, _lines(rows, add))
 
 
-def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _lines(rows: list[dict[str, Any]], add: str) -> Iterator[str]:
     """Yield the numbers and sessions of each erasure, and notes on remaining copies."""
     if not rows:
         yield "nothing to erase"
@@ -44,7 +44,7 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
         values, entries = count(row["values"], "content value"), count(row["entries"], "entry")
         what = f"{values} first recorded in {entries}"
         yield (f"erased {what} ({row['erasure_id']})" if row["erased"]
-               else f"would erase {what}; add --yes to erase")  # fmt: skip
+               else f"would erase {what}; add {add} to erase")  # fmt: skip
         yield from (f"  in {session}" for session in row["sessions"])
     yield from (Note(row["remainder"]) for row in rows if row["remainder"])
 
@@ -96,7 +96,8 @@ def erase(
             gone = forget_erased(root.place, ledger, root.loaded)
     for proposal_id in gone:
         root.note(f"The proposal {proposal_id} was learned from this content and was removed.")
-    return _erasures([report], is_done=do)
+    add = "--yes" if reason else "--yes and --reason WHY"
+    return _erasures([report], is_done=do, add=add)
 
 
 @verb("ledger retain", changes=True)
@@ -145,7 +146,11 @@ def compact(root: RootPort, caller: Caller) -> dict[str, Any]:
     return {"remainder": root.ledger.compact()}
 
 
-@verb("ledger recover")
+@verb(
+    "ledger recover", changes=True, lines=lambda found: [
+        *facts({name: one for name, one in found.items() if one})
+    ] or ["Nothing to settle."],
+)  # fmt: skip
 def recover(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Settle calls of dead processes, and batches that ended.
 

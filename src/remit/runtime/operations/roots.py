@@ -20,8 +20,8 @@ def _init_lines(found: dict[str, Any]) -> Iterator[str]:
     """Yield notes on the new and the moved files, and on the next command."""
     place = found["root"]
     if found["waived"]:
-        yield Note("Remit is an editable install without file hashes. The check is waived; the "
-                   "waiver is recorded.")  # fmt: skip
+        yield Note("Remit is installed in editable mode, so its own files cannot be checked; this "
+                   "is recorded as a waiver.")  # fmt: skip
     yield Note(f"{place} was created." if found["made"]
                else f"{place} already exists; no files are missing.")  # fmt: skip
     if found["aside"]:
@@ -73,7 +73,8 @@ def init_root(
         raise InvalidInputError("--bare and --new-ledger exclude each other.")
     if example is not None:
         copy_files(f"examples/{example}", Path(example))
-        root.note(f"The example was written to {example}; the head of {example}.py describes it.")
+        root.note(f"The example was written to {example}; the docstring at the top of "
+                  f"{example}/{example}.py describes it.")  # fmt: skip
     given = directory or root.path
     place = Root(given) if given is not None else find_root()
     before = _files(place.path)

@@ -124,7 +124,7 @@ def _named(call: ToolCall) -> dict[str, Any]:
 
 _CLIENTS_TOOL = AgentTool(
     name="router_explain", title="Why a model was chosen", has_status=False, request=_named,
-    about="Explain a routing decision, or any model call, that is on record: what was asked for, "
+    about="Explain a routing decision, or any recorded model call: what was asked for, "
     "which models were scored, skipped or failed and why, who answered, and of a call what was "
     "changed of its body, what it could cost and did cost. Name one id, as router_route gave it. "
     "Keys and passwords in it are hidden.",
@@ -163,7 +163,16 @@ def _replay_decision_has_failed(found: dict[str, Any]) -> bool:
     return not (found["agrees"] or _is_erased(found))
 
 
-@verb("route replay", has_failed=_replay_decision_has_failed)
+def _replay_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    """Yield the verdict in a sentence, then the results by part."""
+    verdict = ("agrees with the record" if found["agrees"] else "cannot be recomputed"
+               if _is_erased(found) else "does NOT agree with the record")  # fmt: skip
+    gone = "; content was erased" if found["erased"] else ""
+    yield f"The decision {found['decision_id']} ({found['entry_id']}) {verdict}{gone}."
+    yield from facts(found, "agrees", "erased", "decision_id", "entry_id")
+
+
+@verb("route replay", lines=_replay_lines, has_failed=_replay_decision_has_failed)
 def replay_decision(
     root: RootPort, caller: Caller, *,
     decision: str = field("Id of the decision or its entry.", flag="", metavar=_DECISION),
@@ -258,14 +267,18 @@ _STATUS_TOOL = AgentTool(
 )  # fmt: skip
 
 
-_STATE = ("model_id", "provider_id", "context_tokens", "tokens_per_s", "reliability", "reachable",
-          "circuit")  # fmt: skip
+def _status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    yield from facts(found, "models")
+    rows = [{
+        **one, "context": one["context_tokens"] or None, "tokens/s": one["tokens_per_s"] or None,
+        "reliability": f"{one['reliability']}%",
+        "circuit": one["circuit"] if one["reachable"] else None,
+    } for one in found["models"]]  # fmt: skip
+    yield table_of(rows, "model_id", "provider_id", "context", "tokens/s", "reliability",
+                   "reachable", "circuit")  # fmt: skip
 
 
-@verb(
-    "route status", agent_tools=(_STATUS_TOOL,),
-    lines=lambda found: [*facts(found, "models"), table_of(found["models"], *_STATE)],
-)  # fmt: skip
+@verb("route status", agent_tools=(_STATUS_TOOL,), lines=_status_lines)
 def router_status(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Show routes, models with their properties, and open circuits.
 

@@ -37,7 +37,7 @@ def _cost(one: dict[str, Any]) -> str:
 _LIST_TOOL = AgentTool(
     name="list_sessions", label="sessions", title="Recorded conversations",
     returns=list_schema("sessions"),
-    about="List the conversations on record, with their number of turns. Calls without an agent "
+    about="List the recorded conversations, with their number of turns. Calls without an agent "
     "are sessions without turns. Use it to find the session_id for other tools.",
     arguments={"max_sessions": argument("maximum number of sessions", 20, type=int, least=1,
                                         most=100, examples=(20,))},

@@ -128,7 +128,7 @@ def show_tenant(root: RootPort, caller: Caller, *, name: str = _name()) -> dict[
 
 @verb(
     "tenant create", changes=True,
-    then="Make its first key with `remit key create --root {root} --name …`.",
+    then="Create its first key with `remit key create --root {root} --name …`.",
 )  # fmt: skip
 def create_tenant(
     root: RootPort, caller: Caller, *,

@@ -214,7 +214,7 @@ def _under_way(ledger: LedgerClient) -> list[dict[str, Any]]:
 
 
 def _alarms(sources: Sources) -> list[LedgerEntry]:
-    """Return the latest events that need attention, newest first."""
+    """Return the latest events that need attention, newest first; of a gate the latest failure."""
     found = (
         sources.ledger.query(
             event_type=event, order="desc", limit=_ALARMS, with_content=False, known=sources.known
@@ -222,7 +222,12 @@ def _alarms(sources: Sources) -> list[LedgerEntry]:
         for event in ALARMS
     )
     merged = heapq.merge(*found, key=lambda entry: -place_of(entry.id))
-    return [entry for entry, _ in zip(merged, range(_ALARMS), strict=False)]
+    latest: dict[str, LedgerEntry] = {}
+    for entry in merged:
+        latest.setdefault(
+            entry.submission_id if entry.event_type == "GATE_FAILED" else entry.id, entry
+        )
+    return list(latest.values())[:_ALARMS]
 
 
 VIEWS = (View("/", show),)

@@ -74,7 +74,7 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
 
     Keys are ``id``, ``at``, ``kind`` (``alarm``), ``tone`` (``wait`` for approval requests, else
     ``bad``) and ``cells``, which are texts. The agent is the entry's subject if none is named. The
-    reason is the error code in words, else the tool, else a gate's first problem, else the recorded
+    reason is the error code in words, else the tool, else a gate's problems, else the recorded
     reason.
 
     Args:
@@ -92,7 +92,7 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
             named(entry.metadata, "agent_id") or entry.submission_id,
             str(wording.words_of(entry.metadata.get("error_code") or ""))
             or named(entry.metadata, "tool_id")
-            or _problems(entry.metadata)
+            or problems_of(entry)
             or _plain(entry.reason),
         ],
     }
@@ -142,10 +142,17 @@ def with_problems(ledger: LedgerClient, entry: LedgerEntry) -> LedgerEntry:
     return entry
 
 
-def _problems(data: Mapping[str, Any]) -> str:
-    """Return the first recorded problem of a gate, cut; empty if there is none or it was erased."""
-    first = next(iter(found), "") if isinstance(found := data.get("problems"), list) else ""
-    return first[:_LONGEST] if isinstance(first, str) else ""
+def problems_of(entry: LedgerEntry) -> str:
+    """Return the number of problems of a failed gate and the first one, cut; empty if there is none
+    or it was erased.
+
+    Args:
+        entry: an entry with its content.
+    """
+    found = entry.metadata.get("problems")
+    if not isinstance(found, list) or not found or not isinstance(first := found[0], str):
+        return ""
+    return f"{f'{entry.reason}; first: ' if len(found) > 1 else ''}{first}"[:_LONGEST]
 
 
 def _plain(reason: Any) -> str:

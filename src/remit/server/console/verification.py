@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
 
-from remit.ledger import LedgerWriteError, is_authentic, proof_bundle
+from remit.ledger import LedgerError, LedgerWriteError, is_authentic, proof_bundle
 from remit.operations import name_of
 from remit.packages.gates import GATES, TITLES, check_gates, latest_result
 from remit.server.asgi import Answer
 from remit.server.console.forms import see
 from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.console.rows import problems_of
 from remit.views.entries import place_of
 
 _ERASURES = 5
@@ -44,6 +46,10 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
         # The runtime's ledger signs a checkpoint if none covers the entry yet.
         bundle = proof_bundle(sources.runtime.ledger, asked.rest)
     gates = [latest_result(ledger, gate) for gate in GATES]
+    for one in gates:
+        if one["passed"] is False:
+            with contextlib.suppress(LedgerError):
+                one["message"] = problems_of(ledger.read(one["entry_id"])) or one["message"]
     (integrity,) = [one for one in gates if one["gate"] == _INTEGRITY]
     checked = place_of(integrity["entry_id"]) + 1 if integrity["entry_id"] else 0
     entries = ledger.count()
