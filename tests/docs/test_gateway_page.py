@@ -52,7 +52,7 @@ SAME = tuple(
         (r"(latency_ms|time_to_first_token_ms)[:=] ?[\d.]+", r"\1"),
         (r'"created": ?\d+', "created"),
         (r"(content-length|retry-after): \d+", r"\1"),
-        (r"Remit is an editable install .*\n", ""),
+        (r"Remit is installed in editable mode.*\n", ""),
         (r"(\S+/\.?\w+|alone) was created\.", "was created."),
         (r"up to \d+ entries", "up to N entries"),
         (r"Set by \S+,", "Set by USER,"),
