@@ -107,7 +107,7 @@ def content(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The marker that a reader gets in place of missing content; immutable. ``str`` gives a notice.
+    """The marker that a reader gets in place of missing content; immutable. Prints as a notice.
 
     Attributes:
         erasure_id: the ``ERASURE`` entry that accounts for it; ``None``, a fault, if none does.
@@ -115,7 +115,7 @@ class Erased:
 
     erasure_id: str | None = None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"[content erased under {self.erasure_id}]" if self.erasure_id else "[missing]"
 
 
