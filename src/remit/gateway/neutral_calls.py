@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+import operator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,8 @@ from remit.gateway.memory import LARGE_BYTES
 from remit.gateway.stream import StreamTap
 from remit.gateway.transport import AnyProvider, too_long
 from remit.gateway.validation import MAX_ID_CHARS
-from remit.kernel.canonical import MAX_SAFE_INTEGER
-from remit.kernel.exchange import PromptRequest, TextDelta
+from remit.kernel.canonical import is_countable
+from remit.kernel.exchange import PromptRequest, Reply, TextDelta
 from remit.kernel.loops import abandon, call_in_thread
 from remit.providers import MAX_BODY_BYTES, ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer
@@ -138,12 +139,18 @@ async def _pieces(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
 
 
 def _checked(answer: Any) -> ProviderResponse:
+    """Return a sound answer, with unreported usage if a count cannot be counted."""
     if not _is_answer(answer):
+        malformed = isinstance(answer, ProviderResponse)
         raise ProviderError(
             "SERVER_ERROR",
-            f"the provider returned a {type(answer).__name__}, not a ProviderResponse",
+            "the provider returned a malformed ProviderResponse"
+            if malformed
+            else f"the provider returned a {type(answer).__name__}, not a ProviderResponse",
             maybe_billed=True,
         )
+    if not _is_countable_usage(answer):
+        answer = structs.replace(answer, **_UNREPORTED)
     reason, failure = ended_by(answer.finish_reason)
     return structs.replace(sound_answer(answer), finish_reason=reason, failure=failure)
 
@@ -156,13 +163,41 @@ def _is_answer(answer: Any) -> bool:
         and len(answer.model) <= MAX_ID_CHARS
         and isinstance(answer.finish_reason, str)
         and len(answer.finish_reason) <= MAX_ID_CHARS
+        and isinstance(answer.request_id, str)
         and isinstance(answer.content_blocks, tuple)
         and all(isinstance(block, dict) for block in answer.content_blocks)
-        and all(
-            type(tokens) is int and 0 <= tokens <= MAX_SAFE_INTEGER
-            for tokens in (answer.input_tokens, answer.output_tokens)
+        and (
+            answer.reply is None
+            or (isinstance(answer.reply, Reply) and isinstance(answer.reply.body, bytes))
         )
     )
+
+
+def _is_countable_usage(answer: ProviderResponse) -> bool:
+    uses, served, seconds = answer.server_tool_uses, answer.served, answer.audio_seconds
+    return (
+        is_countable(answer.input_tokens)
+        and is_countable(answer.output_tokens)
+        and all(count is None or is_countable(count) for count in _more_counts(answer))
+        and (seconds is None or (finite(seconds) is not None and seconds >= 0))
+        and isinstance(uses, Mapping)
+        and all(isinstance(tool, str) and is_countable(times) for tool, times in uses.items())
+        and isinstance(served, Mapping)
+        and all(isinstance(text, str) for item in served.items() for text in item)
+    )
+
+
+_MORE_COUNTS = (
+    "cached_input_tokens", "reasoning_tokens", "cache_write_tokens", "cache_write_short_tokens",
+    "cache_write_long_tokens", "audio_input_tokens", "audio_output_tokens",
+)  # fmt: skip
+_more_counts = operator.attrgetter(*_MORE_COUNTS)
+_UNREPORTED: dict[str, Any] = {
+    **dict.fromkeys((*_MORE_COUNTS, "audio_seconds")),
+    "input_tokens": 0, "output_tokens": 0, "usage_reported": False, "server_tool_uses": {},
+    "served": {},
+}  # fmt: skip
+"""The fields of an answer whose provider reported no usage."""
 
 
 async def _guarded(answer: Any) -> Any:

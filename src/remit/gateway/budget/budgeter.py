@@ -19,9 +19,9 @@ from remit.kernel.budget_values import (
     BudgetStatus,
     usd_of,
 )
+from remit.kernel.budget_windows import window_at
 from remit.kernel.canonical import is_countable
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.budget_windows import window_at
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, apply
 
 
