@@ -270,13 +270,16 @@ def test_the_breaker_is_asked_before_each_attempt(ledger: LedgerClient) -> None:
      ProviderResponse("x", "m", 1, 1, content_blocks=("x",)),  # type: ignore[arg-type]
      ProviderResponse("x", "m" * 70_000, 1, 1), ProviderResponse("x", "m", 1, 1, "f" * 70_000),
      ProviderResponse("x", "m", 1, 1, request_id=object()),  # type: ignore[arg-type]
-     ProviderResponse("x", "m", 1, 1, reply="x")],  # type: ignore[arg-type]
+     ProviderResponse("x", "m", 1, 1, reply="x"),  # type: ignore[arg-type]
+     ProviderError("SERVER_ERROR", "m", reply="x")],  # type: ignore[arg-type]
 )  # fmt: skip
 def test_a_provider_that_breaks_its_protocol_is_on_record(
     ledger: LedgerClient, answer: Any
 ) -> None:
     class Broken:
         def send(self, request: Any) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
             return answer
 
     budgeter = TokenBudgeter(ledger)

@@ -77,6 +77,7 @@ async def send(
         TimeoutError: the time is up.
         ProviderError: the provider raised it, cancelled the call, returned no valid
             ProviderResponse, or its answer is too long; or the memory limit ended the answer.
+        TypeError: the provider raised a malformed ProviderError.
         RuntimeError: the provider raised an error that is no ``Exception``, such as SystemExit.
         CancelledError: the caller was cancelled.
     """
@@ -122,6 +123,10 @@ async def send(
     except asyncio.CancelledError as error:
         tap.raise_if_ended(error)
         raise
+    except ProviderError as error:
+        if not (_is_reply(error.reply) and (error.answer is None or _is_answer(error.answer))):
+            raise TypeError("the ProviderError is malformed") from error
+        raise
     finally:
         if tap.holding is not None:
             tap.settle()
@@ -166,11 +171,12 @@ def _is_answer(answer: Any) -> bool:
         and isinstance(answer.request_id, str)
         and isinstance(answer.content_blocks, tuple)
         and all(isinstance(block, dict) for block in answer.content_blocks)
-        and (
-            answer.reply is None
-            or (isinstance(answer.reply, Reply) and isinstance(answer.reply.body, bytes))
-        )
+        and _is_reply(answer.reply)
     )
+
+
+def _is_reply(reply: Any) -> bool:
+    return reply is None or (isinstance(reply, Reply) and isinstance(reply.body, bytes))
 
 
 def _is_countable_usage(answer: ProviderResponse) -> bool:
