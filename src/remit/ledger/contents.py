@@ -115,7 +115,7 @@ class Erased:
 
     erasure_id: str | None = None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"[content erased under {self.erasure_id}]" if self.erasure_id else "[missing]"
 
 
