@@ -362,6 +362,9 @@ def test_output_is_checked_and_returned_either_way(ledger: LedgerClient) -> None
     assert [r.output_valid for r in results] == [True, False, False]
     assert [r.content for r in results] == answers
     assert "a fails 'type'" in results[1].output_validation_errors
+    with serve(completion("no JSON")) as server:
+        gateway = _gateway(ledger, openai_provider(server.url))
+        assert gateway.route(prompt_request(output_schema={})).output_valid is False
     assert all(r.outcome is RouteOutcome.SUCCESS for r in results)
 
 

@@ -465,8 +465,8 @@ class CallPath:
         finally:  # An erasure since then may reach the decision.
             begun = [made.since for made in calls if made.since]
             call.since = min(begun, key=lambda since: parse_entry_id(since) or 0, default="")
-        answers: list[PromptResponse | None] = []
-        errors: list[BaseException] = []
+            call.waited_s = max(made.waited_s for made in calls)
+        answers, errors = list[PromptResponse | None](), list[BaseException]()
         for part, task in zip(parts, tasks, strict=True):
             answer = None
             if task.cancelled():
