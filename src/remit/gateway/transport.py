@@ -42,8 +42,6 @@ from remit.providers.wire import (
 )
 
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
-_KNOWN_TO_CLIENTS = {"error", "type", "choices", "x_groq"}
-"""Members of which an error event has one if clients take it for an error, or for a chunk."""
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
@@ -87,7 +85,10 @@ async def send_body(
             if outgoing.body.endpoint.verbatim:
                 return await _verbatim(outgoing, reply, tap)
             if outgoing.stream and "event-stream" in reply.content_type:
-                return await _streamed(outgoing, reply, tap, called)
+                try:
+                    return await _streamed(outgoing, reply, tap, called)
+                finally:
+                    tap.release_held()
             if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
                 return await _data(outgoing, reply, tap)
             if isinstance(reply, UpstreamReply):
@@ -127,6 +128,7 @@ async def _streamed(
             if tap.wire is not None:
                 tap.wire.append(event.raw)
             left -= 1
+            before = total.pieces
             if len(event.data) > LARGE_BYTES:
                 value = await run_large(total.add, event.name, event.data)
             else:
@@ -136,7 +138,10 @@ async def _streamed(
                 error = error_of_event({"type": "error", "error": value})
             last = error is not None or total.is_last
             raw = event.raw
-            if error is not None and type(value) is dict and not value.keys() & _KNOWN_TO_CLIENTS:
+            if error is not None and not _is_seen(event.name, value):
+                if total.pieces > before:
+                    part = WireChunk(endpoint, raw, event.name, value, headers=headers, total=total)
+                    await tap.chunk(part, begins=True)
                 raw = b""  # no client takes it for an error: Remit words it
             elif not event.complete:
                 if not last:
@@ -161,6 +166,7 @@ async def _streamed(
             if unread is None:
                 tap.may_pass_on()
             if error is not None:
+                tap.drop_held()
                 had = await _assembled(total, tap, endpoint, reply.status, headers)
                 error.answer = had if had.usage_reported else None
                 raise error
@@ -191,6 +197,13 @@ async def _streamed(
     if called and tap.problem is not None and answer.reply is not None:
         raise _not_this_api(reply.content_type, answer.reply, total.answer()) from tap.problem
     return answer
+
+
+def _is_seen(name: str, value: Any) -> bool:
+    """Return True if clients take an event that states an error for one."""
+    if name == "error" or type(value) is not dict or value.get("error"):
+        return True
+    return value.get("type") in ("error", "response.failed")
 
 
 async def _assembled(
