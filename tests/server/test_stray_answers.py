@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
 
 from tests.server.running import Served, new_session, serving
 from tests.support.raw_provider import RawProvider, whole
@@ -117,6 +118,24 @@ def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
     assert len(paths) == 1
     assert "retry-after" in headers or "retry-after-ms" in headers
     assert all(value == value.strip() for value in headers.values())
+
+
+def test_a_client_on_a_websocket_hears_when_to_come_again(
+    served: Served, provider: RawProvider
+) -> None:
+    error = b'{"error":{"message":"Rate limit reached","type":"rate_limit_error"}}'
+    paths = replies(
+        provider, whole(error, status="429 Too Many Requests", more="retry-after: 90\r\n")
+    )
+    with connect(
+        served.url.replace("http", "ws") + "/v1/responses",
+        additional_headers={"authorization": f"Bearer {served.token}"},
+    ) as connection:
+        body = {"model": "gpt-4o-mini", "max_output_tokens": 20, "input": "hi"}
+        connection.send(json.dumps({"type": "response.create", **body}))
+        said = json.loads(connection.recv(timeout=60))
+    assert (said["type"], said["status"], said["headers"]["retry-after"]) == ("error", 429, "90")
+    assert len(paths) == 1
 
 
 _PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")

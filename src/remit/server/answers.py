@@ -8,7 +8,7 @@ from msgspec import structs
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.kernel.json_text import load
+from remit.kernel.json_text import load, load_exact
 from remit.providers import Body, ProviderResponse, error_of_event
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
 from remit.providers.wire import RESPONSES, Usage, is_other_form
@@ -180,7 +180,7 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
     """
     came = response.reply
     if came is not None:
-        answer = read_answer(came.endpoint, load(came.body))
+        answer = read_answer(came.endpoint, load_exact(came.body))
         tokens = response.input_tokens, response.output_tokens
         return billed(answer, tokens, response.cost_certainty)
     return ProviderResponse(

@@ -134,6 +134,8 @@ class Relay:
         """Drop the unsent events and the state of an earlier attempt."""
         self._held = self._kind = b""
         self._problem = self._writer = None
+        if self._keeper is not None:
+            self._keeper.writer = None
         self._passed = ()
         self._ready.clear()
         self.begun = self._has_chunk = False
@@ -190,6 +192,7 @@ class Relay:
                 self._endpoint, keeper.asked, answer_id=keeper.response_id,
                 created=keeper.created, model=self._body.model,
             )  # fmt: skip
+            keeper.writer = self._writer
         else:
             self._writer = stream_writer(
                 self._endpoint,
