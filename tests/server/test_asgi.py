@@ -69,7 +69,7 @@ async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:
     assert await relay.take(chunk)  # or another attempt's answer would come behind it
     error = {"error": {"message": "overloaded"}}
     await relay.take(msgspec.structs.replace(_chunk(_CHAT, error), is_last=True))
-    assert client.wire == chunk.raw
+    assert client.wire == comment.raw + chunk.raw
 
 
 @pytest.mark.parametrize("fails", _FAILS)

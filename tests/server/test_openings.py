@@ -30,16 +30,22 @@ _FAILED = {"type": "response.failed", "response": {
 }}  # fmt: skip
 _OPENINGS = {
     "/v1/messages": ([_MESSAGE[0], {"type": "ping"}, _OVERLOADED], _MESSAGE),
+    "/v1/messages?beta=true": ([*_MESSAGE[:2], {"type": "ping"}, _OVERLOADED], _MESSAGE),
     "/v1/responses": (
         [_NEW, {**_NEW, "type": "response.in_progress"}, _FAILED],
         [_NEW, {"type": "response.completed", "response": response("fine")}],
     ),
-}
+    "/v1/responses?x=1": (
+        [_NEW, {"type": "response.output_item.added", "output_index": 0,
+                "item": {"id": "m", "type": "message", "content": []}}, _FAILED],
+        [_NEW, {"type": "response.completed", "response": response("fine")}],
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", _OPENINGS)
 def test_a_failed_opening_is_tried_again(provider: RawProvider, tmp_path: Path, path: str) -> None:
-    model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
+    model = "claude-sonnet-4-5" if "messages" in path else "gpt-4o-mini"
     body = asked(path, model, stream=True)
     bad, good = (
         whole(b"".join(sse(events)), kind="text/event-stream") for events in _OPENINGS[path]

@@ -143,7 +143,7 @@ _PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
 
 def asked(path: str, model: str, *, stream: bool) -> dict[str, Any]:
     body: dict[str, Any] = {"model": model, "stream": stream, "max_tokens": 20}
-    if path == "/v1/responses":
+    if path.startswith("/v1/responses"):
         return {"model": model, "stream": stream, "max_output_tokens": 20, "input": "hi"}
     return {**body, "messages": [{"role": "user", "content": "hi"}]}
 

@@ -67,9 +67,7 @@ class Relay:
         self._dropped: Sequence[str] = ()
         self._held = b""
         self._ready: list[bytes] = []  # Events of one read, or held back.
-        self._has_chunk = (
-            False  # True if one of them announces no answer, but is a part without content.
-        )
+        self._has_chunk = False  # True if one of them does more than announce an answer.
         self.begun = False
         self._writer: Any = None
         self._problem: RemitError | None = None
@@ -173,7 +171,7 @@ class Relay:
             return False
         if value.get("type") in _OPENING:
             return True
-        self._has_chunk = total is not None and total.pieces == 0 and "type" not in value
+        self._has_chunk = total is not None and total.pieces == 0
         return self._has_chunk
 
     def _translate(self, events: list[Any]) -> None:
