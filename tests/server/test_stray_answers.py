@@ -244,6 +244,61 @@ def test_a_stream_that_cannot_be_read_for_translation_is_no_success(
     assert (entry.decision, entry.metadata["error_code"]) == ("ERROR", "SERVER_ERROR")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        b'data: [{"error":{"code":503,"message":"busy"}}]',
+        b'event: error\ndata: {"message":"busy","code":500}',
+        b'event: error\ndata: "busy"',
+        b'data: {"type":"error","message":"busy"}',
+        b'data: {"object":"error","message":"busy","code":500}',
+    ],
+)
+def test_a_client_of_chat_completions_sees_an_error_in_any_form(
+    served: Served, provider: RawProvider, error: bytes
+) -> None:
+    """Its SDKs know an error by the member ``error`` of an event, and by nothing else."""
+    said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "some"}}]}
+    stream = sse([said])[0] + error + b"\n\ndata: [DONE]\n\n"
+    replies(provider, whole(stream, kind="text/event-stream"))
+    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
+    _, raw, _ = served.ask("POST", "/v1/chat/completions", body)
+    assert json.loads(raw.rpartition(b"data: ")[2])["error"]["message"] == "busy"
+    assert b"[DONE]" not in raw
+    assert raw.count(b"busy") == 1
+
+
+@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize("text", ["", "some"])
+def test_an_error_in_a_field_of_its_own_is_one(
+    served: Served, provider: RawProvider, path: str, text: str
+) -> None:
+    """llama.cpp's server writes ``error: {…}`` and, as after any answer, ``data: [DONE]``."""
+    choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
+    error = b'error: {"code":400,"message":"too long","type":"exceed_context_size_error"}\n\n'
+    stream = whole(sse([chunk])[0] + error + b"data: [DONE]\n\n", kind="text/event-stream")
+    missing = whole(b"no", status="404 Not Found")
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        paths.append(path)
+        connection.sendall(missing if path.endswith("/responses") else stream)
+        return True
+
+    paths: list[str] = []
+    provider.answer = answer
+    session = new_session()
+    status, raw, _ = served.ask(
+        "POST", path, asked(path, "gpt-4o-mini", stream=True), headers={"x-remit-session": session}
+    )
+    assert b"too long" in raw
+    assert b"[DONE]" not in raw
+    assert (status == 200) == bool(text)
+    assert sum(path.endswith("/chat/completions") for path in paths) == 1
+    last = served.entries("EXCHANGE", session)[-1]
+    assert (last.decision, bool(last.metadata["cost_usd"])) == ("ERROR", bool(text))
+
+
 @pytest.mark.parametrize("chunks", [0, 2])
 def test_an_error_in_a_stream_is_one(served: Served, provider: RawProvider, chunks: int) -> None:
     choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
@@ -269,8 +324,11 @@ _DISGUISES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-@pytest.mark.parametrize("form", [*_DISGUISES, "in the first choice"])
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [(path, form) for path in _PATHS[:2] for form in _DISGUISES]
+    + [("/v1/chat/completions", "in the first choice")],
+)
 def test_an_error_within_an_answer_is_an_error_to_the_client(
     served: Served, provider: RawProvider, path: str, form: str
 ) -> None:
@@ -278,8 +336,6 @@ def test_an_error_within_an_answer_is_an_error_to_the_client(
     model = "gpt-4o-mini" if is_chat else "claude-sonnet-4-5"
     said: dict[str, Any] = completion("some") if is_chat else message("some")
     if form == "in the first choice":
-        if not is_chat:
-            pytest.skip("Messages has no choices")
         said["choices"] = [{**said["choices"][0], "error": _BUSY}, said["choices"][0]]
     said |= _DISGUISES.get(form, {})
     for stream in (False, True):

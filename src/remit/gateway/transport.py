@@ -30,6 +30,7 @@ from remit.providers import (
     passed_on,
 )
 from remit.providers.dialects import read_answer, reported, sound_answer, stream_reader
+from remit.providers.sse import SseEvent
 from remit.providers.wire import (
     MESSAGES,
     Passed,
@@ -42,6 +43,8 @@ from remit.providers.wire import (
 )
 
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
+_UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
+"""Endpoints whose clients know an error by the member ``error`` of an event alone."""
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
@@ -138,7 +141,7 @@ async def _streamed(
                 error = error_of_event({"type": "error", "error": value})
             last = error is not None or total.is_last
             raw = event.raw
-            if error is not None and not _is_seen(event.name, value):
+            if error is not None and not _is_seen(endpoint, event, value):
                 if total.pieces > before:
                     part = WireChunk(endpoint, raw, event.name, value, headers=headers, total=total)
                     await tap.chunk(part, begins=True)
@@ -199,11 +202,15 @@ async def _streamed(
     return answer
 
 
-def _is_seen(name: str, value: Any) -> bool:
-    """Return True if clients take an event that states an error for one."""
-    if name == "error" or type(value) is not dict or value.get("error"):
-        return True
-    return value.get("type") in ("error", "response.failed")
+def _is_seen(endpoint: str, event: SseEvent, value: Any) -> bool:
+    """Return True if clients of the endpoint take an event that states an error for one."""
+    if event.raw.startswith(b"error:"):  # a field that no client reads
+        return False
+    is_object = type(value) is dict
+    if endpoint in _UNNAMED or (is_object and value.get("error")):
+        return is_object and bool(value.get("error"))
+    is_error = is_object and value.get("type") in ("error", "response.failed")
+    return is_error or event.name == "error"
 
 
 async def _assembled(
