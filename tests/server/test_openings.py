@@ -140,18 +140,20 @@ def test_a_stream_that_breaks_behind_a_chunk_without_content_is_not_asked_again(
     assert len(paths) == len(google.entries("EXCHANGE", session)) == 1
 
 
+@pytest.mark.parametrize("comment", [b"", b": thinking\n\n"])
 @pytest.mark.parametrize("form", ["a role", "no parts"])
-def test_a_chunk_without_content_and_comments_do_not_wait_for_content(
-    google: Served, provider: RawProvider, form: str
+def test_a_chunk_without_content_does_not_wait_for_long(
+    google: Served, provider: RawProvider, form: str, comment: bytes
 ) -> None:
-    """The provider thinks until the client has seen its comment and its first chunk."""
+    """The provider thinks until the client has seen its first chunk."""
     path, bad, good = _WITHOUT_CONTENT[form]
+    begun = sse(bad[:1])[0] + comment
     seen = threading.Event()
 
     def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
         if raw:
             head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-            connection.sendall(head + sse(bad[:1])[0] + b": thinking\n\n")
+            connection.sendall(head + begun)
             if seen.wait(20):
                 connection.sendall(b"".join(sse(good[1:])))
         return False
@@ -161,14 +163,27 @@ def test_a_chunk_without_content_and_comments_do_not_wait_for_content(
     head = google.head(f"content-length: {len(sent)}", path=path)
     with google.connected(head + sent) as connection:
         got = b""
-        for awaited in (b": thinking", b'"role"'):
-            while awaited not in got:
-                got += connection.recv(4096)
+        while b'"role"' not in got or comment.strip() not in got:
+            got += connection.recv(4096)
         assert b"fine" not in got
         seen.set()
         while b"fine" not in got:
             got += connection.recv(4096)
-        assert got.index(b": thinking") < got.index(b'"role"')
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_a_comment_ends_the_wait_for_content(
+    google: Served, provider: RawProvider, path: str
+) -> None:
+    """In the order of the provider; then no other attempt may answer."""
+    is_chat = path == "/v1/chat/completions"
+    chunk, error = (_ROLE, _BUSY_CHUNK) if is_chat else (_MESSAGE[0], _OVERLOADED)
+    wire = sse([chunk])[0] + b": wait\n\n"
+    paths = replies(provider, whole(wire + sse([error])[0], kind="text/event-stream"))
+    body = asked(path, "gpt-4o-mini" if is_chat else "claude-sonnet-4-5", stream=True)
+    status, raw, _ = google.ask("POST", path, body)
+    assert (status, len(paths)) == (200, 1)
+    assert raw.startswith(wire)
 
 
 def test_a_whole_answer_follows_comments_of_a_failed_attempt(

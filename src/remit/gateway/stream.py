@@ -359,9 +359,9 @@ class StreamTap:
     async def chunk(self, chunk: WireChunk, *, begins: bool) -> None:
         """Pass one event of a stream to the listener.
 
-        The first event with ``begins`` that the sink does not hold back (by returning False) sets
-        ``first_after_ms``. The sum is not changed. An error of ``on_text`` or the sink is logged,
-        and neither is called again.
+        The first event with ``begins`` that the sink does not hold back (by returning False), or a
+        later one that ends the wait of such an event, sets ``first_after_ms``. The sum is not
+        changed. An error of ``on_text`` or the sink is logged, and neither is called again.
 
         Args:
             chunk: the event.
@@ -376,11 +376,11 @@ class StreamTap:
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
         # What the listener holds back was not sent: another model may still answer.
-        if begins and self.first_after_ms is None:
+        if self.first_after_ms is None and (begins or self._timer is not None):
             if passed is not False:
                 self.drop_held()
                 self._mark()
-            elif self._timer is None:
+            elif begins and self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(_HELD_S, self.release_held)
 
     def drop_held(self) -> None:

@@ -43,8 +43,8 @@ class Relay:
 
     The object serves one call: after the call, :meth:`finish`, :meth:`all_at_once` or
     :meth:`break_off` ends the stream. No event is sent before the first one with content, or the
-    fourth event: until then another attempt can still answer. Comments are sent at once, because
-    they keep the client waiting. :meth:`release` ends the wait for content.
+    fourth event: until then another attempt can still answer. A comment is sent at once, because it
+    keeps the client waiting, after the events before it. :meth:`release` ends the wait for content.
 
     Args:
         body: the client's request.
@@ -156,7 +156,7 @@ class Relay:
             self._passed = event.headers
         if event.is_last:
             self._held = event.raw
-        elif not self.begun and _is_comment(event):
+        elif not self.begun and not self._ready and _is_comment(event):
             self._write(event.raw)
         elif not event.is_asked:
             self._ready.append(event.raw)
