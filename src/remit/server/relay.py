@@ -315,4 +315,5 @@ class Relay:
 
 
 def _is_comment(event: WireChunk) -> bool:
-    return event.value is None and event.raw.startswith(b":")
+    """Return True for an event of comments alone; a piece of sound is none, whatever its bytes."""
+    return event.value is None and not event.content_type and event.raw.startswith(b":")
