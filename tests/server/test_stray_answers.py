@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -266,6 +267,40 @@ def test_a_client_of_chat_completions_sees_an_error_in_any_form(
     assert json.loads(raw.rpartition(b"data: ")[2])["error"]["message"] == "busy"
     assert b"[DONE]" not in raw
     assert raw.count(b"busy") == 1
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", "application/octet-stream"])
+@pytest.mark.parametrize("path", [_PATHS[0], _PATHS[1]])
+def test_a_stream_is_one_whatever_its_type(
+    served: Served, provider: RawProvider, path: str, kind: str
+) -> None:
+    """Proxies send streams as text; the client gets each event as it comes, in its dialect."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    events = sse([_SAID, {**_STOP, "usage": usage}])
+    seen = threading.Event()
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        if raw:
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n\r\n" % kind.encode()
+            connection.sendall(head + events[0])
+            if seen.wait(20):
+                connection.sendall(events[1] + b"data: [DONE]\n\n")
+        return False
+
+    provider.answer = answer
+    session = new_session()
+    sent = json.dumps(asked(path, "gpt-4o-mini", stream=True)).encode()
+    head = served.head(f"content-length: {len(sent)}", f"x-remit-session: {session}", path=path)
+    with served.connected(head + sent) as connection:
+        got = b""
+        while b"fine" not in got:
+            got += connection.recv(4096)
+        seen.set()
+        while b"message_stop" not in got and b"[DONE]" not in got:
+            got += connection.recv(4096)
+    assert b"content-type: text/event-stream" in got
+    (entry,) = served.entries("EXCHANGE", session)
+    assert (entry.decision, entry.metadata["cost_certainty"]) == ("SUCCESS", "measured")
 
 
 @pytest.mark.parametrize("path", _PATHS)

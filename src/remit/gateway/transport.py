@@ -87,7 +87,7 @@ async def send_body(
         try:
             if outgoing.body.endpoint.verbatim:
                 return await _verbatim(outgoing, reply, tap)
-            if outgoing.stream and "event-stream" in reply.content_type:
+            if outgoing.stream and await _is_events(reply):
                 try:
                     return await _streamed(outgoing, reply, tap, called)
                 finally:
@@ -109,6 +109,12 @@ async def send_body(
     finally:
         if tap.holding is not None:
             tap.settle()
+
+
+async def _is_events(reply: ProviderReply) -> bool:
+    if isinstance(reply, UpstreamReply):
+        return await reply.is_event_stream()
+    return "event-stream" in reply.content_type
 
 
 async def _streamed(

@@ -316,4 +316,5 @@ class Relay:
 
 def _is_comment(event: WireChunk) -> bool:
     """Return True for an event of comments alone; a piece of sound is none, whatever its bytes."""
-    return event.value is None and not event.content_type and event.raw.startswith(b":")
+    raw = event.raw
+    return not event.content_type and raw.startswith(b":") and b"data:" not in raw
