@@ -303,6 +303,28 @@ def test_a_stream_is_one_whatever_its_type(
     assert (entry.decision, entry.metadata["cost_certainty"]) == ("SUCCESS", "measured")
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
+@pytest.mark.parametrize("path", [_PATHS[0], _PATHS[1]])
+def test_a_whole_answer_is_one_although_it_calls_itself_a_stream(
+    served: Served, provider: RawProvider, path: str, end: bytes
+) -> None:
+    """It is paid for: no other attempt is made, and its usage counts."""
+    body = asked(path, "gpt-4o-mini", stream=True)
+    answer = json.dumps(completion("fine")).encode() + end
+    paths, session = replies(provider, whole(answer, kind="text/event-stream")), new_session()
+    status, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
+    assert (status, b"fine" in raw, len(paths)) == (200, True, 1)
+    (entry,) = served.entries("EXCHANGE", session)
+    assert (entry.decision, entry.metadata["cost_certainty"]) == ("SUCCESS", "measured")
+    refused = b'{"error":{"message":"busy","type":"server_error"}}' + end
+    replies(provider, whole(refused, kind="text/event-stream"))
+    session = new_session()
+    _, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
+    assert b"busy" in raw
+    last = served.entries("EXCHANGE", session)[-1]
+    assert (last.decision, last.metadata["cost_usd"]) == ("ERROR", 0)
+
+
 @pytest.mark.parametrize("path", _PATHS)
 @pytest.mark.parametrize("text", ["", "some"])
 def test_an_error_in_a_field_of_its_own_is_one(

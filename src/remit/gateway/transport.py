@@ -127,6 +127,7 @@ async def _streamed(
     reader = stream_reader(endpoint, total) if translates else None
     tap.listen(total, asks_usage=outgoing.asks_usage, reader=reader)
     unread: list[bytes] | None = []  # Data received before the first readable event.
+    rest = b""  # An unfinished event without data: perhaps an answer that is no stream.
     last = False
     async for events in reply.events(tap.pass_on):
         tap.catch_up()
@@ -154,6 +155,7 @@ async def _streamed(
                 raw = b""  # no client takes it for an error: Remit words it
             elif not event.complete:
                 if not last:
+                    rest = b"" if event.data else raw.strip()
                     continue  # cut within an event: no client can read it
                 raw += b"\n\n"
             if unread is not None:
@@ -191,11 +193,11 @@ async def _streamed(
         if last:
             break
     tap.catch_up()
-    if unread and any(not raw.startswith(b":") for raw in unread):
-        # Whole, and none of this API: it is the client's to judge.
+    is_object = rest.startswith(b"{") and rest.endswith(b"}")
+    if unread is not None and (is_object or any(not raw.startswith(b":") for raw in unread)):
         tap.unheard()
-        came = Reply(endpoint, reply.status, headers, b"".join(unread))
-        return response(came, None, None if called == endpoint else reply.content_type)
+        text = rest if is_object else b"".join(unread)
+        return whole(outgoing, reply, text, called != endpoint)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
