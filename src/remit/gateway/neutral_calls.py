@@ -33,7 +33,7 @@ def in_neutral_form(request: PromptRequest) -> PromptRequest:
         DialectError: the neutral form cannot express the body.
     """
     body = request.body
-    call = read_request(body.endpoint.name, body.value)
+    call = read_request(body.endpoint.name, body.exact)
     wanted = call.response_format
     return replace(
         request,

@@ -177,6 +177,14 @@ class EventSink(Protocol):
         """
         ...
 
+    def release(self) -> bool:
+        """Pass on what is held back of a chunk without content, because no other follows soon.
+
+        Returns:
+            ``True`` if a part of the answer has reached the client now or before.
+        """
+        ...
+
     def pass_on(self, raw: bytes) -> bool:
         """Take complete events after the first one; none of them is the last.
 
