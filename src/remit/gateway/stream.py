@@ -31,7 +31,7 @@ _MAX_UNREAD_PIECES = 64  # pieces of a stream that have been passed on and not b
 _MAX_UNREAD_BYTES = 256 * 1024
 _STEP_BYTES = 64 * 1024  # a stream grows by this, or doubles, before it is weighed again
 _WAIT_S, _MAX_WAITS = 0.05, 100
-_HELD_S = 1.0  # for which the listener may hold back a stream's chunks without content
+_HELD_S = 1.0  # the longest time for which chunks without content are held back
 # An answer is in memory as values, as JSON, as its record has it, and as it is stored.
 _COPIES = 4
 _VALUE, _LIST = 16, 64  # bytes that one takes, beside its text

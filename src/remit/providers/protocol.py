@@ -178,7 +178,7 @@ class EventSink(Protocol):
         ...
 
     def release(self) -> bool:
-        """Pass on what is held back of a chunk without content, because no other follows soon.
+        """Pass on the held chunks without content, because no other chunk follows soon.
 
         Returns:
             ``True`` if a part of the answer has reached the client now or before.

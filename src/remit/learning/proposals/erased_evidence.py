@@ -48,7 +48,8 @@ def forget_erased(
     content are deleted.
 
     May be repeated after a crash. Appends ``SIGNAL_ROLLED_BACK``, ``SIGNAL_PROPOSED``,
-    ``SIGNAL_ADOPTED`` and ``ERASURE`` entries; each of the first and third begins a policy epoch.
+    ``SIGNAL_ADOPTED``, ``SIGNAL_CANARY`` and ``ERASURE`` entries; each rollback, adoption and stopped
+    canary begins a policy epoch.
     The file ``proposals/.erased`` names the newest erasure that was handled.
 
     Returns:
