@@ -48,9 +48,9 @@ def forget_erased(
     content are deleted.
 
     May be repeated after a crash. Appends ``SIGNAL_ROLLED_BACK``, ``SIGNAL_PROPOSED``,
-    ``SIGNAL_ADOPTED``, ``SIGNAL_CANARY`` and ``ERASURE`` entries; each rollback, adoption and stopped
-    canary begins a policy epoch.
-    The file ``proposals/.erased`` names the newest erasure that was handled.
+    ``SIGNAL_ADOPTED``, ``SIGNAL_CANARY`` and ``ERASURE`` entries; each rollback, adoption and
+    stopped canary begins a policy epoch. The file ``proposals/.erased`` names the newest
+    erasure that was handled.
 
     Returns:
         Ids of the proposals that held erased content; empty if no erasure is newer than the mark.
