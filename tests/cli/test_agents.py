@@ -150,13 +150,19 @@ def test_one_process_begins_one_approves_one_ends(clerk: Callable[..., Clerk]) -
         f"waiting: refund(order=12): run `remit approve {request}`"
         in it.cli("session", "show", session).stdout
     )
+    assert (
+        f"{session}, 1 turn (waiting for approval), " in it.cli("session", "show", session).stdout
+    )
+    assert f"Waiting for approval: {session}. " in it.cli("session", "list").stderr
 
     decided = it.cli("approve", request, "--reason", "a good customer")
     assert decided.returncode == 0, decided.stderr
     for text in ("refund", '"order": 12', session, "clerk", "granted by ann"):
         assert text in decided.stdout
     assert "the program of the agent clerk" in decided.stderr
-    require_said(it.cli("approve", request), " already.")
+    again = it.cli("approve", request)
+    require_said(again, f"ann already granted {request}.")
+    assert "next:" not in again.stderr  # The command has just shown the decision.
     assert it.refunds() == []
 
     assert it.run("go on", session).stdout == "Order 12 is paid back.\n"

@@ -97,6 +97,9 @@ def test_a_proof_is_checked_with_the_record_and_the_key(filled: Run, tmp_path: P
     at_once = filled("ledger", "check-proof", "LED-00000002")
     assert at_once.stdout.startswith("verified: the record is entry LED-00000002 of "), at_once
     assert filled("ledger", "check-proof", "LED-0000ffff").returncode == 1
+    require_said(
+        filled("ledger", "check-proof", proof), f"{proof} is a file.", "Add `--record FILE`"
+    )
     # The key of the caller needs no root.
     alone = filled(*check, "--key", key, REMIT_ROOT=str(tmp_path / "nowhere"))
     assert alone.returncode == 0, alone.stderr

@@ -48,6 +48,31 @@ def spent(work: Path) -> str:
     return made.key_id
 
 
+def test_an_empty_root_says_so_and_an_undeclared_team_is_named(remit: Run, work: Path) -> None:
+    new_root(work / ".remit")
+    for command, said in (
+        (("budget", "show"), "No budgets. `remit budget set` "),
+        (("team", "list"), "No teams. `remit team create --name NAME` "),
+        (("user", "list"), "No users. "),
+        (("organisation", "list"), "No organisations. "),
+        (("budget", "check"), "The balances of 0 budgets match the ledger; "),
+        (("ledger", "recover"), "Nothing to settle."),
+        (("order", "list"), "No orders to list. "),
+    ):
+        assert remit(*command).stdout.startswith(said), command
+    assert remit("team", "create", "--name", "Known", "--id", "known").returncode == 0
+    for team, is_noted in (("known", False), ("nosuch", True)):
+        made = remit("key", "create", "--name", team, "--team", team)
+        assert (
+            "`remit team create --id nosuch --name NAME` declares it" in made.stderr
+        ) is is_noted
+
+
+def test_who_has_no_team_and_no_key_is_none(remit: Run, spent: str) -> None:
+    for by in ("team", "key"):
+        assert "\n(none) " in remit("usage", "--by", by).stdout
+
+
 def test_one_command_says_who_spent_what_on_which_model_and_why_it_fell_back(
     remit: Run, spent: str
 ) -> None:

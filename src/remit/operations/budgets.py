@@ -63,6 +63,8 @@ def _show_budget_lines(
         yield Note(f"{text} not shown; --sessions shows all budgets.")
     for state in states[:most]:
         yield limits_.state_line(state, state["name"] or "")
+    if not found["scopes"]:
+        yield "No budgets. `remit budget set` creates one."
     if len(states) > most:
         yield Note(f"Only the first {most} are shown; raise --limit to see more.")
 
@@ -287,10 +289,14 @@ def _check_budgets_lines(found: dict[str, Any]) -> Iterator[str]:
             yield (f"{row[place]}  {row['field']}: stored {row['live']}, "
                    f"ledger {row['ledger']}")  # fmt: skip
     yield from found["problems"]
-    verdict = "match" if found["equal"] else "MISMATCH" if _has_problem(found) else "repaired"
+    head, verdict = (
+        ("The", "match the ledger") if found["equal"]
+        else ("MISMATCH: the", "do not match the ledger") if _has_problem(found)
+        else ("The", "were repaired")
+    )  # fmt: skip
     budgets, calls = count(found["scopes"], "budget"), count(found["held_calls"], "call")
     tokens = count(found["held_tokens"], "token")
-    yield f"{verdict}: {budgets}; {calls} in flight, {tokens} reserved"
+    yield f"{head} balances of {budgets} {verdict}; {calls} in flight, {tokens} reserved."
 
 
 def _has_problem(found: dict[str, Any]) -> bool:

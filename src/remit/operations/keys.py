@@ -107,11 +107,16 @@ def create_key(
     limits = BudgetLimits.of(
         usd=budget_usd, tokens=budget_tokens, turns=budget_turns, rpm=rpm, tpm=tpm, **period
     )
-    return _made(root.keys.create(
+    made = root.keys.create(
         name, role=role, **lists, user_id=user or "", team_id=team or "",
         organisation_id=organisation or "", expires=None if expires is None else expiry_of(expires),
         requested_by=caller.id, in_transaction=root.budgeter.for_new_key(limits, caller.id),
-    ))  # fmt: skip
+    )  # fmt: skip
+    for kind, owner in (("user", user), ("team", team), ("organisation", organisation)):
+        if owner and caller.is_local and f"{kind}:{owner}" not in root.directory.declared():
+            root.note(f"The {kind} {owner} is not declared; `remit {kind} create --id {owner} "
+                      "--name NAME` declares it, with a budget if you state one.")  # fmt: skip
+    return _made(made)
 
 
 @verb("key set", changes=True)

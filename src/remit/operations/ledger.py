@@ -352,24 +352,26 @@ def check_proof(
     Raises:
         TlogError: the record is not the entry that the proof names, another key signed the
             checkpoint, or a file or the key is malformed.
-        NotFoundError: no key is given, and the root has none.
+        NotFoundError: no key is given and the root has none, or a proof's file without a record.
         EntryNotFoundError, NoSignerError: no record is given, and the entry cannot be proved.
         RemitError: a file cannot be read.
     """
     from remit.ledger import tlog
 
-    if record is None:
-        data, text = root.ledger.read_record(proof), root.ledger.prove(proof).encode()
-    else:
+    if record is not None:
         data, text = _bytes_of(record), _bytes_of(Path(proof))
+    elif Path(proof).is_file():
+        raise NotFoundError(f"{proof} is a file.", next_step="Add `--record FILE`, with the record "
+                            "from `remit ledger show ID --record`.")  # fmt: skip
+    else:
+        data, text = root.ledger.read_record(proof), root.ledger.prove(proof).encode()
     stated = tlog.TlogProof.parse(text)
     known = read_verifier_key(root, caller).strip() if key is None else key
     checkpoint = stated.verify(data, tlog.VerifierKey.parse(known))
     found = {"verified": True, "entry_id": f"LED-{stated.index:08x}", "index": stated.index,
              "origin": checkpoint.origin, "size": checkpoint.size, "key": known}  # fmt: skip
     if key is None:
-        root.note("The key is that of this root. Pass the key that you have from another source "
-                  "with --key.")  # fmt: skip
+        root.note("The key is this root's. With --key, pass one from another source.")
     return found
 
 
@@ -442,10 +444,9 @@ def cosigned(
     from remit.kernel.loops import run_blocking
     from remit.ledger.witness import request_cosignature
 
+    prove = ledger.checkpoints.prove_consistency
     for url, witness in keys:
-        signed = run_blocking(
-            request_cosignature(url, signed, witness, ledger.checkpoints.prove_consistency)
-        )
+        signed = run_blocking(request_cosignature(url, signed, witness, prove))
         ledger.checkpoints.add_cosignature(signed, witness)  # Stored now: the next may fail.
     return signed
 
@@ -466,8 +467,7 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
     from remit.ledger import ledger_key
 
     if (key := ledger_key(root.place, root.settings.ledger).verifier_key()) is None:
-        raise NotFoundError("This ledger has no signing key.",
-                            next_step="`remit init` creates one.")  # fmt: skip
+        raise NotFoundError("The ledger has no signing key.", next_step="`remit init` creates one.")
     return f"{key}\n"
 
 

@@ -75,6 +75,7 @@ def _declare_list(kind: _Kind) -> None:
     @verb(
         f"{kind} list", f"GET /{kind}s", summary=f"List {kind}s", tag="owners",
         result="OwnerPage", member="owners", command_member=f"{kind}s", endpoint="listed",
+        nothing=f"No {kind}s. `remit {kind} create --name NAME` declares one.",
         doc=f"List {kind}s that were declared, or that a key or a budget names.", columns=_COLUMNS,
     )  # fmt: skip
     def list_owners(root: RootPort, caller: Caller, *, limit: int | None = limit()) -> Feed:

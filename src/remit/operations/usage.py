@@ -159,7 +159,7 @@ def _lines(root: RootPort, found: dict[str, Any], most: int) -> Iterator[str | T
 def _names_of(by: Sequence[str], row: Mapping[str, Any], declared: Mapping[str, str]) -> list[str]:
     found = []
     for column in by:
-        value = row[column] or "(not recorded)"
+        value = row[column] or "(none)"
         name = row["key_name"] if column == "key" else declared.get(f"{column}:{value}", "")
         found.append(f"{name} ({value})" if name else value)
     return found
@@ -175,7 +175,7 @@ def _why(fallbacks: dict[str, Any], by: Sequence[str]) -> Iterator[str]:
     calls, read = fallbacks["calls"], fallbacks["read"]
     yield "" if calls else "No call used a fallback model."
     for one in fallbacks["reasons"]:
-        of = " ".join(one[name] or "(not recorded)" for name in by)
+        of = " ".join(one[name] or "(none)" for name in by)
         said = f"{one['instead_of']} skipped: {words_of(one['code'])} ({one['code']})"
         examples = ", ".join(one["examples"])
         yield f"{of + ': ' if of else ''}{said}, {count(one['calls'], 'call')}, such as {examples}"

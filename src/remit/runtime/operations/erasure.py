@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.message_text import count
-from remit.operations import Answer, Caller, Note, RootPort, field, verb
+from remit.operations import Answer, Caller, Note, RootPort, facts, field, verb
 from remit.operations.files import archives
 from remit.runtime.operations.segments import attached, require_archive
 
@@ -145,7 +145,10 @@ def compact(root: RootPort, caller: Caller) -> dict[str, Any]:
     return {"remainder": root.ledger.compact()}
 
 
-@verb("ledger recover")
+@verb(
+    "ledger recover", changes=True,
+    lines=lambda found: facts(found) if any(found.values()) else ["Nothing to settle."],
+)  # fmt: skip
 def recover(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Settle calls of dead processes, and batches that ended.
 

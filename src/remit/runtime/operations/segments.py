@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.operations import Caller, RootPort, field, verb
+from remit.operations import Answer, Caller, RootPort, field, verb
 from remit.operations.files import archives
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def move_to_segment(
         metavar="DIR", place="input folder",
     ),
     archives: list[Path] = archives(),
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any] | Answer:  # fmt: skip
     """Move old entries of ended sessions from the database to a segment.
 
     A segment is a ledger file of its own. Remit copies the entries, verifies the copy, records an
@@ -134,9 +134,11 @@ def move_to_segment(
         )  # fmt: skip
     for path in segments.interrupted_copies(folder):
         root.note(f"{path} is left over from an interrupted run. Keep a copy, then remove it.")
-    root.note("Back up the segment like the ledger: it holds the only copy of these entries."
-              if done.archived_id
-              else f"Nothing to move: all entries before {done.end} are archived.")  # fmt: skip
+    if not done.archived_id:
+        root.note("Nothing to move: entries are moved 256 at a time, and no further 256 lie wholly "
+                  f"before {before}.")  # fmt: skip
+        return Answer(asdict(done), ())
+    root.note("Back up the segment like the ledger: it holds the only copy of these entries.")
     return asdict(done)
 
 

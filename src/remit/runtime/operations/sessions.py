@@ -71,6 +71,7 @@ def list_conversations(
         The overview of each session with ``calls``, ``tokens`` and ``cost_usd``, which is None if
         the price of a call is unknown.
     """
+    from remit.agents import ApprovalQueue
     from remit.agents.sessions import sessions_with_calls
     from remit.views import UsageRow, instant_of, read_usage
 
@@ -87,14 +88,18 @@ def list_conversations(
             yield item.session_id, {**item.to_dict(), "calls": row.calls, "tokens": tokens,
                                     "cost_usd": cost}  # fmt: skip
 
-    return Feed(read)
+    names = dict.fromkeys(one.session_id for one in ApprovalQueue(root.ledger).pending())
+    waits = f"Waiting for approval: {', '.join(names)}. `remit approve` lists the requests."
+    return Feed(read, note=waits if names else "")
 
 
 def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:
     """Yield the turns, the models and tools that were set aside, and the unfinished turn."""
     from remit.views.wording import call_text, failures, set_aside
 
-    name, turns = found["session_id"], count(found["turns"], "turn")
+    name, unfinished = found["session_id"], found["unfinished_turn"]
+    state = "waiting for approval" if unfinished and unfinished["waiting_for"] else "unfinished"
+    turns = count(found["turns"] + bool(unfinished), "turn") + f" ({state})" * bool(unfinished)
     yield f"{name}, {turns}, started {found['started_at']}"
     if found["archived"]:
         yield f"archived; read it with `remit ledger query --session-id {name} --archive DIR`"
@@ -106,14 +111,11 @@ def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:
         over = "" if step["in_force"] else " (no longer set aside)"
         yield from ("", f"set aside: {set_aside(step)}{over}: {step['entry_id']}")
         yield f"failed: {', '.join(failures(step))}"
-    unfinished = found["unfinished_turn"]
     if unfinished is None:
         return
-    waiting = unfinished["waiting_for"]
-    state = "waiting for approval" if waiting else "unfinished"
     yield from ("", f"[{unfinished['turn_number']}] {state}")
     yield from indented("user:  ", unfinished["user_message"])
-    for request in waiting:
+    for request in unfinished["waiting_for"]:
         called = call_text(request["tool_id"], request["arguments"])
         yield f"waiting: {called}: run `remit approve {request['request_id']}` (--deny to deny)"
 
