@@ -25,6 +25,14 @@ failure_threshold = 1000
 [routing.models.fast]
 provider = "openai"
 served_as = "gpt-4o-mini"
+[routing.models."gpt-ill@status=503"]
+provider = "openai"
+abilities = { general = 90 }
+[routing.models."claude-odd@garbage=json"]
+provider = "anthropic"
+abilities = { general = 80 }
+[routing.routes.late]
+models = ["gpt-ill@status=503", "claude-odd@garbage=json"]
 """
 )
 
@@ -131,6 +139,26 @@ def test_a_refused_call_and_what_is_no_call(served: Served) -> None:
                        ("LED-ffffffff", "no decision 'LED-ffffffff'")):  # fmt: skip
         with pytest.raises(NotFoundError, match=said):
             explain(served.ledger, name)
+
+
+def test_a_routed_call_that_failed_was_unreadable_and_was_erased(served: Served) -> None:
+    session = new_session()
+    sent = {"model": "late", "dialect": "anthropic", "text": "Hello", "session": session}
+    assert served.call(**sent, system="Be kind.")[0] == 200  # as received
+    *_, failed, last = [entry.id for entry in served.entries("EXCHANGE", session)]
+    shown = _run(served, "route", "explain", failed).decode()
+    assert "sent the call to openai/gpt-ill@status=503." in shown
+    assert "Nothing was charged: the call failed without an answer." in shown
+    shown = _run(served, "route", "explain", last).decode()
+    said = "put gpt-ill@status=503 first; this is attempt 2, at anthropic/claude-odd@garbage=json."
+    assert said in shown
+    assert "Remit could not read the answer." in shown
+    assert "answer not readable" in _run(served, "trace", last).decode()
+    assert b"agrees: yes" in _run(served, "route", "replay", last)
+    _run(served, "ledger", "erase", failed, "--yes", "--reason", "asked for")
+    again = _run(served, "route", "replay", last).decode()  # exit code 0
+    assert "erased: yes" in again
+    assert "prompt of the decision was erased, so it cannot be recomputed." in again
 
 
 def _run(served: Served, *arguments: str) -> bytes:

@@ -438,7 +438,7 @@ def is_commitment(value: Any) -> bool:
     False.
 
     ``$content`` (``hmac-sha256:`` and 64 hex digits) goes with a positive ``bytes``, ``$messages``
-    (64 hex digits) with a positive ``count`` below 2**53. Both may have ``form`` ``exact``, no more.
+    (64 hex digits) with a positive ``count`` below 2**53. Both may have only ``form`` ``exact``.
     """
     if not isinstance(value, dict):
         return False
