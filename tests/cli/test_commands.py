@@ -94,7 +94,7 @@ def test_what_a_conversation_leaves(remit: Run, talked: Path) -> None:
     listed = remit("session", "list")
     assert f"  {session['agent_id']}  " in listed.stdout
     assert listed.stderr == ""  # a heading is for terminals
-    shown = remit("session", "show", "--last").stdout
+    shown = remit("session", "show", "last").stdout
     for text in ("hello", "Hello there!", "list the sessions", "There is one session."):
         assert text in shown
     shown = _json(remit, "session", "show", session["session_id"])

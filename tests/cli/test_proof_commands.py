@@ -242,7 +242,9 @@ def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_pa
         stranger = {"REMIT_ROOT": str(tmp_path / "none")}
         found = filled("ledger", "verify", "--file", place, "--key", key, "--json", **stranger)
         assert _json(found)["verified"] is True
-        require_said(filled("ledger", "verify", "--file", place, **stranger), key, code=0)
+        said = filled("ledger", "verify", "--file", place, **stranger)
+        require_said(said, key, code=0)
+        assert ("entries of SES-AAAAAAAA before LED-" in said.stdout) == ("--session" in option)
         whole = json.loads(place.read_text())
         missing = json.loads(whole["records"].pop(0))["id"]
         place.write_text(json.dumps(whole))
@@ -255,6 +257,9 @@ def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_pa
     ):  # fmt: skip
         assert filled("ledger", "export", *wrong, "--out", place).returncode != 0
     assert filled("ledger", "verify", "--file", tmp_path / "no").returncode == 1
+    assert filled("ledger", "export", "--out", place).returncode == 0  # of another kind, not bad
+    other = filled("ledger", "verify", "--file", place)
+    require_said(other, "is not an extract", "verify_standalone.py", code=2)
 
 
 def test_an_option_without_effect_and_an_id_that_names_nothing_are_refused(filled: Run) -> None:

@@ -143,7 +143,7 @@ def test_gateway_calls_are_in_the_list_of_sessions_and_are_the_latest_trace(
     assert (listed["calls"], listed["tokens"], listed["cost_usd"]) == (3, 3_015, None)
     line = remit("session", "list").stdout.split()
     assert line[-4:] == ["3", "3,015", "unknown", "0"]
-    shown = remit("trace", "--last")
+    shown = remit("trace", "last")
     assert shown.returncode == 0, shown.stderr
     assert "gateway call" in shown.stdout
     assert "LED-" in shown.stdout

@@ -233,7 +233,7 @@ class ProvenLines:
         """A sentence for people: which entries are complete, and under which head."""
         head = self.last.signed.checkpoint
         return (f"verified: all {self.end - self.first} of entries {self.first} to {self.end - 1}, "
-                f"in the {head.size} entries that {head.origin!r} signed")  # fmt: skip
+                f"in the {head.size} entries that {head.origin} signed")  # fmt: skip
 
 
 def read_batches(

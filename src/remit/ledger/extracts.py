@@ -99,17 +99,17 @@ class Extract:
     def statement(self) -> str:
         """A sentence for people: the entries that are proven to be complete, and the head.
 
-        An example: ``verified: all 12 of entries 4 to 15, in the 40 entries that 'ORIGIN' signed``.
-        For a run or an action, ``the entries of session_id 'SES-…' before LED-…`` takes the place
-        of the range.
+        An example: ``verified: all 12 of entries 4 to 15, in the 40 entries that ORIGIN signed``.
+        For a run or an action, ``entries of SES-… before LED-…`` takes the place of the range.
         """
         head = self.signed.checkpoint
-        what = f"entries {self.of['first']} to {self.end - 1}" if "end" in self.of else ""
+        what = f"of entries {self.of['first']} to {self.end - 1}" if "end" in self.of else ""
         for name, value in {**self.run, **self.of}.items() if not what else ():
-            kind = "the action" if name == "entry" else name
-            what = f"the entries of {kind} {value!r} before {entry_id(self.end)}"
-        return (f"verified: all {len(self.records)} of {what}, in the {head.size} entries that "
-                f"{head.origin!r} signed")  # fmt: skip
+            kind = "the action " if name == "entry" else ""
+            plain = value if value.replace("-", "").isalnum() else repr(value)
+            what = f"entries of {kind}{plain} before {entry_id(self.end)}"
+        return (f"verified: all {len(self.records)} {what}, in the {head.size} entries that "
+                f"{head.origin} signed")  # fmt: skip
 
 
 def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:

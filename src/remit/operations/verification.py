@@ -236,8 +236,8 @@ def _read_proof(
     cursor; None for other files.
 
     Raises:
-        InvalidInputError: witnesses or a time are given, and the file is no registration; or
-            the time is not valid.
+        InvalidInputError: the file is an export; witnesses or a time are given, and it is no
+            registration; or the time is not valid.
         LedgerFormatError: the file does not hold, or does not continue the checkpoint.
         OSError: the file cannot be read.
         TlogError: the checkpoint is of another log.
@@ -249,6 +249,11 @@ def _read_proof(
     kept, batches = held.checkpoint if held else None, None
     with file.open("rb") as lines:
         start = lines.readline()
+    if start.startswith(b'{"format":"remit-ledger-export/'):
+        raise InvalidInputError(
+            f"{file} is not an extract; it is an export of a whole ledger.",
+            next_step=f"Run `python3 verify_standalone.py {file} --key KEY` (docs/verify.md).",
+        )
     is_batches = b'"previous_hash":' in start  # an extract has this text in quotes only
     is_registration = not is_batches and _format_of(file) == REGISTRATION_FORMAT
     if (witnesses or before) and not is_registration:

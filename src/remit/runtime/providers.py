@@ -164,8 +164,8 @@ def assemble_providers(
         key = (
             variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
         ).strip()
-        own_url = variables.get(provider.base_url_env, "")
         shipped = bool(provider.base_url_env)
+        own_url = variables.get(provider.base_url_env, "") if shipped else ""
         if not (key or own_url or not shipped or _is_elsewhere(name, provider)):
             continue
         url = own_url or provider.base_url

@@ -170,11 +170,13 @@ class _Branches:
 
     def _call(self, step: Mapping[str, Any]) -> _Node:
         outcome = str(step.get("outcome"))
+        lost = isinstance(step.get("answer"), str) and not step.get("response")
         node = _Node(
             [
                 ("model", "plain"),
                 (str(step.get("model_id") or ""), "name"),
                 (str(step.get("finish_reason") or outcome), wording.tone(outcome)),
+                *([("answer not readable", "wait")] if lost and outcome == "success" else []),
                 *_when(step, wording.tokens(step), wording.one_cost(step)),
                 *([("replayed", "wait")] if step.get("replayed") else []),
                 self._id(step.get("entry_id")),

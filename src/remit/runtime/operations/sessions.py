@@ -177,7 +177,7 @@ _SHOW_TOOL = AgentTool(
 @verb("session show", lines=_conversation_lines, agent_tools=(_SHOW_TOOL,))
 def show_conversation(
     root: RootPort, caller: Caller, *,
-    session_id: str = field("Id of the session.", "", flag="", metavar="[SESSION_ID]"),
+    session_id: str = field("Id of the session, or last.", "", flag="", metavar="[SESSION_ID]"),
     last: bool = field("Show the latest session.", False),
 ) -> dict[str, Any]:  # fmt: skip
     """Show the messages of every turn of a session, and the tools and models it set aside.
@@ -197,6 +197,8 @@ def show_conversation(
     from remit.agents.sessions import list_sessions
 
     ledger = root.ledger
+    if session_id == "last" and not last:
+        session_id, last = "", True
     if bool(session_id) == last:
         raise InvalidInputError("Give a session id, or --last.")
     if last:
@@ -259,9 +261,8 @@ def _overview(ledger: LedgerClient, session_id: str) -> SessionOverview:
         )
     if (found := session_overview(ledger, session_id)) is None:
         raise NotFoundError(
-            f"The ledger has no session {session_id} of an agent.",
-            next_step="`remit session list` lists the sessions, and `remit trace "
-            f"{session_id}` shows one of gateway calls.",
+            f"No agent session has the id {session_id}.",
+            next_step="`remit session list` lists sessions; `remit trace ID` shows gateway calls.",
         )
     return found
 
