@@ -180,9 +180,9 @@ def say_list(lines: Iterable[str], most: int) -> None:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> Iterator[str]:
     """Yield the lines of a table, with columns as wide as their content.
 
-    On a terminal, a line and its ``indent`` fit: the widest columns after the first are cut, and
-    the last columns are left out if even short ones need more room. A line below the table names
-    these. A pipe or a file receives every text whole, on one line.
+    A line and its ``indent`` fit into :func:`line_width`: the widest columns after the first are
+    cut, and the last columns are left out if even short ones need more room. A line below the
+    table names these. A pipe or a file receives every text whole, on one line.
 
     Args:
         heads: heads of the columns; the widths are those of all rows, which are read first.
@@ -191,9 +191,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 
     """
     lines = [heads, *(list(map(one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    room = shutil.get_terminal_size().columns - indent
-    if sys.stdout.isatty():
-        widths = _fitted(widths, room)
+    room = line_width(sys.stdout) - indent
+    widths = _fitted(widths, room)
     for line in lines:
         cells = (
             cell if len(cell) <= width else f"{cell[: width - 1]}…"
@@ -215,6 +214,30 @@ def _fitted(widths: list[int], room: int) -> list[int]:
         place = found.index(widest, 1 if len(found) > 1 else 0)
         found[place] -= 1 if len(found) > 1 else over
     return found
+
+
+def line_width(stream: IO[str]) -> int:
+    """Return the columns of an output: those of a terminal, or ``COLUMNS``; else no bound."""
+    if stream.isatty() or os.environ.get("COLUMNS"):
+        return shutil.get_terminal_size().columns
+    return sys.maxsize
+
+
+def _wrapped(text: str, stream: IO[str]) -> str:
+    """Return a text whose long lines are wrapped to an output, with the rest indented."""
+    width = line_width(stream)
+    if is_raw() or all(len(line) <= width for line in text.split("\n")):
+        return text
+    import textwrap
+
+    found = []
+    for line in text.split("\n"):
+        rest = " " * (len(line) - len(line.lstrip(" ")) + 4)
+        found += textwrap.wrap(
+            line, max(width, _NARROWEST), subsequent_indent=rest, expand_tabs=False,
+            replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
+        ) or [""]  # fmt: skip
+    return "\n".join(found)
 
 
 def one_line(text: str) -> str:
@@ -241,8 +264,8 @@ def is_raw() -> bool:
 
 
 def say(line: str) -> None:
-    """Print one line on standard output; a text with line ends becomes one line."""
-    say_text(line if is_raw() else one_line(line))
+    """Print one line on standard output, wrapped on a terminal; line ends become spaces."""
+    say_text(line if is_raw() else _wrapped(printable(one_line(line)), sys.stdout))
 
 
 def say_text(text: str, *, nl: bool = True) -> None:
@@ -262,6 +285,7 @@ def note(text: str, colour: str = "") -> None:
     end_bar()
     first = len(text) - len(text.lstrip("\n"))
     text = printable(text[:first] + text[first:].replace("\n", "\n    "))
+    text = _wrapped(text, sys.stderr)
     if colour and sys.stderr.isatty() and not no_colour():
         text = click.style(text, fg=colour)
     click.echo(text, err=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
-from remit.kernel.message_text import cut
+from remit.kernel.message_text import cut, dollars
 from remit.operations.entry_tools import QUERY_LEDGER, QUERY_LEDGER_FULL
 from remit.operations.files import archives, io_errors
 from remit.operations.operation import Document, Feed, field, limit, verb
@@ -55,7 +55,11 @@ def _entry_line(entry: LedgerEntry) -> str:
         and value != ""
     ]
     names = plain[: None if keys else 3]
-    shown = " ".join(f"{key}={cut(metadata[key], _LINE_CHARS // 3)}" for key in names)
+    shown = " ".join(
+        f"cost={dollars(metadata[key])}" if key == "cost_usd" and isinstance(metadata[key], float)
+        else f"{key}={cut(metadata[key], _LINE_CHARS // 3)}"
+        for key in names
+    )  # fmt: skip
     text = f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {shown}"
     return text if len(text) <= 2 * _LINE_CHARS else f"{text[: 2 * _LINE_CHARS - 1]}…"
 

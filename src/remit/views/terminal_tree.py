@@ -303,14 +303,17 @@ class _Tree:
 
     def lines(self, node: _Node, prefix: str = "", indent: str = "") -> Iterator[str]:
         """Yield the lines of a node without its children."""
-        head: list[str] = []
-        columns = _columns(prefix)
+        line, columns = prefix, _columns(prefix)
+        is_first = True
         for text, style in node.head:
-            shown = _visible(text)
-            if shown:
-                columns += _columns(shown) + (2 if head else 0)
-                head.append(self._paint(shown, style))
-        line = prefix + "  ".join(head)
+            if shown := _visible(text):
+                if not is_first and columns + 2 + _columns(shown) > self._width:
+                    yield line.rstrip()
+                    line, columns = f"{indent}    ", _columns(indent) + 4
+                elif not is_first:
+                    line, columns = f"{line}  ", columns + 2
+                line, columns = line + self._paint(shown, style), columns + _columns(shown)
+                is_first = False
         if not node.body:
             yield line.rstrip()
         elif self._full:
@@ -318,9 +321,12 @@ class _Tree:
             yield f"{line}  {first}".rstrip()
             for more in rest:
                 yield f"{indent}    {more}".rstrip()
-        else:
-            room = max(_MIN_COLUMNS, self._width - columns - 2)
+        elif (room := self._width - columns - 2) >= _MIN_COLUMNS:
             yield f"{line}  {_cut(_visible(node.body), room)}"
+        else:
+            yield line.rstrip()
+            room = max(_MIN_COLUMNS, self._width - _columns(indent) - 4)
+            yield f"{indent}    {_cut(_visible(node.body), room)}"
 
     def branch(self, node: _Node, indent: str, last: bool) -> Iterator[str]:
         """Yield the lines of a node and of all its descendants."""
