@@ -36,8 +36,9 @@ def journey_text(
         journey: a result of :func:`prompt_journey` or :func:`open_journey`. Its turns are read
             once, as the lines are taken.
         colour: True to mark states by ANSI colours.
-        width: columns of the terminal; longer texts are cut, but never below 20 columns.
-        full: True to cut nothing, and to show whole prompts, the plans of orders and the items left
+        width: columns of the terminal; longer heads are continued on a line below, and longer
+            texts are cut, but never below 20 columns.
+        full: True to cut and continue nothing, and to show whole prompts, the plans of orders and the items left
             out of the context; False shows only the last message of a prompt.
 
     Raises:
@@ -307,7 +308,8 @@ class _Tree:
         is_first = True
         for text, style in node.head:
             if shown := _visible(text):
-                if not is_first and columns + 2 + _columns(shown) > self._width:
+                over = columns + 2 + _columns(shown) - self._width
+                if not is_first and over > 0 and not self._full:
                     yield line.rstrip()
                     line, columns = f"{indent}    ", _columns(indent) + 4
                 elif not is_first:
