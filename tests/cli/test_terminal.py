@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import sys
 import threading
@@ -77,6 +78,7 @@ def test_every_command_that_reads_fits_80_columns(root: Path, remit: Run) -> Non
         assert done.stdout, (command, done.stderr)
         for line in (done.stdout + done.stderr).splitlines():
             assert len(line) <= 80 or " " not in line.strip(), (command, line)
+            assert re.search(r"\$[\d.]*…", line) is None, (command, line)
 
 
 def test_nothing_that_others_wrote_is_obeyed(root: Path, remit: Run, at: AtTerminal) -> None:

@@ -55,12 +55,12 @@ def test_one_command_says_who_spent_what_on_which_model_and_why_it_fell_back(
     assert result.returncode == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
     assert lines[1] == [
-        "user", "model", "attempts", "fallbacks", "in", "out", "measured", "upper",
-        "bound", "unpriced",
+        "user", "model", "attempts", "in", "out", "measured", "upper", "bound", "unpriced",
+        "fallbacks",
     ]  # fmt: skip
-    assert lines[2] == ["ann", "big", "1", "1", "1,000", "5", "$0.00", "$0.25", "0"]
-    assert lines[3] == ["ann", "m", "1", "0", "1,000", "5", "$0.001", "$0.00", "0"]
-    assert lines[5] == ["total", "3", "1", "3,000", "15", "$0.001", "$0.25", "1"]
+    assert lines[2] == ["ann", "big", "1", "1,000", "5", "$0.00", "$0.25", "0", "1"]
+    assert lines[3] == ["ann", "m", "1", "1,000", "5", "$0.001", "$0.00", "0", "0"]
+    assert lines[5] == ["total", "3", "3,000", "15", "$0.001", "$0.25", "1", "1"]
     assert "ann big: m skipped: timed out (TIMEOUT), 1 call, such as LED-" in result.stdout
 
 

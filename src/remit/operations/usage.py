@@ -25,9 +25,9 @@ _OWNERS = (
 _LISTED = 50
 _MAX_PAGE = 500
 _FIGURES = {
-    "attempts": "calls", "failed": "failed", "fallbacks": "fallbacks", "in": "input_tokens",
-    "out": "output_tokens", "measured": "measured_usd", "estimated": "estimated_usd",
-    "upper bound": "upper_bound_usd", "unpriced": "unpriced_calls",
+    "attempts": "calls", "in": "input_tokens", "out": "output_tokens", "measured": "measured_usd",
+    "estimated": "estimated_usd", "upper bound": "upper_bound_usd", "unpriced": "unpriced_calls",
+    "failed": "failed", "fallbacks": "fallbacks",
 }  # fmt: skip
 _ALWAYS = ("attempts", "in", "out", "measured")
 

@@ -38,8 +38,8 @@ def journey_text(
         colour: True to mark states by ANSI colours.
         width: columns of the terminal; longer heads are continued on a line below, and longer
             texts are cut, but never below 20 columns.
-        full: True to cut and continue nothing, and to show whole prompts, the plans of orders and the items left
-            out of the context; False shows only the last message of a prompt.
+        full: True to cut and continue nothing, and to show whole prompts, the plans of orders and
+            the items left out of the context; False shows only the last message of a prompt.
 
     Raises:
         LedgerError: the journey is from :func:`open_journey`, and the ledger cannot be read.
