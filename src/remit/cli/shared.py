@@ -55,8 +55,7 @@ LISTED = 50
 """Number of lines of a list without ``--limit``."""
 _ESTIMATE_AFTER_S = 2
 _NARROWEST = 8  # columns of a table that still tell something
-_LONGEST_VALUE = 24  # of a column that is not cut
-_VALUE = re.compile(r"\d|^-?$")
+_VALUE = re.compile(r"(?=.*\d|-?$).{0,24}$")  # a cell that is not cut
 
 _has_open_bar = False  # whether the last line is a progress bar that has not ended
 _raw = False  # whether the running command was given --raw
@@ -213,7 +212,7 @@ def _fitted(columns: list[Sequence[str]], room: int) -> list[int]:
     found, narrow = [], []
     for head, *cells in columns:
         values = max(map(len, cells), default=0)
-        is_text = values > _LONGEST_VALUE or not all(map(_VALUE.search, cells))
+        is_text = not all(map(_VALUE.match, cells))
         found.append(max(len(head), values))
         least = _NARROWEST if is_text else max(values, min(len(head), _NARROWEST))
         narrow.append(min(found[-1], least) if found[1:] else found[0])
