@@ -354,7 +354,7 @@ def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
     assert (daily["window"], daily["time_zone"], daily["on_short"]) == (
         "day", "Europe/Berlin", "clamp",
     )  # fmt: skip
-    assert "limits per day, until" in remit("budget", "show", "--key", "k").stdout
+    assert "spent of $1.00 a day;" in remit("budget", "show", "--key", "k").stdout
     remit("key", "create", "--name", "w", "--budget-usd", "5", "--window", "week")
     assert _json(remit, "budget", "show", "--key", "w")["scopes"][0]["window"] == "week"
     assert _json(remit, "budget", "check")["equal"] is True

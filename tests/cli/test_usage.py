@@ -80,12 +80,12 @@ def test_one_command_says_who_spent_what_on_which_model_and_why_it_fell_back(
     assert result.returncode == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
     assert lines[1] == [
-        "user", "model", "calls", "fallbacks", "in", "out", "USD", "measured", "USD", "upper",
-        "bound", "unpriced",
+        "user", "model", "attempts", "in", "out", "measured", "upper", "bound", "unpriced",
+        "fallbacks",
     ]  # fmt: skip
-    assert lines[2] == ["ann", "big", "1", "1", "1,000", "5", "0.000000", "0.250000", "0"]
-    assert lines[3] == ["ann", "m", "1", "0", "1,000", "5", "0.001000", "0.000000", "0"]
-    assert lines[5] == ["total", "3", "1", "3,000", "15", "0.001000", "0.250000", "1"]
+    assert lines[2] == ["ann", "big", "1", "1,000", "5", "$0.00", "$0.25", "0", "1"]
+    assert lines[3] == ["ann", "m", "1", "1,000", "5", "$0.001", "$0.00", "0", "0"]
+    assert lines[5] == ["total", "3", "3,000", "15", "$0.001", "$0.25", "1", "1"]
     assert "ann big: m skipped: timed out (TIMEOUT), 1 call, such as LED-" in result.stdout
 
 
@@ -195,7 +195,7 @@ def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
     assert key["limits"] == {"requests_per_minute": 60, "token_limit": 1000}
     shown = remit("key", "show", "k1").stdout
     assert "limit 60 calls a minute" in shown
-    assert "0 tokens of 1000" in shown
+    assert "0 tokens of 1,000" in shown
     listed = remit("key", "list").stdout
     assert "60 calls a minute" in listed
     assert "Payments" in listed

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.message_text import count, fixed
+from remit.kernel.message_text import count, dollars
 from remit.operations import limits as limits_
 from remit.operations.agent_tools import AgentTool, ToolCall, argument, session_argument
 from remit.operations.operation import Answer, Feed, Field, feed_of, field, limit, verb
@@ -89,8 +89,8 @@ def _say_budgets(output: dict[str, Any]) -> str:
     """Return the sums, and a line for each budget."""
     unpriced = output["unpriced_calls"]
     priced = f" and {unpriced} calls without a price" if unpriced else ""
-    usd = fixed(output["spent_usd"], 4)
-    head = (f"{output['spent_tokens']} tokens were spent, {usd} US dollars{priced}; "
+    usd = dollars(output["spent_usd"])
+    head = (f"{output['spent_tokens']} tokens were spent, {usd}{priced}; "
             f"there are {output['count']} budgets.")  # fmt: skip
     lines = (limits_.state_line(one, one["name"] or "") for one in output["scopes"])
     return "\n".join([head, *lines])

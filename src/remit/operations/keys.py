@@ -158,7 +158,7 @@ def set_key(
     member="keys", endpoint="listed",
     nothing="No keys. `remit key create --name NAME --budget-usd N` creates one.",
     columns=(
-        ("key_id", lambda one: one["id"]), "name",
+        "id", "name",
         ("role", lambda one: one["role"] if one["state"] == "live"
          else f"{one['role']}, {one['state']}"),
         ("team", lambda one: one["team_name"] or one["team_id"]),

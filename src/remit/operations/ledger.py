@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from remit.kernel.errors import InvalidInputError, NotFoundError, nearest
-from remit.kernel.message_text import cut
+from remit.kernel.message_text import cut, dollars
 from remit.operations.entry_tools import QUERY_LEDGER, QUERY_LEDGER_FULL
 from remit.operations.files import archives, io_errors
 from remit.operations.operation import Document, Feed, field, limit, verb
@@ -47,15 +47,13 @@ def _entry_line(entry: LedgerEntry) -> str:
     """Return an entry as a line of a list: id, time, event type, reason and some metadata."""
     metadata = entry.metadata
     keys = _SHOWN.get(entry.event_type)
-    plain = [
-        key
-        for key in keys or metadata
-        if isinstance(value := metadata.get(key), (str, int, float))
-        and not isinstance(value, bool)
-        and value != ""
-    ]
+    if isinstance(usd := metadata.get("cost_usd"), int | float):
+        metadata = {**metadata, "cost_usd": dollars(usd)}
+    plain = [key for key in keys or metadata
+             if type(value := metadata.get(key)) in (str, int, float) and value != ""]  # fmt: skip
     names = plain[: None if keys else 3]
-    shown = " ".join(f"{key}={cut(metadata[key], _LINE_CHARS // 3)}" for key in names)
+    shown = " ".join(f"{'cost' if key == 'cost_usd' else key}="
+                     f"{cut(metadata[key], _LINE_CHARS // 3)}" for key in names)  # fmt: skip
     text = f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {shown}"
     return text if len(text) <= 2 * _LINE_CHARS else f"{text[: 2 * _LINE_CHARS - 1]}…"
 

@@ -28,6 +28,12 @@ def _text(text: str, most: int = _ID, **traits: Any) -> Any:
     return field(text, "", most=most, **traits)
 
 
+def _moment(timestamp: str) -> str:
+    from remit.views.wording import moment
+
+    return moment(timestamp)
+
+
 def _order_id() -> Any:
     return field("Id of the order.", flag="")
 
@@ -52,9 +58,8 @@ def _found(root: RootPort, caller: Caller, order_id: str, permission: str) -> Or
     member="orders", endpoint="listed",
     nothing="No orders to list. `remit order submit` submits one.",
     columns=(
-        "order_id", "state", "queue", "agent_id", "priority",
-        ("attempts", lambda one: f"{one['attempts']}/{one['max_attempts']}"),
-        ("submitted", lambda one: one["submitted"][:19]),
+        "order_id", "state", ("submitted", lambda one: _moment(one["submitted"])), "agent_id",
+        "queue", ("attempts", lambda one: f"{one['attempts']}/{one['max_attempts']}"), "priority",
         ("held by", lambda one: one["error_code"] or one["held_by"] or one["waits_for"]
          or one["due"]),
     ),

@@ -13,7 +13,7 @@ from remit.operations.files import io_errors
 from remit.operations.operation import Answer, Document, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 
-_LINE_CHARS = 100
+_LINE_CHARS = 70
 
 
 def _task(text: str = "Only thoughts of this task.") -> Any:

@@ -36,9 +36,10 @@ def journey_text(
         journey: a result of :func:`prompt_journey` or :func:`open_journey`. Its turns are read
             once, as the lines are taken.
         colour: True to mark states by ANSI colours.
-        width: columns of the terminal; longer texts are cut, but never below 20 columns.
-        full: True to cut nothing, and to show whole prompts, the plans of orders and the items left
-            out of the context; False shows only the last message of a prompt.
+        width: columns of the terminal; longer heads are continued on a line below, and longer
+            texts are cut, but never below 20 columns.
+        full: True to cut and continue nothing, and to show whole prompts, the plans of orders and
+            the items left out of the context; False shows only the last message of a prompt.
 
     Raises:
         LedgerError: the journey is from :func:`open_journey`, and the ledger cannot be read.
@@ -305,14 +306,18 @@ class _Tree:
 
     def lines(self, node: _Node, prefix: str = "", indent: str = "") -> Iterator[str]:
         """Yield the lines of a node without its children."""
-        head: list[str] = []
-        columns = _columns(prefix)
+        line, columns = prefix, _columns(prefix)
+        is_first = True
         for text, style in node.head:
-            shown = _visible(text)
-            if shown:
-                columns += _columns(shown) + (2 if head else 0)
-                head.append(self._paint(shown, style))
-        line = prefix + "  ".join(head)
+            if shown := _visible(text):
+                over = columns + 2 + _columns(shown) - self._width
+                if not is_first and over > 0 and not self._full:
+                    yield line.rstrip()
+                    line, columns = f"{indent}    ", _columns(indent) + 4
+                elif not is_first:
+                    line, columns = f"{line}  ", columns + 2
+                line, columns = line + self._paint(shown, style), columns + _columns(shown)
+                is_first = False
         if not node.body:
             yield line.rstrip()
         elif self._full:
@@ -320,9 +325,12 @@ class _Tree:
             yield f"{line}  {first}".rstrip()
             for more in rest:
                 yield f"{indent}    {more}".rstrip()
-        else:
-            room = max(_MIN_COLUMNS, self._width - columns - 2)
+        elif (room := self._width - columns - 2) >= _MIN_COLUMNS:
             yield f"{line}  {_cut(_visible(node.body), room)}"
+        else:
+            yield line.rstrip()
+            room = max(_MIN_COLUMNS, self._width - _columns(indent) - 4)
+            yield f"{indent}    {_cut(_visible(node.body), room)}"
 
     def branch(self, node: _Node, indent: str, last: bool) -> Iterator[str]:
         """Yield the lines of a node and of all its descendants."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.message_text import count, indented
+from remit.kernel.message_text import count, dollars, indented
 from remit.operations import (
     AgentTool,
     Caller,
@@ -29,9 +29,7 @@ _DEFAULT_TURNS = 20
 
 
 def _cost(one: dict[str, Any]) -> str:
-    from remit.views.wording import cents
-
-    return "unknown" if one["cost_usd"] is None else cents(one["cost_usd"])
+    return "unknown" if one["cost_usd"] is None else dollars(one["cost_usd"])
 
 
 _LIST_TOOL = AgentTool(
