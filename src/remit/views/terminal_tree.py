@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.kernel.message_text import count
+from remit.kernel.message_text import count, dollars
 from remit.views import wire_text, wording
 from remit.views.phrases import contract_of, failure, reasons, turn_state, turn_title
 
@@ -265,7 +265,7 @@ def _content(label: str, value: Any, style: str = "dim") -> _Node:
 def _limits(note: Mapping[str, Any]) -> str:
     """Return the limits of a budget that was set, such as ``$5.00, 100 calls``."""
     usd, tokens, turns = (note.get(f"{name}_limit") for name in ("usd", "token", "turn"))
-    limits = [wording.dollars(usd)] if wording.is_number(usd) else []
+    limits = [dollars(usd)] if wording.is_number(usd) else []
     limits += [count(tokens, "token")] if isinstance(tokens, int) else []
     limits += [count(turns, "call")] if isinstance(turns, int) else []
     return ", ".join(limits) or "no limit"
