@@ -117,7 +117,7 @@ def decides(function: _F) -> _F:
 
 
 def confirm(question: str, *, yes: bool, err: bool) -> None:
-    """Ask in a terminal before an irreversible change.
+    """Ask before an irreversible change.
 
     Args:
         question: the question, without its mark for the answers.
