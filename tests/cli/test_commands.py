@@ -116,7 +116,10 @@ def test_verify_and_what_it_finds(remit: Run, talked: Path) -> None:
     assert result.returncode == 1
     assert json.loads(result.stdout)["verified"] is False
     assert json.loads(result.stdout)["first_bad_seq"] == int(started["id"][4:], 16)
-    assert "NOT VERIFIED" in remit("ledger", "verify").stdout
+    first, *lines = remit("ledger", "verify").stdout.splitlines()
+    assert first.startswith("NOT VERIFIED")
+    assert lines[0] == f"  {started['id']}: the record does not match entry_hash"
+    assert sum("stored checkpoint" in line for line in lines) == 1
 
 
 def test_show_gives_the_entry_and_the_records_exact_bytes(remit: Run, talked: Path) -> None:

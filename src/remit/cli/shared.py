@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 import orjson
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.message_text import cut
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def decides(function: _F) -> _F:
 
 
 def confirm(question: str, *, yes: bool, err: bool) -> None:
-    """Ask in a terminal before an irreversible change. Without a terminal, nothing is asked.
+    """Ask before an irreversible change.
 
     Args:
         question: the question, without its mark for the answers.
@@ -127,9 +128,15 @@ def confirm(question: str, *, yes: bool, err: bool) -> None:
 
     Raises:
         click.Abort: the person answers no.
+        InvalidInputError: there is no terminal, so nobody can answer.
     """
-    if not yes and sys.stdin.isatty():
-        click.confirm(printable(question), abort=True, err=err)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInputError(
+            "Cannot ask for confirmation without a terminal.", next_step="Confirm with --yes."
+        )
+    click.confirm(printable(question), abort=True, err=err)
 
 
 def echo_json(value: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.kernel.message_text import count
+from remit.kernel.message_text import count, dollars
 from remit.views import wire_text, wording
 from remit.views.phrases import contract_of, failure, reasons, turn_state, turn_title
 
@@ -57,14 +57,12 @@ def journey_text(
 
 def _session(journey: Mapping[str, Any]) -> _Node:
     totals = journey.get("totals") or {}
+    nouns = {"turns": "turn", "llm_calls": "model call", "tool_calls": "tool call"}
     parts = [
         str(journey.get("agent_id") or ""),
         wording.moment(journey.get("started_at")),
-        count(totals.get("turns") or 0, "turn"),
-        count(totals.get("llm_calls") or 0, "model call"),
-        count(totals.get("tool_calls") or 0, "tool call"),
-        wording.tokens(totals),
-        wording.money(totals),
+        *(count(totals[name], noun) for name, noun in nouns.items() if totals.get(name)),
+        *_used(totals),
     ]
     return _Node([(str(journey["session_id"]), "bold"), *_dim(*parts)])
 
@@ -83,7 +81,7 @@ class _Branches:
             [
                 (turn_title(turn), "bold"),
                 _state(turn_state(turn)),
-                *_dim(lasted, _used(turn), wording.moment(turn["started_at"])),
+                *_dim(lasted, *_used(turn), wording.moment(turn["started_at"])),
                 self._id(turn.get("entry_id")),
             ]
         )
@@ -115,7 +113,7 @@ class _Branches:
                 (str(order.get("step") or order.get("wo_type") or ""), "plain"),
                 *_dim(contract_of(order), f"attempt {attempt}" if attempt != 1 else ""),
                 _state(state),
-                *_when(order, _used(order)),
+                *_when(order, *_used(order)),
                 self._id("…".join(entry for entry in ids if entry)),
             ]
         )
@@ -142,7 +140,7 @@ class _Branches:
             case "approval":
                 return self._approval(step)
             case "orphaned_call":
-                settled = f"settled at {step.get('settled_tokens')} tokens"
+                settled = f"settled at {count(step.get('settled_tokens') or 0, 'token')}"
                 head = [("model call without an answer: the process died", "bad")]
                 return self._event(head, step, settled)
             case "resumed":
@@ -235,10 +233,20 @@ class _Branches:
         return node
 
     def _note(self, note: Mapping[str, Any]) -> _Node:
-        shown = {k: v for k, v in note.items() if k not in (*_WHERE, *_HIDDEN)}
         event = str(note.get("event_type"))
-        head = [(wording.words_of(event), "wait"), *_dim(event)]
-        return self._event(head, note, body=wording.json_text(shown) if shown else "")
+        head = [(wording.words_of(event), "wait")]
+        match event:
+            case "PROMPT_REJECTED":
+                node = self._event(head, note)
+                node.below.append(_Node([("reason", "bad")], failure(note)))
+                return node
+            case "BUDGET_ALLOCATED":
+                return self._event(head, note, body=_limits(note))
+            case "THOUGHT_RECORD" if note.get("decision_id"):
+                return self._event([("routing decision", "wait")], note, str(note["decision_id"]))
+        shown = {k: v for k, v in note.items() if k not in (*_WHERE, *_HIDDEN)}
+        body = wording.json_text(shown) if shown else ""
+        return self._event([*head, *_dim(event)], note, body=body)
 
     def _event(
         self, head: list[_Part], event: Mapping[str, Any], more: str = "", *, body: str = ""
@@ -257,6 +265,15 @@ def _content(label: str, value: Any, style: str = "dim") -> _Node:
     return _Node([(label, style)], wording.text_of(value) or "(empty)")
 
 
+def _limits(note: Mapping[str, Any]) -> str:
+    """Return the limits of a budget that was set, such as ``$5.00, 100 calls``."""
+    usd, tokens, turns = (note.get(f"{name}_limit") for name in ("usd", "token", "turn"))
+    limits = [dollars(usd)] if wording.is_number(usd) else []
+    limits += [count(tokens, "token")] if isinstance(tokens, int) else []
+    limits += [count(turns, "call")] if isinstance(turns, int) else []
+    return ", ".join(limits) or "no limit"
+
+
 def _speaker(line: wire_text.Line) -> str:
     return f"{line.role} {line.label}" if line.label else line.role
 
@@ -268,11 +285,11 @@ def _holds_more_than_text(blocks: Any) -> bool:
     )
 
 
-def _used(item: Mapping[str, Any]) -> str:
-    """Return tokens and cost as text; without calls only the cost, or nothing."""
+def _used(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return tokens and cost as texts; without calls only the cost, or an empty text."""
     if not item.get("llm_calls") and not item.get("orphaned_calls"):
-        return wording.money(item)
-    return f"{wording.tokens(item)}  {wording.money(item)}"
+        return (wording.money(item),)
+    return wording.tokens(item), wording.money(item)
 
 
 def _state(state: Any) -> _Part:

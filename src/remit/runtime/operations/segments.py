@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -198,7 +197,7 @@ def fork_ledger(
         ``checkpoint``, as :func:`remit.ledger.fork` returns them.
 
     Raises:
-        InvalidInputError: there is no reason, or no terminal can ask for a needed confirmation.
+        InvalidInputError: there is no reason, or nobody can answer a needed confirmation.
         LedgerError: the ledger is not an older copy; nothing was changed.
     """
     from remit.ledger import KeptHead, ledger_key
@@ -207,10 +206,6 @@ def fork_ledger(
     ledger = root.ledger
     if (problem := ledger.checkpoints.problem()) and not is_sure:
         root.note(f"{problem} Spending in the lost entries is unknown and no longer counted.")
-        if not sys.stdin.isatty():
-            raise InvalidInputError(
-                "Cannot ask for confirmation without a terminal. Confirm with --yes."
-            )
         caller.confirm("Give up the lost entries permanently?")
     kept = KeptHead(ledger_key(root.place, root.settings.ledger))
     return fork_ledger(ledger, kept, reason=reason, by=caller.name)

@@ -134,7 +134,7 @@ def _window(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:
     last = min(call.given["to_turn"] or turns, turns)
     first = call.given["from_turn"] or max(1, last - _DEFAULT_TURNS + 1)
     if first > max(last, 1):
-        raise InvalidInputError(f"{name} has {turns} turns, none from {first} on.")
+        raise InvalidInputError(f"{name} has {count(turns, 'turn')}, none from {first} on.")
     rows = [turn for turn in found["turn_list"] if first <= turn["turn_number"] <= last]
     return {"session_id": name, "turns": turns, "from_turn": first, "to_turn": last,
             "turn_list": rows}  # fmt: skip
@@ -146,7 +146,7 @@ def _say_turns(output: dict[str, Any]) -> str:
         return "Nothing was said in that session yet."
     last = turns[-1]
     return (
-        f"The session has {output['turns']} turns. The last said: {last['user_message']} "
+        f"The session has {count(output['turns'], 'turn')}. The last said: {last['user_message']} "
         f"The answer was: {last['response']}"
     )
 
