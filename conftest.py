@@ -26,6 +26,7 @@ from remit.providers.upstream_http import HttpUpstream
 
 # Processes that tests start, and the next run, find the modules compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("COLUMNS", None)  # Workers of xdist have it; commands would wrap their lines.
 sys.dont_write_bytecode = False
 
 # Temporary files are in memory where 6 GiB of it are free: each fsync of a disk takes milliseconds.

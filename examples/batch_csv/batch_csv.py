@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import csv
+import sys
 from pathlib import Path
 
-from remit import Runtime
+from remit import RemitError, Runtime
 from remit.agents.workorders import WorkOrder
 from remit.runtime import Conversation
 
@@ -75,4 +76,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except RemitError as error:
+        sys.exit(str(error))

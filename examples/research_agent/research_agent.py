@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from remit import Runtime
+from remit import RemitError, Runtime
 from remit.agents.supervisor import Plan, Planner, PlanStep, TurnContext
 
 ALLOWED = [
@@ -71,4 +71,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RemitError as error:
+        sys.exit(str(error))

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import argparse
 import sqlite3
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
-from remit import Runtime, tool
+from remit import RemitError, Runtime, tool
 from remit.agents.tools import ToolError, current_call
 
 POLL_S = 0.5  # seconds between polls
@@ -86,4 +87,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RemitError as error:
+        sys.exit(str(error))

@@ -66,6 +66,25 @@ def test_an_answer_admits_a_failed_tool(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
+    ("text", "hides"),
+    [
+        ("Done.", True),
+        ("Success!", True),
+        ("Refund issued.", True),
+        ("Email sent, meeting booked.", True),
+        ("Not done.", False),
+        ("Refund rejected.", False),
+        ("Das ging schief.", False),
+        ("Goed, met een ander bed.", False),
+    ],
+)
+def test_a_short_report_of_success_hides_a_failure(text: str, hides: bool) -> None:
+    failed = [{"status": "error", "tool_id": "refund"}]
+    assert hidden_failure(text, failed) == ("refund" if hides else "")
+    assert hidden_failure(text, [*failed, {"status": "ok", "tool_id": "retry"}]) == ""
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "The order ORD-4711 of 12.50 EUR is refunded.",

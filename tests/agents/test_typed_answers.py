@@ -9,7 +9,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
+from typing import TypedDict as TypingTypedDict
 
 import pytest
 from pydantic import BaseModel, Field, field_validator
@@ -66,6 +67,17 @@ class Line(TypedDict):
     packets: int
 
 
+class Pot(TypingTypedDict, total=False):
+    tea: str
+    size: int
+
+
+class Shelf(TypingTypedDict):
+    pots: list[Pot]
+    lent: Pot | None
+    note: NotRequired[str]
+
+
 TREE = Node(name="a", below=[Node(name="b")])
 OOLONG = {"name": "oolong", "minutes": 3}
 
@@ -84,6 +96,7 @@ CASES: list[tuple[Any, Any, Any]] = [
         Order(Tea(name="oolong", minutes=3), datetime.date(2026, 11, 27)),
     ),
     (Line, {"tea": "oolong", "packets": 2}, {"tea": "oolong", "packets": 2}),
+    (Shelf, {"pots": [{"tea": "mint"}], "lent": None}, {"pots": [{"tea": "mint"}], "lent": None}),
     (list[Tea], {"result": [OOLONG]}, [Tea(name="oolong", minutes=3)]),
     (Green | Black, {"result": {"kind": "black", "region": "X"}}, Black(kind="black", region="X")),
     (Node, {"result": {"name": "a", "below": [{"name": "b"}]}}, TREE),

@@ -179,6 +179,8 @@ def test_failure_codes(
     (failed,) = ledger.read_by_event_type("WO_FAILED")
     assert failed.metadata["error_code"] == code
     assert failed.metadata["cost"]["llm_calls"] == done.cost.llm_calls
+    noted = [e.metadata["exchange_entry_id"] for e in ledger.read_by_event_type("LLM_CALL")]
+    assert noted[: done.cost.llm_calls] == [e.id for e in ledger.read_by_event_type("EXCHANGE")]
     assert ledger.orphans() == []
 
 
@@ -228,6 +230,10 @@ async def test_a_cancelled_order_is_failed_on_record(ledger: LedgerClient, root:
         await provider.aclose()
     (failed,) = ledger.read_by_event_type("WO_FAILED")
     assert failed.metadata["error_code"] == "cancelled"
+    (exchange,) = ledger.read_by_event_type("EXCHANGE")
+    (call,) = ledger.read_by_event_type("LLM_CALL")
+    assert call.metadata["exchange_entry_id"] == exchange.id
+    assert call.metadata["outcome"] == exchange.metadata["outcome"] == "error"
     assert ledger.orphans() == []
 
 

@@ -150,13 +150,19 @@ def test_one_process_begins_one_approves_one_ends(clerk: Callable[..., Clerk]) -
         f"waiting: refund(order=12): run `remit approve {request}`"
         in it.cli("session", "show", session).stdout
     )
+    assert (
+        f"{session}, 1 turn (waiting for approval), " in it.cli("session", "show", session).stdout
+    )
+    assert f"Waiting for approval: {session}. " in it.cli("session", "list").stderr
 
-    decided = it.cli("approve", request, "--reason", "a good customer")
+    decided = it.cli("approve", request, "--yes", "--reason", "a good customer")
     assert decided.returncode == 0, decided.stderr
     for text in ("refund", '"order": 12', session, "clerk", "granted by ann"):
         assert text in decided.stdout
     assert "the program of the agent clerk" in decided.stderr
-    require_said(it.cli("approve", request), " already.")
+    again = it.cli("approve", request)
+    require_said(again, f"ann already granted {request}.")
+    assert "next:" not in again.stderr  # The command has just shown the decision.
     assert it.refunds() == []
 
     assert it.run("go on", session).stdout == "Order 12 is paid back.\n"
@@ -185,7 +191,7 @@ def test_the_shells_own_session_goes_on_at_once(
             turn = agent.session().turn("which sessions are there?")
         (waiting,) = turn.waiting_for
         place = ("--root", str(root))
-        result = remit("approve", waiting.request_id, "--run", "--json", *place)
+        result = remit("approve", waiting.request_id, "--yes", "--run", "--json", *place)
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert (told["state"], told["turn"]["response"]) == ("granted", "There is one.")

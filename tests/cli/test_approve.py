@@ -58,26 +58,35 @@ def test_arguments_are_changed_on_the_line_and_in_an_editor(
     root: Path, cli: Cli, tmp_path: Path
 ) -> None:
     first, second, third = _ask(root, 1, 2, 3)
-    require_said(cli(first, "--arguments", '{"order": "x"}'), "do not fit refund", code=2)
+    require_said(cli(first, "--yes", "--arguments", '{"order": "x"}'), "do not fit refund", code=2)
     assert cli(first, "--arguments", "[1]").returncode == 2
-    changed = parsed(cli(first, "--arguments", '{"order": 11}', "--until", "2h", "--json"))
+    changed = parsed(cli(first, "--yes", "--arguments", '{"order": 11}', "--until", "2h", "--json"))
     assert (changed["state"], changed["arguments"]) == ("granted", {"order": 11})
     assert changed["requested_arguments"] == {"order": 1}
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nsed -i s/2/22/ "$1"\n')
     editor.chmod(0o755)
-    edited = cli(second, "--edit", EDITOR=str(editor))
+    edited = cli(second, "--yes", "--edit", EDITOR=str(editor))
     assert 'instead    {"order":22}' in edited.stdout.replace(": ", ":")
-    require_said(cli(third, "--until", "30d"), "[approvals] valid_s", code=2)
+    require_said(cli(third, "--yes", "--until", "30d"), "[approvals] valid_s", code=2)
+
+
+def test_without_a_terminal_nothing_is_decided_without_yes(root: Path, cli: Cli) -> None:
+    (request,) = _ask(root, 1)
+    for options in ((), ("--deny",), ("--json",)):
+        require_said(cli("last", *options), "Confirm with --yes", code=2)
+    (waiting,) = parsed(cli("--json"))["approvals"]
+    assert (waiting["request_id"], waiting["state"]) == (request, "pending")
+    assert parsed(cli("last", "--yes", "--json"))["state"] == "granted"
 
 
 def test_a_request_is_named_by_what_no_other_has(root: Path, cli: Cli) -> None:
     requests = _ask(root, 1, 2, 3)
     short = requests[0].removeprefix("LED-").lstrip("0")
-    assert parsed(cli(short.upper(), "--json"))["request_id"] == requests[0]
-    assert parsed(cli("last", "--deny", "--json"))["request_id"] == requests[2]
+    assert parsed(cli(short.upper(), "--yes", "--json"))["request_id"] == requests[0]
+    assert parsed(cli("last", "--deny", "--yes", "--json"))["request_id"] == requests[2]
     shared = requests[1].removeprefix("LED-").lstrip("0")
-    assert parsed(cli(shared, "--json"))["state"] == "granted"
+    assert parsed(cli(shared, "--yes", "--json"))["state"] == "granted"
     for nothing in ("zzz", "LED-", ""):
         require_said(cli(nothing), "is not an approval request")
     require_said(cli("last"), "No tool call is waiting for approval.")

@@ -94,7 +94,7 @@ def test_what_a_conversation_leaves(remit: Run, talked: Path) -> None:
     listed = remit("session", "list")
     assert f"  {session['agent_id']}  " in listed.stdout
     assert listed.stderr == ""  # a heading is for terminals
-    shown = remit("session", "show", "--last").stdout
+    shown = remit("session", "show", "last").stdout
     for text in ("hello", "Hello there!", "list the sessions", "There is one session."):
         assert text in shown
     shown = _json(remit, "session", "show", session["session_id"])
@@ -116,7 +116,10 @@ def test_verify_and_what_it_finds(remit: Run, talked: Path) -> None:
     assert result.returncode == 1
     assert json.loads(result.stdout)["verified"] is False
     assert json.loads(result.stdout)["first_bad_seq"] == int(started["id"][4:], 16)
-    assert "NOT VERIFIED" in remit("ledger", "verify").stdout
+    first, *lines = remit("ledger", "verify").stdout.splitlines()
+    assert first.startswith("NOT VERIFIED")
+    assert lines[0] == f"  {started['id']}: the record does not match entry_hash"
+    assert sum("stored checkpoint" in line for line in lines) == 1
 
 
 def test_show_gives_the_entry_and_the_records_exact_bytes(remit: Run, talked: Path) -> None:
@@ -366,7 +369,7 @@ def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
     assert (daily["window"], daily["time_zone"], daily["on_short"]) == (
         "day", "Europe/Berlin", "clamp",
     )  # fmt: skip
-    assert "limits per day, until" in remit("budget", "show", "--key", "k").stdout
+    assert "spent of $1.00 a day;" in remit("budget", "show", "--key", "k").stdout
     remit("key", "create", "--name", "w", "--budget-usd", "5", "--window", "week")
     assert _json(remit, "budget", "show", "--key", "w")["scopes"][0]["window"] == "week"
     assert _json(remit, "budget", "check")["equal"] is True

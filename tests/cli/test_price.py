@@ -65,6 +65,24 @@ def test_a_price_is_set_on_record_and_every_gate_passes(remit: Run, root: Path) 
     assert _gates(remit) == []
 
 
+def test_people_read_rates_as_one_line_and_no_rate_as_none(remit: Run, root: Path) -> None:
+    listed = remit("price", "list", "tts-1")
+    assert listed.stdout.splitlines()[1].split()[2:5] == ["-", "-", "-"]  # by the character
+    assert listed.stderr.startswith("USD per million tokens; prices ")
+    made = remit("price", "set", "gpt-4o-mini", "--input", "2", "--output", "8")
+    assert made.stdout.splitlines() == [
+        "openai/gpt-4o-mini: input 2, output 8 USD per million tokens",
+        "  before: input 0.15, output 0.6, cached_input 0.075 USD per million tokens",
+    ]
+    assert f"Recorded as {_changes(root)[0].id}." in made.stderr
+    removed = remit("price", "unset", "--all")
+    assert removed.stdout.startswith("openai/gpt-4o-mini: input 0.15, output 0.6")
+    assert remit("price", "diff").stdout == "No price differs.\n"
+    require_said(
+        remit("price", "show", "nosuch"), "No price is known for nosuch.", "Check the name", code=2
+    )
+
+
 def test_a_price_is_found_by_every_form_of_a_name(remit: Run, root: Path) -> None:
     for name in ("openai/gpt-4o-mini", "openai:gpt-4o-mini", "OpenAI:gpt-4o-mini"):
         assert parsed(remit("price", "show", name, "--json"))["price"]["input"] == "0.15"

@@ -163,3 +163,42 @@ def test_a_root_remembers_that_its_ledger_is_in_a_database(
     assert "@" not in kept
     assert "postgresql://" not in kept
     assert remit("ledger", "stats", REMIT_DATABASE_URL=url).returncode == 0
+
+
+def test_every_door_asks_the_provider_that_the_registry_names(
+    remit: Run, work: Path, upstream: Upstream, nothing: dict[str, str]
+) -> None:
+    new_root(
+        work / ".remit",
+        f"""
+[providers.acme]
+kind = "openai"
+base_url = "{upstream.url}/v1"
+
+[routing.models.gpt-test-1]
+provider = "acme"
+served_as = "gpt-own"
+""",
+    )
+    done = parsed(remit("ask", "--model", "gpt-test-1", "Hello", "--json", **nothing))
+    assert done["response"] == "You said: Hello"
+    checks = parsed(remit("doctor", "--json", REMIT_MODEL__DEFAULT="gpt-test-1", **nothing))
+    said = {check["check"]: check["message"] for check in checks["checks"]}
+    assert said["model"] == "acme/gpt-own"
+
+
+def test_a_model_that_cannot_answer_has_one_line(
+    remit: Run, root: Path, nothing: dict[str, str]
+) -> None:
+    done = remit("doctor", REMIT_MODEL__DEFAULT="gpt-5", **nothing)
+    assert done.returncode == 1
+    found = [line for line in done.stdout.splitlines() if "  model: " in line]
+    assert [line.partition(" ")[0] for line in found] == ["FAIL"]
+    assert "routing rules: present" in done.stdout
+    assert "prices: table of 20" in done.stdout
+
+
+def test_an_unknown_model_is_not_downloaded(remit: Run, root: Path) -> None:
+    done = remit("model", "pull", "nosuch")
+    assert done.returncode == 1
+    assert "downloading" not in done.stderr

@@ -121,10 +121,12 @@ def test_a_move_between_engines_keeps_everything(
     aside = min(tenant.glob("ledger.db.moved-*"), key=lambda path: len(path.name))
     own = aside.read_bytes()
     aside.write_bytes((host / "tenants/globex/ledger.db").read_bytes())
-    require_said(run_remit("tenant", "clean", "acme", "--root", host), "belongs to")
+    require_said(run_remit("tenant", "clean", "acme", "--yes", "--root", host), "belongs to")
     assert aside.exists()
     aside.write_bytes(own)
-    cleaned = json.loads(run_remit("tenant", "clean", "acme", "--root", host, "--json").stdout)
+    cleaned = json.loads(
+        run_remit("tenant", "clean", "acme", "--yes", "--root", host, "--json").stdout
+    )
     assert len(cleaned["removed"]) == 2
     assert not list(tenant.glob("*moved*"))
     schemas = run_sql(database, "SELECT nspname FROM pg_namespace WHERE nspname ~ 'remit'")
@@ -348,7 +350,7 @@ def test_a_removed_tenant_leaves_its_last_head(
     assert "requires a reason" in run("remove", "acme", "--reason", " ", "--yes")
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
-    refused = run("remove", "acme", "--reason", "ended", "--export", tmp_path / "full")
+    refused = run("remove", "acme", "--reason", "ended", "--export", tmp_path / "full", "--yes")
     assert "is not empty" in refused
     with opened(tenant, database) as ledger:
         assert ledger.verify().verified  # as it was

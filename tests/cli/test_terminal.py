@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import sys
 import threading
@@ -54,6 +55,32 @@ def _harmless(text: str) -> bool:
     return not any(sign in text for sign in OBEYED)
 
 
+def test_every_command_that_reads_fits_80_columns(root: Path, remit: Run) -> None:
+    done = remit("ask", "a long question " * 20, "--root", root)
+    assert done.returncode == 0, done.stderr
+    for command in (
+        "key create --name app --budget-usd 500 --window month --rpm 100 --tpm 9",
+        "team create --name research-and-development --budget-usd 5 --window day",
+        "order submit admin-001 a_task", "tenant create a-company-with-a-long-name",
+        "trail add --task a-task-of-a-long-name --type decision --agent clerk a_thought",
+    ):  # fmt: skip
+        done = remit(*command.split(), "--root", root)
+        assert done.returncode == 0, done.stderr
+    for command in (
+        "ledger tail -n 50", "ledger query", "ledger stats", "ledger verify", "session list",
+        "session show --last", "trace --last", "trail list", "gate check --all", "doctor",
+        "key list", "key show app", "team list", "user list", "organisation list", "budget show",
+        "budget show --sessions", "budget check", "usage", "usage --by key,model", "package list",
+        "model list", "order list", "worker list", "tenant list", "config show", "learn signals",
+        "learn proposals", "learn report", "route status", "price list", "approve",
+    ):  # fmt: skip
+        done = remit(*command.split(), "--root", root, COLUMNS="80")
+        assert done.stdout, (command, done.stderr)
+        for line in (done.stdout + done.stderr).splitlines():
+            assert len(line) <= 80 or " " not in line.strip(), (command, line)
+            assert re.search(r"\$[\d.]*…", line) is None, (command, line)
+
+
 def test_nothing_that_others_wrote_is_obeyed(root: Path, remit: Run, at: AtTerminal) -> None:
     first = at("ask", EVIL)
     assert _harmless(first)
@@ -79,7 +106,7 @@ def test_nothing_that_others_wrote_is_obeyed(root: Path, remit: Run, at: AtTermi
     for command, text in shown.items():
         assert _harmless(text), command
     assert SHOWN in shown["session", "show", session]
-    assert SHOWN in shown["ledger", "show", entry]
+    assert SHOWN in " ".join(shown["ledger", "show", entry].split())  # The lines are wrapped.
 
 
 def test_a_pipe_gets_what_a_terminal_gets_and_every_byte_with_raw(root: Path, remit: Run) -> None:

@@ -48,6 +48,31 @@ def spent(work: Path) -> str:
     return made.key_id
 
 
+def test_an_empty_root_says_so_and_an_undeclared_team_is_named(remit: Run, work: Path) -> None:
+    new_root(work / ".remit")
+    for command, said in (
+        (("budget", "show"), "No budgets. `remit budget set` "),
+        (("team", "list"), "No teams. `remit team create --name NAME` "),
+        (("user", "list"), "No users. "),
+        (("organisation", "list"), "No organisations. "),
+        (("budget", "check"), "The balances of 0 budgets match the ledger; "),
+        (("ledger", "recover"), "Nothing to settle."),
+        (("order", "list"), "No orders to list. "),
+    ):
+        assert remit(*command).stdout.startswith(said), command
+    assert remit("team", "create", "--name", "Known", "--id", "known").returncode == 0
+    for team, is_noted in (("known", False), ("nosuch", True)):
+        made = remit("key", "create", "--name", team, "--team", team)
+        assert (
+            "`remit team create --id nosuch --name NAME` declares it" in made.stderr
+        ) is is_noted
+
+
+def test_who_has_no_team_and_no_key_is_none(remit: Run, spent: str) -> None:
+    for by in ("team", "key"):
+        assert "\n(none) " in remit("usage", "--by", by).stdout
+
+
 def test_one_command_says_who_spent_what_on_which_model_and_why_it_fell_back(
     remit: Run, spent: str
 ) -> None:
@@ -55,12 +80,12 @@ def test_one_command_says_who_spent_what_on_which_model_and_why_it_fell_back(
     assert result.returncode == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
     assert lines[1] == [
-        "user", "model", "calls", "fallbacks", "in", "out", "USD", "measured", "USD", "upper",
-        "bound", "unpriced",
+        "user", "model", "attempts", "in", "out", "measured", "upper", "bound", "unpriced",
+        "fallbacks",
     ]  # fmt: skip
-    assert lines[2] == ["ann", "big", "1", "1", "1,000", "5", "0.000000", "0.250000", "0"]
-    assert lines[3] == ["ann", "m", "1", "0", "1,000", "5", "0.001000", "0.000000", "0"]
-    assert lines[5] == ["total", "3", "1", "3,000", "15", "0.001000", "0.250000", "1"]
+    assert lines[2] == ["ann", "big", "1", "1,000", "5", "$0.00", "$0.25", "0", "1"]
+    assert lines[3] == ["ann", "m", "1", "1,000", "5", "$0.001", "$0.00", "0", "0"]
+    assert lines[5] == ["total", "3", "3,000", "15", "$0.001", "$0.25", "1", "1"]
     assert "ann big: m skipped: timed out (TIMEOUT), 1 call, such as LED-" in result.stdout
 
 
@@ -118,7 +143,7 @@ def test_gateway_calls_are_in_the_list_of_sessions_and_are_the_latest_trace(
     assert (listed["calls"], listed["tokens"], listed["cost_usd"]) == (3, 3_015, None)
     line = remit("session", "list").stdout.split()
     assert line[-4:] == ["3", "3,015", "unknown", "0"]
-    shown = remit("trace", "--last")
+    shown = remit("trace", "last")
     assert shown.returncode == 0, shown.stderr
     assert "gateway call" in shown.stdout
     assert "LED-" in shown.stdout
@@ -177,7 +202,7 @@ def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
     assert key["limits"] == {"requests_per_minute": 60, "token_limit": 1000}
     shown = remit("key", "show", "k1").stdout
     assert "limit 60 calls a minute" in shown
-    assert "0 tokens of 1000" in shown
+    assert "0 tokens of 1,000" in shown
     listed = remit("key", "list").stdout
     assert "60 calls a minute" in listed
     assert "Payments" in listed

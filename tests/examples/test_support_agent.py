@@ -50,7 +50,7 @@ def _waiting(place: Path, model: Model) -> tuple[str, str]:
 def decide(place: Path, request: str, *more: str) -> None:
     """As a person does in another terminal, who first looks at what waits."""
     assert f"{request}  " in remit(place, "approve")
-    remit(place, "approve", request, "--by", "Ada", *more)
+    remit(place, "approve", request, "--yes", "--by", "Ada", *more)
     assert "is waiting for approval" in remit(place, "approve")
 
 

@@ -314,7 +314,6 @@ class Accounts(RuleBasedStateMachine):
         for account in accounts:
             if account.at(self.clock.now) is not account:
                 account.begin_window(self.clock.now)
-                account.turn_to(self.clock.minute)
             elif account.window_end and account.limits.window:
                 account.end_sooner(self.clock.now)
 

@@ -9,7 +9,7 @@ import pytest
 
 from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
-from remit.kernel.budget_values import nano_of
+from remit.kernel.budget_values import BudgetLimits, nano_of
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
@@ -131,6 +131,28 @@ def test_bad_scopes_are_refused(budgeter: TokenBudgeter) -> None:
         BudgetScope("S", requested_tokens=-1)
     with pytest.raises(InvalidInputError):
         budgeter.allocate(SESSION, -5)
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, 1.0, True, 2**53, "5"])
+def test_only_whole_numbers_in_range_are_counted(
+    ledger: LedgerClient, budgeter: TokenBudgeter, number: Any
+) -> None:
+    for limits in ({"tokens": number}, {"nano": number}, {"turns": number}):
+        with pytest.raises(InvalidInputError, match="no whole number"):
+            BudgetLimits(**limits)
+    with pytest.raises(InvalidInputError, match="no whole number"):
+        BudgetScope("SES-TESTTEST", requested_tokens=number)
+    budgeter.allocate(SESSION, 100)
+    budgeter.reserve(BudgetScope("SES-TESTTEST", requested_tokens=10), "RES-1")
+    before, count = budgeter.status(SESSION), ledger.count()
+    for usage in (TokenUsage(number, 1), TokenUsage(1, number), TokenUsage(1, 1, "m", number)):
+        with pytest.raises(InvalidInputError, match="no whole numbers"):
+            budgeter.settle("RES-1", usage)
+        with pytest.raises(InvalidInputError, match="no whole numbers"):
+            budgeter.debit(SESSION, usage)
+    assert budgeter.status(SESSION) == before
+    assert ledger.count() == count
+    assert budgeter.settle("RES-1", TokenUsage(1, 1, "m", 0)).success
 
 
 @pytest.mark.parametrize("usd", ["much", "nan", "-1", "1e999999"])

@@ -19,6 +19,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError
+from remit.routing import Candidate, RouteOptions, route_request
 from remit.runtime.providers import Providers, choose_model
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.roots import new_root
@@ -192,10 +193,12 @@ def test_an_adapter_that_fails_leads_to_the_fallback_and_else_to_a_recorded_refu
     made.register_provider("mock", MockProvider())
     monkeypatch.setattr(adapter, "outgoing", broken)
     assert made.route(prompt_request(model_id="openai/gpt-4o")).provider_id == "mock"
+    chain = [Candidate("gpt-4o", "openai", {"general": 9}), Candidate("other", "mock")]
+    assert route_request("Hello", RouteOptions(made, chain)).model_id == "other"
     response = made.route(prompt_request(model_id="openai/gpt-4"))
     refused = ledger.read(response.exchange_entry_id)
     assert (refused.event_type, refused.metadata["error_code"]) == (
-        "PROMPT_REJECTED", "INVALID_INPUT"
+        "PROMPT_REJECTED", "PROVIDER_ERROR"
     )  # fmt: skip
     assert "KeyError" in refused.metadata["error_message"]
     assert "secret" not in refused.metadata["error_message"]

@@ -87,6 +87,9 @@ class _Sink:
     def pass_on(self, raw: bytes) -> bool:
         return False
 
+    def release(self) -> bool:
+        return True
+
 
 @pytest.mark.parametrize(
     ("size", "said"), [(2 * _MIB, ""), (8 * _MIB, "was cut off"), (MAX_BODY_BYTES + 1, "is longer")]

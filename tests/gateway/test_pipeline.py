@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.auth import AuthenticationError, Identity, LocalOperator
@@ -269,19 +270,22 @@ def test_the_breaker_is_asked_before_each_attempt(ledger: LedgerClient) -> None:
     [(None, "a NoneType, not"), ("text", "a str, not"), (7, "an? int, not"),
      ({"content": "x"}, "a dict, not"),
      (ProviderResponse(None, "m", 1, 1), "content$"),  # type: ignore[arg-type]
-     (ProviderResponse("x", "m", -1, 1), "input_tokens$"),
-     (ProviderResponse("x", "m", 1.5, -1), "input_tokens and output_tokens$"),  # type: ignore[arg-type]
      (ProviderResponse("x", "m", 1, 1, content_blocks=("x",)),  # type: ignore[arg-type]
       "content_blocks$"),
-     (ProviderResponse("x", "m", 2**60, 1), "input_tokens$"),
      (ProviderResponse("x", "m" * 70_000, 1, 1), "model$"),
-     (ProviderResponse("x", "m", 1, 1, "f" * 70_000), "finish_reason$")],
+     (ProviderResponse("x", "m", 1, 1, "f" * 70_000), "finish_reason$"),
+     (ProviderResponse("x", "m", 1, 1, request_id=object()),  # type: ignore[arg-type]
+      "request_id$"),
+     (ProviderResponse("x", "m", 1, 1, reply="x"), "reply$"),  # type: ignore[arg-type]
+     (ProviderError("SERVER_ERROR", "m", reply="x"), "TypeError$")],  # type: ignore[arg-type]
 )  # fmt: skip
 def test_a_provider_that_breaks_its_protocol_is_on_record(
     ledger: LedgerClient, answer: Any, fault: str
 ) -> None:
     class Broken:
         def send(self, request: Any) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
             return answer
 
     budgeter = TokenBudgeter(ledger)
@@ -293,6 +297,47 @@ def test_a_provider_that_breaks_its_protocol_is_on_record(
     assert re.search(fault, response.error_message or "")
     assert _events(ledger)[1:] == ["DISPATCH", "EXCHANGE"]
     assert budgeter.status(BudgetScope("SES-TESTTEST"))[0].reserved_tokens == 0
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [{"input_tokens": -1}, {"input_tokens": 1.5}, {"input_tokens": None}, {"output_tokens": 2**60},
+     {"cached_input_tokens": -5}, {"reasoning_tokens": "3"}, {"cache_write_short_tokens": True},
+     {"audio_seconds": float("nan")}, {"server_tool_uses": {"web_search": -5}},
+     {"server_tool_uses": {"web_search": "x"}}, {"server_tool_uses": None}, {"served": None}],
+)  # fmt: skip
+def test_usage_that_cannot_be_counted_is_unreported(
+    ledger: LedgerClient, usage: dict[str, Any]
+) -> None:
+    answer = structs.replace(ProviderResponse("paid", "gpt-4o-mini", 10, 1), **usage)
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-TESTTEST"), limits=BudgetLimits(nano=10**9))
+    gateway = LLMGateway(ledger, budgeter, RouterConfig(max_retries=0), dev_mode=True)
+    gateway.register_provider("openai", MockProvider(responses=[answer]))
+    response = gateway.route(prompt_request(model_id="openai/gpt-4o-mini", max_tokens=1000))
+    assert (response.outcome, response.content) == (RouteOutcome.SUCCESS, "paid")
+    assert (response.cost_certainty, response.output_tokens) == ("upper_bound", 1000)
+    recorded = ledger.read(response.exchange_entry_id).metadata
+    assert not usage.keys() & recorded.keys() - {"input_tokens", "output_tokens"}
+    (state,) = budgeter.status(BudgetScope("SES-TESTTEST"))
+    assert state.reserved_nano == 0
+    assert state.spent_nano > 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("tools", "x"), ("tools", [5]), ("template_variables", 5), ("user_id", 5),
+     ("user_id", "a\x00"), ("user_id", "u" * 513)],
+)  # fmt: skip
+def test_a_request_that_cannot_be_recorded_is_rejected(
+    ledger: LedgerClient, field: str, value: Any
+) -> None:
+    gateway = _gateway(ledger, MockProvider())
+    wrong: dict[str, Any] = {"input_schema": {}, field: value}
+    response = gateway.route(prompt_request(**wrong))
+    assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "INVALID_INPUT")
+    assert field in (response.error_message or "")
+    assert _events(ledger) == ["PROMPT_REJECTED"]
 
 
 def test_what_json_cannot_carry_is_recorded_in_words(ledger: LedgerClient) -> None:
@@ -317,6 +362,9 @@ def test_output_is_checked_and_returned_either_way(ledger: LedgerClient) -> None
     assert [r.output_valid for r in results] == [True, False, False]
     assert [r.content for r in results] == answers
     assert "a fails 'type'" in results[1].output_validation_errors
+    with serve(completion("no JSON")) as server:
+        gateway = _gateway(ledger, openai_provider(server.url))
+        assert gateway.route(prompt_request(output_schema={})).output_valid is False
     assert all(r.outcome is RouteOutcome.SUCCESS for r in results)
 
 

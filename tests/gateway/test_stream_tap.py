@@ -28,6 +28,9 @@ class _Listener:
         self.got.append(raw)
         return True
 
+    def release(self) -> bool:
+        return True
+
 
 def _event(content: str, **more: Any) -> bytes:
     chunk = {"id": "c", "choices": [{"index": 0, "delta": {"content": content}}], **more}

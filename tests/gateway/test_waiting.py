@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -37,6 +38,11 @@ def _gateway(ledger: LedgerClient, provider: Any, wait_ms: int = 30_000) -> LLMG
     gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True)
     gateway.register_provider("anthropic", provider)
     return gateway
+
+
+@dataclass
+class _Call:
+    waited_s: float = 0.0
 
 
 class _Talks:
@@ -212,7 +218,7 @@ class _Pot:
                 self.free[scope] -= amount
                 self.least[scope] = min(self.least[scope], self.free[scope])
 
-        await self.room.admit(scopes, reserve)
+        await self.room.admit(scopes, reserve, _Call())
         self.served.append(number)
 
     def give(self, scopes: list[str], amount: int) -> None:
@@ -251,8 +257,25 @@ async def test_all_attempts_of_a_call_share_one_longest_wait() -> None:
         raise BudgetRefusedError("BUDGET_BUSY", "busy", None, 1.0, "s")
 
     with pytest.raises(BudgetRefusedError):
-        await room.admit(["s"], reserve, 10.0)
+        await room.admit(["s"], reserve, _Call(10.0))
     assert (tries, room.waiting) == (1, 0)
+
+
+async def test_a_call_that_has_waited_does_not_pass_others(ledger: LedgerClient) -> None:
+    room = WaitingRoom(10_000)
+    pot = _Pot(room, {"s": 5})
+    first = asyncio.ensure_future(pot.take(0, ["s"], 8))
+    while not room.waiting:
+        await asyncio.sleep(0.001)
+
+    async def reserve(ahead: bool) -> None:
+        if ahead:
+            raise BudgetRefusedError("BUDGET_BUSY", "busy", None, 1.0, "s")
+
+    with pytest.raises(BudgetRefusedError):
+        await room.admit(["s"], reserve, _Call(10.0))
+    pot.give(["s"], 3)
+    await first
 
 
 async def test_a_routed_call_waits_once_for_money_and_not_once_for_each_model(
@@ -265,9 +288,9 @@ async def test_a_routed_call_waits_once_for_money_and_not_once_for_each_model(
     waits: list[float] = []
     admit = gateway.in_flight.waiting_room.admit
 
-    async def counted(scopes: Any, reserve: Any, waited_s: float) -> Any:
-        waits.append(waited_s)
-        return await admit(scopes, reserve, waited_s)
+    async def counted(scopes: Any, reserve: Any, call: Any) -> Any:
+        waits.append(call.waited_s)
+        return await admit(scopes, reserve, call)
 
     gateway.in_flight.waiting_room.admit = counted  # type: ignore[method-assign]
     models = [Candidate(name, "anthropic", {"general": 9}) for name in ("a", "b", "c")]

@@ -49,11 +49,11 @@ def _contracts(tmp_path: Path, **boundary: Any) -> ContractLoader:
     return ContractLoader(tmp_path / "ho1")
 
 
-def _ask(ledger: LedgerClient, prompt: str, answer: str) -> str:
+def _ask(ledger: LedgerClient, prompt: str, answer: str, **more: str) -> str:
     data: dict[str, Any] = {
         "session_id": "SES-1", "agent_id": "AGT-1", "work_order_id": "", "prompt": prompt,
         "contract_id": "PRC-PRICE-001", "framework_id": "", "response": answer, "model_id": "m",
-        "outcome": "success", "finish_reason": "stop", "latency_ms": 1,
+        "outcome": "success", "finish_reason": "stop", "latency_ms": 1, **more,
     }  # fmt: skip
     return ledger.write(
         LedgerEntry("EXCHANGE", "PRC-PRICE-001", "SUCCESS", "ok", ["PRM-PRICE-001"], data)
@@ -72,6 +72,9 @@ def test_a_missing_unit_is_named_alone(ledger: LedgerClient, contracts: Contract
     assert (missing.kind, missing.name, missing.of, count) == (
         "unit", "eur", "output_schema: price", 40,
     )  # fmt: skip
+    _ask(ledger, "Nobody answers.", "", outcome="error", error_code="UPSTREAM_ERROR")
+    (bad,) = read_questions(ledger, contracts, read_samples(ledger))
+    assert (bad.exchanges, bad.success.samples, bad.success.value) == (41, 40, 1)
     last = _ask(ledger, "x", "{}")
     for number in range(40):
         _ask(ledger, f"Give the price of {number // 2} in euros.", json.dumps({"price": 10.0}))

@@ -21,6 +21,7 @@ import pytest
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
+    EntryNotFoundError,
     LedgerClient,
     LedgerEntry,
     LedgerFormatError,
@@ -70,6 +71,24 @@ def test_refused(ledger: LedgerClient) -> None:
         ledger.write(LedgerEntry("AFTER", "S", "D", "r"))
     assert ledger.count_by_event() == {"AFTER": len(made) + len(WRONG_FIELDS)}
     assert ledger.verify().verified
+
+
+@pytest.mark.parametrize("value", [None, 0, -1, b"LED-00000000", [], 1.5, True])
+def test_only_a_text_names_an_entry(ledger: LedgerClient, value: Any) -> None:
+    ledger.write(LedgerEntry("E", "S", "D", "r"))
+    for method in (ledger.read, ledger.prove, ledger.read_record):
+        with pytest.raises(EntryNotFoundError):
+            method(value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"limit": 1.5}, {"limit": "1"}, {"limit": True}, {"since": 5}, {"until": b"2026"},
+     {"after": []}, {"after": 1.5}, {"after": True}],
+)  # fmt: skip
+def test_only_texts_and_integers_filter(ledger: LedgerClient, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        list(ledger.query(**arguments))
 
 
 @pytest.mark.parametrize("is_database", [False, True])

@@ -69,7 +69,14 @@ async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:
     assert await relay.take(chunk)  # or another attempt's answer would come behind it
     error = {"error": {"message": "overloaded"}}
     await relay.take(msgspec.structs.replace(_chunk(_CHAT, error), is_last=True))
-    assert client.wire == chunk.raw
+    assert client.wire == comment.raw + chunk.raw
+
+
+async def test_sound_that_begins_like_a_comment_has_begun_the_answer() -> None:
+    client, relay = _relay(CHAT, prompt(stream=True))
+    await relay.take(Dispatched("LED-1"))
+    assert await relay.take(WireChunk(_CHAT, b":\x00", "", None, content_type="audio/mpeg"))
+    assert client.wire == b":\x00"
 
 
 @pytest.mark.parametrize("fails", _FAILS)

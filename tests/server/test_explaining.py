@@ -25,6 +25,16 @@ failure_threshold = 1000
 [routing.models.fast]
 provider = "openai"
 served_as = "gpt-4o-mini"
+[routing.models.claude-own]
+provider = "openai"
+[routing.models."gpt-ill@status=503"]
+provider = "openai"
+abilities = { general = 90 }
+[routing.models."gpt-odd@garbage=json"]
+provider = "openai"
+abilities = { general = 80 }
+[routing.routes.late]
+models = ["gpt-ill@status=503", "gpt-odd@garbage=json"]
 """
 )
 
@@ -67,6 +77,7 @@ def test_a_call_that_went_out_as_it_came(served: Served) -> None:
         ("openai", "fast", "registry", "a name in the registry for openai/gpt-4o-mini"),
         ("openai", "openai/gpt-4o-mini", "provider/model", "which gives provider and model"),
         ("openai", "nobodys-model", "default", "no prefix matches"),
+        ("openai", "claude-own", "registry", "a name in the registry for openai/claude-own"),
         ("anthropic", "fast", "registry", "a name in the registry for openai/gpt-4o-mini"),
     ],
 )
@@ -81,7 +92,7 @@ def test_by_which_name_it_was_asked_for_and_translated(
     if dialect == "anthropic":
         assert (told["wire"], told["translated_from"]) == ("openai.chat", "anthropic.messages")
         assert "translated from anthropic.messages to openai.chat" in said
-    elif how != "default":
+    elif model not in ("nobodys-model", "claude-own"):
         assert [change["path"] for change in told["changed"]] == ["/model"]
         assert "with these changes: /model (the provider's name of the model)" in said
 
@@ -131,6 +142,25 @@ def test_a_refused_call_and_what_is_no_call(served: Served) -> None:
                        ("LED-ffffffff", "no decision 'LED-ffffffff'")):  # fmt: skip
         with pytest.raises(NotFoundError, match=said):
             explain(served.ledger, name)
+
+
+def test_a_routed_call_that_failed_was_unreadable_and_was_erased(served: Served) -> None:
+    session = new_session()
+    assert served.call("openai", "Hello", model="late", session=session)[0] == 200  # as received
+    *_, failed, last = [entry.id for entry in served.entries("EXCHANGE", session)]
+    shown = _run(served, "route", "explain", failed).decode()
+    assert "sent the call to openai/gpt-ill@status=503." in shown
+    assert "Nothing was charged: the call failed without an answer." in shown
+    shown = _run(served, "route", "explain", last).decode()
+    said = "put gpt-ill@status=503 first; this is attempt 2, at openai/gpt-odd@garbage=json."
+    assert said in shown
+    assert "Remit could not read the answer." in shown
+    assert "answer not readable" in _run(served, "trace", last).decode()
+    assert b"agrees: yes" in _run(served, "route", "replay", last)
+    _run(served, "ledger", "erase", failed, "--yes", "--reason", "asked for")
+    again = _run(served, "route", "replay", last).decode()  # exit code 0
+    assert "erased: yes" in again
+    assert "prompt of the decision was erased, so it cannot be recomputed." in again
 
 
 def _run(served: Served, *arguments: str) -> bytes:

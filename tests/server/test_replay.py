@@ -34,6 +34,9 @@ TOML = """
 retry_base_ms = 5
 retry_max_ms = 50
 record_streams = true
+[providers.own]
+kind = "openai"
+base_url = "http://127.0.0.1:9/v1"
 """
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 Answer = tuple[int, bytes, Mapping[str, str]]
@@ -121,7 +124,7 @@ def test_a_missing_call_is_named_and_an_erased_one_is_refused(served: Served, se
             recording.finish()
     second = served.entries("EXCHANGE", session)[1]
     served.ledger.erase(entry_id=second.id, reason="asked", requested_by="Ada")
-    with pytest.raises(RemitError, match=f"{second.id} is .content erased under LED-"):
+    with pytest.raises(RemitError, match=f"of {second.id} was erased .LED-.*of {session} "):
         Recording(served.ledger, session)
 
 

@@ -76,6 +76,8 @@ def test_slashes_and_base_urls(served: Served) -> None:
     assert served.ask("POST", "/v1/chat/completions//", prompt())[0] == 200
     for path, hint in (
         ("//v1//chat/completions", b"without a slash"), ("/v1//messages", b"without a slash"),
+        ("/v1/messages/v1/messages", b"before /v1/messages"),
+        ("/v1/chat/completions/chat/completions", b"before /chat/completions"),
         ("/v1/v1/messages", b"before /v1"), ("/v1/v1/chat/completions", b"before /v1"),
     ):  # fmt: skip
         status, raw, _ = served.ask("POST", path, prompt())

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
 
-from remit.gateway.auth import KeyStore
-from remit.gateway.budget import BudgetScope, TokenBudgeter
 from tests.server.running import Served, new_session, serving
 from tests.support.raw_provider import RawProvider, whole
 from tests.support.wire import completion, message, message_events, response, sse
@@ -24,7 +23,7 @@ _CHAT = completion("translated")
 _NATIVE = response("native")
 
 
-def _replies(provider: RawProvider, *answers: bytes) -> list[str]:
+def replies(provider: RawProvider, *answers: bytes) -> list[str]:
     """Have the provider give ``answers`` in turn, the last for ever; the paths it is asked."""
     left, paths = list(answers), []
 
@@ -50,14 +49,14 @@ def test_a_stray_404_turns_responses_off_for_one_call(
 ) -> None:
     missing = whole(b"<html>404</html>", "text/html", "404 Not Found")
     native, chat = (whole(json.dumps(answer).encode()) for answer in (_NATIVE, _CHAT))
-    _replies(provider, missing, chat, native)
+    replies(provider, missing, chat, native)
     assert _responses(served) == "translated"
     assert _responses(served) == "native"
     # A server that says so again and again has none: its calls are translated at once.
     for _ in range(3):
-        _replies(provider, missing, chat)
+        replies(provider, missing, chat)
         assert _responses(served) == "translated"
-    paths = _replies(provider, chat)
+    paths = replies(provider, chat)
     assert _responses(served) == "translated"
     assert paths == ["/v1/chat/completions"]
 
@@ -72,7 +71,7 @@ def test_a_failure_after_a_missing_endpoint_is_answered_as_it_was(
     toml = '[gateway]\nmax_retries = 0\n[gateway.fallbacks]\ngpt-4o-mini = ["nowhere/m"]\n'
     body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
     with serving(tmp_path / "root", provider.url, toml=toml) as served:
-        _replies(provider, missing, failure)
+        replies(provider, missing, failure)
         session = new_session()
         named = {"x-remit-session": session}
         status, raw, _ = served.ask("POST", "/v1/responses", body, headers=named)
@@ -86,16 +85,16 @@ def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path
     body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
     with serving(tmp_path / "root", provider.url, toml="[gateway]\nmax_retries = 0\n") as served:
         # A call that only the missing endpoint takes is refused by its field.
-        paths = _replies(provider, missing)
+        paths = replies(provider, missing)
         status, raw, _ = served.ask("POST", "/v1/responses", {**body, "top_logprobs": 2},
                                     headers={"x-remit-session": session})  # fmt: skip
         assert (status, json.loads(raw)["error"]["param"]) == (400, "top_logprobs")
         assert (paths.count("/v1/responses"), paths.count("/v1/chat/completions")) == (1, 0)
         assert [entry.decision for entry in served.entries("EXCHANGE", session)] == ["ERROR"]
-        paths = _replies(provider, missing, chat)
+        paths = replies(provider, missing, chat)
         assert _responses(served) == "translated"
         assert paths == ["/v1/responses", "/v1/chat/completions"]
-        paths = _replies(provider, missing)
+        paths = replies(provider, missing)
         assert served.ask("POST", "/v1/responses", body)[0] == 400
         assert paths == ["/v1/responses", "/v1/chat/completions"]
 
@@ -112,7 +111,7 @@ def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
         "milliseconds": "retry-after-ms: 90000",
     }[form]
     error = b'{"error":{"message":"Rate limit reached","type":"rate_limit_error"}}'
-    paths = _replies(provider, whole(error, status="429 Too Many Requests", more=f"{more}\r\n"))
+    paths = replies(provider, whole(error, status="429 Too Many Requests", more=f"{more}\r\n"))
     body: dict[str, Any] = {"model": "gpt-4o-mini", "max_tokens": 20}
     body["messages"] = [{"role": "user", "content": "hi"}]
     status, raw, headers = served.ask("POST", path, body)
@@ -122,12 +121,30 @@ def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
     assert all(value == value.strip() for value in headers.values())
 
 
+def test_a_client_on_a_websocket_hears_when_to_come_again(
+    served: Served, provider: RawProvider
+) -> None:
+    error = b'{"error":{"message":"Rate limit reached","type":"rate_limit_error"}}'
+    paths = replies(
+        provider, whole(error, status="429 Too Many Requests", more="retry-after: 90\r\n")
+    )
+    with connect(
+        served.url.replace("http", "ws") + "/v1/responses",
+        additional_headers={"authorization": f"Bearer {served.token}"},
+    ) as connection:
+        body = {"model": "gpt-4o-mini", "max_output_tokens": 20, "input": "hi"}
+        connection.send(json.dumps({"type": "response.create", **body}))
+        said = json.loads(connection.recv(timeout=60))
+    assert (said["type"], said["status"], said["headers"]["retry-after"]) == ("error", 429, "90")
+    assert len(paths) == 1
+
+
 _PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
 
 
-def _asked(path: str, model: str, *, stream: bool) -> dict[str, Any]:
+def asked(path: str, model: str, *, stream: bool) -> dict[str, Any]:
     body: dict[str, Any] = {"model": model, "stream": stream, "max_tokens": 20}
-    if path == "/v1/responses":
+    if path.startswith("/v1/responses"):
         return {"model": model, "stream": stream, "max_output_tokens": 20, "input": "hi"}
     return {**body, "messages": [{"role": "user", "content": "hi"}]}
 
@@ -148,11 +165,11 @@ def test_an_error_with_status_200_is_an_error_to_the_client(
     served: Served, provider: RawProvider, path: str, said: dict[str, Any]
 ) -> None:
     model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
-    paths = _replies(provider, whole(json.dumps(said).encode()))
+    paths = replies(provider, whole(json.dumps(said).encode()))
     session = new_session()
     headers = {"x-remit-session": session}
     status, raw, answered = served.ask(
-        "POST", path, _asked(path, model, stream=False), headers=headers
+        "POST", path, asked(path, model, stream=False), headers=headers
     )
     assert status == 502
     assert "busy" in json.loads(raw)["error"]["message"]
@@ -182,14 +199,14 @@ def test_an_answer_that_cannot_be_read_for_translation_is_no_success(
     served: Served, provider: RawProvider, path: str, stream: bool
 ) -> None:
     model = "gpt-4o-mini" if path in ("/v1/messages", _GEMINI) else "claude-sonnet-4-5"
-    body = _asked(path, model, stream=stream)
+    body = asked(path, model, stream=stream)
     if path == _GEMINI:
         path = path.replace("generate", "streamGenerate") if stream else path
         body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
         body["generationConfig"] = {"maxOutputTokens": 20}
     whole_ones = [json.dumps(answer).encode() for answer in _UNREADABLE[model]]
     for sent in (*whole_ones, whole_ones[0][:-9]):
-        paths, session = _replies(provider, whole(sent)), new_session()
+        paths, session = replies(provider, whole(sent)), new_session()
         status, raw, headers = served.ask("POST", path, body, headers={"x-remit-session": session})
         assert (status, headers["x-should-retry"], len(paths)) == (502, "false", 1)
         assert b"cannot be translated" in raw
@@ -207,7 +224,7 @@ def test_a_stream_that_cannot_be_read_for_translation_is_no_success(
     served: Served, provider: RawProvider, path: str, chunks: int
 ) -> None:
     chat = path != "/v1/responses"
-    body = _asked(path, "gpt-4o-mini" if chat else "claude-sonnet-4-5", stream=True)
+    body = asked(path, "gpt-4o-mini" if chat else "claude-sonnet-4-5", stream=True)
     if path == _GEMINI:
         path = path.replace("generate", "streamGenerate")
         body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
@@ -219,7 +236,7 @@ def test_a_stream_that_cannot_be_read_for_translation_is_no_success(
         events, end = _MESSAGE[: 1 + chunks], _MESSAGE[-2:]
         odd = {"type": "content_block_delta", "index": 7, "delta": {"type": "text_delta"}}
     session = new_session()
-    paths = _replies(provider, whole(b"".join(sse([*events, odd, *end])), kind="text/event-stream"))
+    paths = replies(provider, whole(b"".join(sse([*events, odd, *end])), kind="text/event-stream"))
     status, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
     assert len(paths) == 1
     assert status == (200 if chunks else 502)
@@ -228,14 +245,125 @@ def test_a_stream_that_cannot_be_read_for_translation_is_no_success(
     assert (entry.decision, entry.metadata["error_code"]) == ("ERROR", "SERVER_ERROR")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        b'data: [{"error":{"code":503,"message":"busy"}}]',
+        b'event: error\ndata: {"message":"busy","code":500}',
+        b'event: error\ndata: "busy"',
+        b'data: {"type":"error","message":"busy"}',
+        b'data: {"object":"error","message":"busy","code":500}',
+    ],
+)
+def test_a_client_of_chat_completions_sees_an_error_in_any_form(
+    served: Served, provider: RawProvider, error: bytes
+) -> None:
+    """Its SDKs know an error by the member ``error`` of an event, and by nothing else."""
+    said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "some"}}]}
+    stream = sse([said])[0] + error + b"\n\ndata: [DONE]\n\n"
+    replies(provider, whole(stream, kind="text/event-stream"))
+    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
+    _, raw, _ = served.ask("POST", "/v1/chat/completions", body)
+    assert json.loads(raw.rpartition(b"data: ")[2])["error"]["message"] == "busy"
+    assert b"[DONE]" not in raw
+    assert raw.count(b"busy") == 1
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", "application/octet-stream"])
+@pytest.mark.parametrize("path", [_PATHS[0], _PATHS[1]])
+def test_a_stream_is_one_whatever_its_type(
+    served: Served, provider: RawProvider, path: str, kind: str
+) -> None:
+    """Proxies send streams as text; the client gets each event as it comes, in its dialect."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    events = sse([_SAID, {**_STOP, "usage": usage}])
+    seen = threading.Event()
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        if raw:
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n\r\n" % kind.encode()
+            connection.sendall(head + events[0])
+            if seen.wait(20):
+                connection.sendall(events[1] + b"data: [DONE]\n\n")
+        return False
+
+    provider.answer = answer
+    session = new_session()
+    sent = json.dumps(asked(path, "gpt-4o-mini", stream=True)).encode()
+    head = served.head(f"content-length: {len(sent)}", f"x-remit-session: {session}", path=path)
+    with served.connected(head + sent) as connection:
+        got = b""
+        while b"fine" not in got:
+            got += connection.recv(4096)
+        seen.set()
+        while b"message_stop" not in got and b"[DONE]" not in got:
+            got += connection.recv(4096)
+    assert b"content-type: text/event-stream" in got
+    (entry,) = served.entries("EXCHANGE", session)
+    assert (entry.decision, entry.metadata["cost_certainty"]) == ("SUCCESS", "measured")
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
+@pytest.mark.parametrize("path", [_PATHS[0], _PATHS[1]])
+def test_a_whole_answer_is_one_although_it_calls_itself_a_stream(
+    served: Served, provider: RawProvider, path: str, end: bytes
+) -> None:
+    """It is paid for: no other attempt is made, and its usage counts."""
+    body = asked(path, "gpt-4o-mini", stream=True)
+    answer = json.dumps(completion("fine")).encode() + end
+    paths, session = replies(provider, whole(answer, kind="text/event-stream")), new_session()
+    status, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
+    assert (status, b"fine" in raw, len(paths)) == (200, True, 1)
+    (entry,) = served.entries("EXCHANGE", session)
+    assert (entry.decision, entry.metadata["cost_certainty"]) == ("SUCCESS", "measured")
+    refused = b'{"error":{"message":"busy","type":"server_error"}}' + end
+    replies(provider, whole(refused, kind="text/event-stream"))
+    session = new_session()
+    _, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
+    assert b"busy" in raw
+    last = served.entries("EXCHANGE", session)[-1]
+    assert (last.decision, last.metadata["cost_usd"]) == ("ERROR", 0)
+
+
+@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize("text", ["", "some"])
+def test_an_error_in_a_field_of_its_own_is_one(
+    served: Served, provider: RawProvider, path: str, text: str
+) -> None:
+    """llama.cpp's server writes ``error: {…}`` and, as after any answer, ``data: [DONE]``."""
+    choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
+    error = b'error: {"code":400,"message":"too long","type":"exceed_context_size_error"}\n\n'
+    stream = whole(sse([chunk])[0] + error + b"data: [DONE]\n\n", kind="text/event-stream")
+    missing = whole(b"no", status="404 Not Found")
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        paths.append(path)
+        connection.sendall(missing if path.endswith("/responses") else stream)
+        return True
+
+    paths: list[str] = []
+    provider.answer = answer
+    session = new_session()
+    status, raw, _ = served.ask(
+        "POST", path, asked(path, "gpt-4o-mini", stream=True), headers={"x-remit-session": session}
+    )
+    assert b"too long" in raw
+    assert b"[DONE]" not in raw
+    assert (status == 200) == bool(text)
+    assert sum(path.endswith("/chat/completions") for path in paths) == 1
+    last = served.entries("EXCHANGE", session)[-1]
+    assert (last.decision, bool(last.metadata["cost_usd"])) == ("ERROR", bool(text))
+
+
 @pytest.mark.parametrize("chunks", [0, 2])
 def test_an_error_in_a_stream_is_one(served: Served, provider: RawProvider, chunks: int) -> None:
     choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
     chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
     error = {"object": "error", "message": "out of memory", "code": 500}
     events = b"".join(sse([*[chunk] * chunks, error]))
-    _replies(provider, whole(events, kind="text/event-stream"))
-    body = _asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
+    replies(provider, whole(events, kind="text/event-stream"))
+    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
     status, raw, _ = served.ask("POST", "/v1/chat/completions", body)
     assert (status == 200) == bool(chunks)
     said = raw.rpartition(b"data: {")[2] if chunks else raw[1:]
@@ -243,106 +371,71 @@ def test_an_error_in_a_stream_is_one(served: Served, provider: RawProvider, chun
     assert b'"object":"error"' not in raw
 
 
-_OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-_NEW = {"type": "response.created", "response": {**_NATIVE, "status": "in_progress", "output": []}}
-_FAILED = {"type": "response.failed", "response": {
-    **_NATIVE, "status": "failed", "error": {"code": "server_error", "message": "busy"},
-    "output": [], "usage": None,
-}}  # fmt: skip
-_OPENINGS = {
-    "/v1/messages": ([_MESSAGE[0], {"type": "ping"}, _OVERLOADED], _MESSAGE),
-    "/v1/responses": (
-        [_NEW, {**_NEW, "type": "response.in_progress"}, _FAILED],
-        [_NEW, {"type": "response.completed", "response": response("fine")}],
-    ),
+_BUSY = {"code": 502, "message": "busy"}
+_DISGUISES: dict[str, dict[str, Any]] = {
+    "Groq's": {"x_groq": {"id": "q", "error": "busy"}},
+    "MiniMax's": {"base_resp": {"status_code": 1002, "status_msg": "busy"}},
+    "Zhipu's": {"success": False, "msg": "busy"},
+    "an error beside": {"error": _BUSY},
+    "an object": {"object": "error", "message": "busy"},
 }
 
 
-@pytest.mark.parametrize("path", _OPENINGS)
-def test_a_failed_opening_is_tried_again(provider: RawProvider, tmp_path: Path, path: str) -> None:
-    model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
-    body = _asked(path, model, stream=True)
-    bad, good = (
-        whole(b"".join(sse(events)), kind="text/event-stream") for events in _OPENINGS[path]
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [(path, form) for path in _PATHS[:2] for form in _DISGUISES]
+    + [("/v1/chat/completions", "in the first choice")],
+)
+def test_an_error_within_an_answer_is_an_error_to_the_client(
+    served: Served, provider: RawProvider, path: str, form: str
+) -> None:
+    is_chat = path == "/v1/chat/completions"
+    model = "gpt-4o-mini" if is_chat else "claude-sonnet-4-5"
+    said: dict[str, Any] = completion("some") if is_chat else message("some")
+    if form == "in the first choice":
+        said["choices"] = [{**said["choices"][0], "error": _BUSY}, said["choices"][0]]
+    said |= _DISGUISES.get(form, {})
+    for stream in (False, True):
+        replies(provider, whole(json.dumps(said).encode()))
+        session = new_session()
+        status, raw, _ = served.ask(
+            "POST", path, asked(path, model, stream=stream), headers={"x-remit-session": session}
+        )
+        assert status == 502, raw
+        assert "busy" in json.loads(raw)["error"]["message"]
+        assert served.entries("EXCHANGE", session)[-1].decision == "ERROR"
+
+
+@pytest.mark.parametrize("text", ["", " more"])
+@pytest.mark.parametrize("form", [*_DISGUISES, "in the choice"])
+def test_an_error_within_a_chunk_is_an_error_to_the_client(
+    served: Served, provider: RawProvider, form: str, text: str
+) -> None:
+    chunk = {"id": "c", "object": "chat.completion.chunk"}
+    said = {**chunk, "choices": [{"index": 0, "delta": {"content": "some"}}]}
+    choice: dict[str, Any] = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    if form == "in the choice":
+        choice |= {"finish_reason": "error", "error": _BUSY}
+    last = {**chunk, "choices": [choice] if text else None, **_DISGUISES.get(form, {})}
+    if form == "in the choice":
+        last["choices"] = [choice]
+    replies(provider, whole(b"".join(sse([said, last])), kind="text/event-stream"))
+    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
+    session = new_session()
+    status, raw, _ = served.ask(
+        "POST", "/v1/chat/completions", body, headers={"x-remit-session": session}
     )
-    with serving(tmp_path / "root", provider.url, toml=TOML) as served:
-        paths = _replies(provider, bad, good)
-        status, raw, _ = served.ask("POST", path, body)
-        assert status == 200, raw
-        assert b"fine" in raw
-        assert b"busy" not in raw
-        assert b"Overloaded" not in raw
-        assert len(paths) == 2
-        _replies(provider, bad)
-        _, raw, _ = served.ask("POST", path, body)
-        assert b"busy" in raw or b"Overloaded" in raw
-
-
-def test_pings_reach_a_client_before_its_answer(served: Served, provider: RawProvider) -> None:
-    events = sse([_MESSAGE[0], *[{"type": "ping"}] * 3])
-
-    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
-        if raw:
-            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-            connection.sendall(head + b"".join(events))
-            pinged.wait(20)
-        return False
-
-    pinged = threading.Event()
-    provider.answer = answer
-    body = _asked("/v1/messages", "claude-sonnet-4-5", stream=True)
-    sent = json.dumps(body).encode()
-    head = served.head(f"content-length: {len(sent)}").replace(b"chat/completions", b"messages")
-    with served.connected(head + sent) as connection:
-        got = b""
-        while got.count(b"event: ping") < 3:
-            got += connection.recv(4096)
-        pinged.set()
-
-
-def test_a_stream_without_content_arrives_as_it_is(provider: RawProvider, tmp_path: Path) -> None:
-    toml = f'{TOML}[providers.gemini]\nkind = "gemini"\nbase_url = "{provider.url}/v1beta"\n'
-    toml += 'default_model = "gemini-2.5-flash"\napi_key = "AIza-up"\n'
-    path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
-    body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
-    with serving(tmp_path / "root", provider.url, toml=toml) as served:
-        for event in (
-            {"promptFeedback": {"blockReason": "SAFETY"}},
-            {"candidates": [{"finishReason": "SAFETY", "index": 0}]},
-            {"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": "STOP"}]},
-        ):
-            wire = b"".join(sse([event]))
-            _replies(provider, whole(wire, kind="text/event-stream"))
-            status, raw, _ = served.ask("POST", path, body)
-            assert (status, json.loads(raw.removeprefix(b"data: "))) == (200, event)
+    assert status == 200
+    assert json.loads(raw.rpartition(b"data: ")[2])["error"]["message"] == "busy"
+    assert (b" more" in raw) == bool(text)
+    (entry,) = served.entries("EXCHANGE", session)
+    assert (entry.decision, entry.metadata["response"]) == ("ERROR", f"some{text}")
 
 
 def test_bytes_in_place_of_events_are_not_passed_to_another_dialect(
     served: Served, provider: RawProvider
 ) -> None:
-    body = _asked("/v1/chat/completions", "claude-sonnet-4-5", stream=True)
-    _replies(provider, whole(b"\x00\x01BINARY", kind="application/octet-stream"))
+    body = asked("/v1/chat/completions", "claude-sonnet-4-5", stream=True)
+    replies(provider, whole(b"\x00\x01BINARY", kind="application/octet-stream"))
     status, raw, _ = served.ask("POST", "/v1/chat/completions", body)
     assert (status, json.loads(raw)["error"]["code"]) == (502, "answer_untranslatable")
-
-
-def test_an_answer_from_the_cache_follows_a_failed_opening_alone(
-    provider: RawProvider, tmp_path: Path
-) -> None:
-    toml = f'{TOML}max_retries = 0\n[gateway.answer_cache]\nkeys = ["cached"]\n'
-    toml += '[gateway.fallbacks]\n"claude-sonnet-4-5" = ["gpt-4o-mini"]\n'
-    body = _asked("/v1/messages", "claude-sonnet-4-5", stream=True)
-    opening = whole(b"".join(sse(_OPENINGS["/v1/messages"][0])), kind="text/event-stream")
-    with serving(tmp_path / "root", provider.url, toml=toml) as served:
-        with KeyStore(served.ledger) as store:
-            key = store.create("cached", role="agent", models=())
-        TokenBudgeter(served.ledger).allocate(BudgetScope(key_id=key.key_id), token_limit=10**9)
-        _replies(provider, whole(json.dumps(completion("from the cache")).encode()))
-        first = served.ask("POST", "/v1/messages", {**body, "model": "gpt-4o-mini"}, token=key.key)
-        assert first[0] == 200, first
-        paths = _replies(provider, opening)
-        status, raw, _ = served.ask("POST", "/v1/messages", body, token=key.key)
-        assert (status, raw.count(b"event: message_start")) == (200, 1)
-        assert b"from the cache" in raw
-        assert b"Overloaded" not in raw
-        assert len(paths) == 1

@@ -157,6 +157,25 @@ def test_a_call_reaches_no_other_provider(
     assert all(one.startswith("/v1/files") for one in sent), sent
 
 
+def test_the_list_has_what_the_configuration_names(tmp_path: Path) -> None:
+    with keeping() as keeper, serve(completion("fine")) as other:
+        toml = f"""
+[providers.backup]
+kind = "openai"
+base_url = "{other.url}/v1"
+
+[routing.models."own-1"]
+provider = "backup"
+served_as = "big"
+"""
+        absent = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}
+        with serving(tmp_path / "root", keeper.url, toml=toml, environment=absent) as served:
+            listed = {one["id"]: one["owned_by"] for one in
+                      json.loads(served.ask("GET", "/v1/models")[1])["data"]}  # fmt: skip
+    assert listed["own-1"] == "backup"
+    assert "gpt-4o-mini" not in listed
+
+
 def test_the_other_providers_answer_what_is_theirs(without_anthropic: Without) -> None:
     served, keeper, (other,) = without_anthropic
     keeper.replies["chat/completions"] = lambda _: completion("fine")

@@ -46,6 +46,21 @@ def test_the_tree_tells_the_story(client: LedgerClient, story: Story) -> None:
         assert story.ids[name] in text, name
 
 
+def test_a_note_says_what_happened(client: LedgerClient) -> None:
+    story = Story(client)
+    why = {"error_code": "CIRCUIT_OPEN", "error_message": "openai failed 3 times"}
+    story.write("PROMPT_REJECTED", "hot", "", **why)
+    story.write("BUDGET_ALLOCATED", "hot", "", scope="s", usd_limit=5.0, token_limit=None)
+    story.write("THOUGHT_RECORD", "hot", "", decision_id="DEC-1", scores={"a": 1})
+    lines = _tree(client)
+    assert "0 " not in lines[0].partition("UTC")[2]
+    text = "\n".join(lines)
+    for part in ("reason  circuit breaker open (CIRCUIT_OPEN: openai failed 3 times)", "  $5.00",
+                 "routing decision", "DEC-1"):  # fmt: skip
+        assert part in text, part
+    assert "{" not in text
+
+
 def test_full_shows_plans_and_whole_prompts(client: LedgerClient, story: Story) -> None:
     assert "You read reports." not in "\n".join(_tree(client))
     text = "\n".join(_tree(client, full=True))

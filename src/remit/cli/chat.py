@@ -373,7 +373,7 @@ class Shell:
                 f"Verified earlier and not read again: {count(report.unread, 'entry')}. The last "
                 f"full verification was on {report.last_full}."
             )
-        for problem in report.problems:
+        for problem in report.lines():
             say(f"  {problem}")
 
     # -- lines -------------------------------------------------------------------------------

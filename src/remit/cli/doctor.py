@@ -204,7 +204,8 @@ def _limits(client: LedgerClient) -> Iterator[_Check]:
             if limit is not None and spent >= limit * _NEAR:
                 near.append(names.get(state.scope, state.scope))
                 break
-    how = f"{len(near)} budgets have used 90% or more: {', '.join(near[:_LISTED])}" if near else ""
+    how = f"90% or more is used of {count(len(near), 'budget')}: " if near else ""
+    how += ", ".join(near[:_LISTED])
     yield _held("budgets", not near, how or "no budget is near its limit",
                 "`remit budget show` shows the amounts; `remit budget set` raises a limit.",
                 "advice")  # fmt: skip
@@ -214,9 +215,9 @@ def _prices(place: Root, settings: Settings, client: LedgerClient) -> Iterator[_
     from remit.packages import check_prices, prices_of
 
     found = prices_of(place, settings.budget.prices)
-    how = found.table.version
+    how = f"table of {found.base.version.partition('+')[0]}"
     if found.file.data and not found.packaged:
-        how += f"; {len(found.own.models)} own prices in {found.file.name}"
+        how += f", and {count(len(found.own.models), 'own price')} in {found.file.name}"
     problem = None
     if not found.packaged:
         problem = next(check_prices(place.path, client, settings.budget.prices), None)
@@ -251,11 +252,11 @@ def _models(place: Root, settings: Settings) -> Iterator[_Check]:
 
     rules = rules_of(place, settings.routing)
     there = rules.version_hash != RULES_UNAVAILABLE
-    yield _held("routing rules", there, rules.version_hash if there else "cannot be read",
+    yield _held("routing rules", there, "present" if there else "cannot be read",
                 "`remit init` restores missing files.")  # fmt: skip
     providers, provider_id, model_id = resolve_model(settings)
-    yield _Check("model", "ok", f"{provider_id}/{model_id}")
     require_reachable(settings, providers, provider_id, model_id)
+    yield _Check("model", "ok", f"{provider_id}/{model_id}")
     if provider_id == "local":
         there = importlib.util.find_spec("xllamacpp") is not None
         yield _held("local model runtime", there, "installed" if there else "missing",

@@ -41,7 +41,6 @@ from remit.cli.shared import (
     whoami,
     with_json,
     write_file,
-    write_text,
 )
 from remit.operations import (
     Answer,
@@ -166,7 +165,7 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
     """Print the result of an operation; exit with 1 if the result is a failure."""
     member = request.command_member or request.member
     if isinstance(found, str):
-        write_text(out, found)
+        _write_text(out, found)
     elif isinstance(found, Document):
         _write(found)
         if found.has_failed:
@@ -229,6 +228,21 @@ def say_lines(lines: Iterable[str | Table], before: str = "") -> None:
             say(before + line)
 
 
+def _write_text(out: Path | None, text: str) -> None:
+    """Write a text to a file, with a note; or print it if ``out`` is None.
+
+    Raises:
+        RemitError: the file cannot be written.
+    """
+    if out is None:
+        say_text(text, nl=False)
+        return
+    with write_file(out) as file:
+        file.write(text.encode())
+    if str(out) != "-":
+        note(f"Written to {out}.")
+
+
 def _write(found: Document) -> None:
     """Write a document.
 
@@ -240,7 +254,7 @@ def _write(found: Document) -> None:
         with write_file(found.out or Path("-")) as file:
             content(file)
     elif isinstance(content, str):
-        write_text(found.out, content)
+        _write_text(found.out, content)
     elif is_raw() or (not sys.stdout.isatty() and _is_json(content)):
         click.echo(content, nl=False)
     else:

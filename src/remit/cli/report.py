@@ -120,6 +120,13 @@ def report(
             found = audit_report(client, **given)
             rest = {key: value for key, value in found.items() if key != "sections"}
             print_json_list("entries", _entries(found), rest)
+    if not verification.verified:
+        note("The ledger does not verify; the report says so.")
+        note("next: `remit ledger verify`.")
+    for one in () if gates is None else gates.gates:
+        if not one.passed:
+            note(f"Gate {one.gate} failed ({one.message}); the report says so.")
+            note(f"next: `remit gate check --gate {one.gate}`.")
     if not verification.verified or (gates is not None and not gates.passed):
         raise SystemExit(1)
 

@@ -15,6 +15,7 @@ from remit.cli.client_snippets import CLIENTS, snippet
 from remit.cli.setup_provider import Choice, chosen, opener, secret_of, variables_of
 from remit.cli.shared import echo_json, note, open_ledger, reads, say, say_text, show_step, whoami
 from remit.kernel.errors import RemitError
+from remit.kernel.message_text import dollars
 
 if TYPE_CHECKING:
     from remit.gateway.auth import NewKey
@@ -86,7 +87,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     }  # fmt: skip
     if not as_json:
         note(f"Using {name}. Created the key '{made.name}' ({made.key_id}) with a budget of "
-             f"${given['budget_usd']}; its secret is shown only once:")  # fmt: skip
+             f"{dollars(float(given['budget_usd']))}; its secret is shown only once:")  # fmt: skip
         say(made.key)
     call = None
     if not given["no_call"]:
@@ -245,4 +246,4 @@ def _message(body: bytes) -> str:
 def _cost(call: dict[str, Any]) -> str:
     if call["cost_usd"] is None:
         return "unknown cost"
-    return f"{call['cost_usd']:.9f} USD ({call['cost_certainty']})"
+    return f"{dollars(call['cost_usd'])} ({call['cost_certainty']})"

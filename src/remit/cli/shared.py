@@ -7,6 +7,7 @@ import getpass
 import itertools
 import math
 import os
+import re
 import shutil
 import sys
 import time
@@ -20,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 import orjson
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.message_text import cut
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ LISTED = 50
 """Number of lines of a list without ``--limit``."""
 _ESTIMATE_AFTER_S = 2
 _NARROWEST = 8  # columns of a table that still tell something
+_VALUE = re.compile(r"(?=.*\d|-?$).{0,24}$")  # a cell that is not cut
 
 _has_open_bar = False  # whether the last line is a progress bar that has not ended
 _raw = False  # whether the running command was given --raw
@@ -116,7 +119,7 @@ def decides(function: _F) -> _F:
 
 
 def confirm(question: str, *, yes: bool, err: bool) -> None:
-    """Ask in a terminal before an irreversible change. Without a terminal, nothing is asked.
+    """Ask before an irreversible change.
 
     Args:
         question: the question, without its mark for the answers.
@@ -125,9 +128,15 @@ def confirm(question: str, *, yes: bool, err: bool) -> None:
 
     Raises:
         click.Abort: the person answers no.
+        InvalidInputError: there is no terminal, so nobody can answer.
     """
-    if not yes and sys.stdin.isatty():
-        click.confirm(printable(question), abort=True, err=err)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInputError(
+            "Cannot ask for confirmation without a terminal.", next_step="Confirm with --yes."
+        )
+    click.confirm(printable(question), abort=True, err=err)
 
 
 def echo_json(value: Any) -> None:
@@ -180,9 +189,9 @@ def say_list(lines: Iterable[str], most: int) -> None:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> Iterator[str]:
     """Yield the lines of a table, with columns as wide as their content.
 
-    On a terminal, a line and its ``indent`` fit: the widest columns after the first are cut, and
-    the last columns are left out if even short ones need more room. A line below the table names
-    these. A pipe or a file receives every text whole, on one line.
+    A line and its ``indent`` fit into :func:`line_width`: the widest texts after the first are
+    cut, and the last columns are left out if even short ones need more room. A line below the
+    table names these. A pipe or a file receives every text whole, on one line.
 
     Args:
         heads: heads of the columns; the widths are those of all rows, which are read first.
@@ -190,10 +199,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 
         indent: columns that the caller prints before each line.
     """
     lines = [heads, *(list(map(one_line, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    room = shutil.get_terminal_size().columns - indent
-    if sys.stdout.isatty():
-        widths = _fitted(widths, room)
+    room = line_width(sys.stdout) - indent
+    widths = _fitted([*zip(*lines, strict=True)], room)
     for line in lines:
         cells = (
             cell if len(cell) <= width else f"{cell[: width - 1]}…"
@@ -204,17 +211,48 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 
         yield cut(f"(--json also shows {', '.join(left_out)})", room)
 
 
-def _fitted(widths: list[int], room: int) -> list[int]:
-    """Return the widths of the first columns that fit into a line of ``room`` characters."""
-    narrow = [widths[0], *(min(width, _NARROWEST) for width in widths[1:])]
+def _fitted(columns: list[Sequence[str]], room: int) -> list[int]:
+    """Return the widths of the first columns that fit into a line of ``room`` characters.
+
+    Short cells that all have a digit, such as ids, amounts and times, are not cut.
+    """
+    found, narrow = [], []
+    for head, *cells in columns:
+        values = max(map(len, cells), default=0)
+        is_text = not all(map(_VALUE.match, cells))
+        found.append(max(len(head), values))
+        least = _NARROWEST if is_text else max(values, min(len(head), _NARROWEST))
+        narrow.append(min(found[-1], least) if found[1:] else found[0])
     while len(narrow) > 1 and sum(narrow) + 2 * (len(narrow) - 1) > room:
         narrow.pop()
-    found = widths[: len(narrow)]
-    while (over := sum(found) + 2 * (len(found) - 1) - room) > 0:
-        widest = max(found[1:] or found)
-        place = found.index(widest, 1 if len(found) > 1 else 0)
-        found[place] -= 1 if len(found) > 1 else over
+    del found[len(narrow) :]
+    while sum(found) + 2 * (len(found) - 1) > room:
+        places = enumerate(zip(found, narrow, strict=True))
+        *_, place = max((at > 0, wide > least, wide, at) for at, (wide, least) in places)
+        found[place] -= 1
     return found
+
+
+def line_width(stream: IO[str]) -> int:
+    """Return the columns of an output: those of a terminal, or ``COLUMNS``; else no bound."""
+    if stream.isatty() or os.environ.get("COLUMNS"):
+        return shutil.get_terminal_size().columns
+    return sys.maxsize
+
+
+def _wrapped(text: str, stream: IO[str]) -> str:
+    """Return a text whose long lines are wrapped to an output, with the rest indented."""
+    width, lines = line_width(stream), text.split("\n")
+    if is_raw() or max(map(len, lines)) <= width:
+        return text
+    from textwrap import fill
+
+    return "\n".join(
+        fill(line, max(width, _NARROWEST), expand_tabs=False, replace_whitespace=False,
+             break_long_words=False, break_on_hyphens=False,
+             subsequent_indent=" " * (len(line) - len(line.lstrip(" ")) + 4))
+        for line in lines
+    )  # fmt: skip
 
 
 def one_line(text: str) -> str:
@@ -241,8 +279,8 @@ def is_raw() -> bool:
 
 
 def say(line: str) -> None:
-    """Print one line on standard output; a text with line ends becomes one line."""
-    say_text(line if is_raw() else one_line(line))
+    """Print one line on standard output, wrapped on a terminal; line ends become spaces."""
+    say_text(line if is_raw() else _wrapped(printable(one_line(line)), sys.stdout))
 
 
 def say_text(text: str, *, nl: bool = True) -> None:
@@ -253,7 +291,7 @@ def say_text(text: str, *, nl: bool = True) -> None:
 def note(text: str, colour: str = "") -> None:
     """Print a message for people on standard error.
 
-    Lines after the first are indented, so that no quoted text looks like a message of its own.
+    Lines after the first are indented: no quoted text looks like a message of its own.
 
     Args:
         text: the message.
@@ -261,7 +299,8 @@ def note(text: str, colour: str = "") -> None:
     """
     end_bar()
     first = len(text) - len(text.lstrip("\n"))
-    text = printable(text[:first] + text[first:].replace("\n", "\n    "))
+    text = text[:first] + text[first:].replace("\n", "\n    ")
+    text = _wrapped(printable(text), sys.stderr)
     if colour and sys.stderr.isatty() and not no_colour():
         text = click.style(text, fg=colour)
     click.echo(text, err=True)
@@ -356,21 +395,6 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
             f"{out} cannot be written: {error.strerror or error}.",
             next_step="Choose a file in a writable directory.",
         ) from error
-
-
-def write_text(out: Path | None, text: str) -> None:
-    """Write a text to a file, with a note; or print it if ``out`` is None.
-
-    Raises:
-        RemitError: the file cannot be written.
-    """
-    if out is None:
-        say_text(text, nl=False)
-        return
-    with write_file(out) as file:
-        file.write(text.encode())
-    if str(out) != "-":
-        note(f"Written to {out}.")
 
 
 def settings_of(root: Path | None) -> Settings:

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     )
     from remit.gateway.call_transactions import FinishCall, IdempotencyKeyUsedError
     from remit.gateway.caller_deletion import entries_of_batch, entries_of_call
+    from remit.gateway.cancellation import (
+        KEY_ENDED,
+        SHUTTING_DOWN,
+        STOPPED_BY_OWNER,
+        STOPPED_READING,
+    )
     from remit.gateway.choice import Chooser, owner_by_prefix, split_name
     from remit.gateway.circuit import CircuitState
     from remit.gateway.circuit_breakers import CircuitBreaker
@@ -46,7 +52,6 @@ if TYPE_CHECKING:
     from remit.gateway.replay_gateway import ReplayGateway
     from remit.gateway.session_owners import NotYoursError, check_session, default_session, owner_of
     from remit.gateway.stored_response import CannotContinueError, KeptId, TooLongError
-    from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_BY_OWNER, STOPPED_READING
     from remit.gateway.tool_bounds import runs_at_provider
     from remit.gateway.transport import AnyProvider
     from remit.gateway.validation import MAX_ID_CHARS

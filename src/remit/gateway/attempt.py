@@ -341,7 +341,8 @@ class Attempts:
         try:
             call.last = response = self._response(call, attempt, result, entry, bill, finished)
             try:
-                if (schema := call.request.output_schema) and response.error_code is None:
+                schema = call.request.output_schema
+                if schema is not None and response.error_code is None:
                     # No check may hold up the loop.
                     check = functools.partial(check_output, schema, response.content)
                     problems = await call_in_thread("remit-output", check)

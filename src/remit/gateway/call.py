@@ -14,14 +14,14 @@ streams and routed calls. Read on in the modules that the steps name:
 All state of a call is in its :class:`~remit.gateway.values.Call`. A failed call is a response.
 
 A call is ended from outside by cancelling its task, with a reason of
-:data:`remit.gateway.stream.ENDED_BY` or with none if the client has gone:
+:data:`remit.gateway.cancellation.ENDED_BY` or with none if the client has gone:
 :mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` when the server
 shuts down, :mod:`remit.server.responses.background` then and when the owner cancels a response,
 :mod:`remit.server.connection` when the client disconnects or stops reading, and this module at the
 time limit of a route's calls. One end has no reason, so the record states that the caller
-disconnected: of the MCP requests of an ended key (:mod:`remit.server.mcp.sessions`).
-An outage of the store during a commit is handled by :mod:`remit.gateway.inflight`, a process that
-dies by :mod:`remit.gateway.leases`.
+disconnected: of the MCP requests of an ended key (:mod:`remit.server.mcp.sessions`). An outage of
+the store during a commit is handled by :mod:`remit.gateway.inflight`, a process that dies by
+:mod:`remit.gateway.leases`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.call_transactions import CircuitChangedError, IdempotencyKeyUsedError
+from remit.gateway.cancellation import TOO_LATE, cancel_calls
 from remit.gateway.choice import Names
 from remit.gateway.circuit import Permit
 from remit.gateway.circuit_breakers import Breakers
@@ -50,7 +51,6 @@ from remit.gateway.records import prepare_refusal, refused_response
 from remit.gateway.retries import next_attempt
 from remit.gateway.session_owners import NotYoursError
 from remit.gateway.stored_response import CannotContinueError
-from remit.gateway.stream import TOO_LATE, cancel_calls
 from remit.gateway.values import (
     Call,
     Candidate,
@@ -465,8 +465,8 @@ class CallPath:
         finally:  # An erasure since then may reach the decision.
             begun = [made.since for made in calls if made.since]
             call.since = min(begun, key=lambda since: parse_entry_id(since) or 0, default="")
-        answers: list[PromptResponse | None] = []
-        errors: list[BaseException] = []
+            call.waited_s = max(made.waited_s for made in calls)
+        answers, errors = list[PromptResponse | None](), list[BaseException]()
         for part, task in zip(parts, tasks, strict=True):
             answer = None
             if task.cancelled():

@@ -8,9 +8,10 @@ import traceback
 from typing import Literal
 
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
+from remit.gateway.cancellation import ENDED_BY
 from remit.gateway.circuit import Permit
 from remit.gateway.neutral_calls import finite
-from remit.gateway.stream import ENDED_BY, StreamTap
+from remit.gateway.stream import StreamTap
 from remit.gateway.values import Attempt, Call, Candidate, Failure, Refusal
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import CODES, ProviderError

@@ -170,11 +170,7 @@ class InFlightCalls:
 
         if not (self.charging and step.enforce):
             return await reserve(False)
-        began = time.monotonic()
-        try:
-            return await self.waiting_room.admit(step.path, reserve, step.waited_s)
-        finally:
-            step.waited_s += time.monotonic() - began
+        return await self.waiting_room.admit(step.path, reserve, step)
 
     def _let_go(self, step: StartCall) -> None:
         """Abandon the call: stop renewing its lease so that recovery settles it."""

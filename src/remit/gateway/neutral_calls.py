@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+import operator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,8 @@ from remit.gateway.memory import LARGE_BYTES
 from remit.gateway.stream import StreamTap
 from remit.gateway.transport import AnyProvider, too_long
 from remit.gateway.validation import MAX_ID_CHARS
-from remit.kernel.canonical import MAX_SAFE_INTEGER
-from remit.kernel.exchange import PromptRequest, TextDelta
+from remit.kernel.canonical import is_countable
+from remit.kernel.exchange import PromptRequest, Reply, TextDelta
 from remit.kernel.loops import abandon, call_in_thread
 from remit.providers import MAX_BODY_BYTES, ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer
@@ -32,7 +33,7 @@ def in_neutral_form(request: PromptRequest) -> PromptRequest:
         DialectError: the neutral form cannot express the body.
     """
     body = request.body
-    call = read_request(body.endpoint.name, body.value)
+    call = read_request(body.endpoint.name, body.exact)
     wanted = call.response_format
     return replace(
         request,
@@ -76,6 +77,7 @@ async def send(
         TimeoutError: the time is up.
         ProviderError: the provider raised it, cancelled the call, returned no valid
             ProviderResponse, or its answer is too long; or the memory limit ended the answer.
+        TypeError: the provider raised a malformed ProviderError.
         RuntimeError: the provider raised an error that is no ``Exception``, such as SystemExit.
         CancelledError: the caller was cancelled.
     """
@@ -121,6 +123,10 @@ async def send(
     except asyncio.CancelledError as error:
         tap.raise_if_ended(error)
         raise
+    except ProviderError as error:
+        if not (_is_reply(error.reply) and not (error.answer and _fault(error.answer))):
+            raise TypeError("the ProviderError is malformed") from error
+        raise
     finally:
         if tap.holding is not None:
             tap.settle()
@@ -138,8 +144,11 @@ async def _pieces(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
 
 
 def _checked(answer: Any) -> ProviderResponse:
+    """Return a sound answer, with unreported usage if a count cannot be counted."""
     if fault := _fault(answer):
         raise ProviderError("SERVER_ERROR", f"the provider returned {fault}", maybe_billed=True)
+    if not _is_countable_usage(answer):
+        answer = structs.replace(answer, **_UNREPORTED)
     reason, failure = ended_by(answer.finish_reason)
     return structs.replace(sound_answer(answer), finish_reason=reason, failure=failure)
 
@@ -154,17 +163,44 @@ def _fault(answer: Any) -> str:
         "model": isinstance(answer.model, str) and len(answer.model) <= MAX_ID_CHARS,
         "finish_reason": isinstance(answer.finish_reason, str)
         and len(answer.finish_reason) <= MAX_ID_CHARS,
+        "request_id": isinstance(answer.request_id, str),
         "content_blocks": isinstance(blocks, tuple)
         and all(isinstance(one, dict) for one in blocks),
-        "input_tokens": _is_count(answer.input_tokens),
-        "output_tokens": _is_count(answer.output_tokens),
+        "reply": _is_reply(answer.reply),
     }
     odd = [name for name, holds in is_sound.items() if not holds]
     return f"a ProviderResponse with an unusable {' and '.join(odd)}" if odd else ""
 
 
-def _is_count(tokens: Any) -> bool:
-    return type(tokens) is int and 0 <= tokens <= MAX_SAFE_INTEGER
+def _is_reply(reply: Any) -> bool:
+    return reply is None or (isinstance(reply, Reply) and isinstance(reply.body, bytes))
+
+
+def _is_countable_usage(answer: ProviderResponse) -> bool:
+    uses, served, seconds = answer.server_tool_uses, answer.served, answer.audio_seconds
+    return (
+        is_countable(answer.input_tokens)
+        and is_countable(answer.output_tokens)
+        and all(count is None or is_countable(count) for count in _more_counts(answer))
+        and (seconds is None or (finite(seconds) is not None and seconds >= 0))
+        and isinstance(uses, Mapping)
+        and all(isinstance(tool, str) and is_countable(times) for tool, times in uses.items())
+        and isinstance(served, Mapping)
+        and all(isinstance(text, str) for item in served.items() for text in item)
+    )
+
+
+_MORE_COUNTS = (
+    "cached_input_tokens", "reasoning_tokens", "cache_write_tokens", "cache_write_short_tokens",
+    "cache_write_long_tokens", "audio_input_tokens", "audio_output_tokens",
+)  # fmt: skip
+_more_counts = operator.attrgetter(*_MORE_COUNTS)
+_UNREPORTED: dict[str, Any] = {
+    **dict.fromkeys((*_MORE_COUNTS, "audio_seconds")),
+    "input_tokens": 0, "output_tokens": 0, "usage_reported": False, "server_tool_uses": {},
+    "served": {},
+}  # fmt: skip
+"""The fields of an answer whose provider reported no usage."""
 
 
 async def _guarded(answer: Any) -> Any:

@@ -25,6 +25,7 @@ from remit.gateway.validation import Sent, encode_sent, response_schema
 from remit.gateway.values import Call, Candidate, Model, Refusal, RefusedError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
+from remit.ledger import LedgerError
 from remit.providers import Body, ProviderError, ProviderRequest, WireProvider
 from remit.providers.dialects import DialectError
 from remit.providers.wire import member_at
@@ -134,7 +135,7 @@ class Candidates:
         Raises:
             RefusedError: the key may not use the model (``MODEL_NOT_ALLOWED``), its provider is not
                 set up (``PROVIDER_NOT_FOUND``), or the request cannot be expressed for it
-                (``INVALID_INPUT``), or the adapter raises any other error (``INVALID_INPUT``).
+                (``INVALID_INPUT``), or the adapter raises any other error (``PROVIDER_ERROR``).
         """
         provider_id, model_id, sent = model.provider_id, model.model_id, call.sent
         assert sent is not None
@@ -177,13 +178,15 @@ class Candidates:
             param = getattr(error, "param", None)
             refusal = Refusal("INVALID_INPUT", error.message, param)
             raise RefusedError(refusal) from error
+        except LedgerError:
+            raise
         except Exception as error:  # An adapter that fails must not end the call unrecorded.
             kind = type(error).__name__
             _log.warning("the adapter of provider %s raised %s", provider_id, kind)
             where = "".join(traceback.format_tb(error.__traceback__))
             _log.debug("where it was raised:\n%s", where)
             text = f"the request cannot be made for {model.name}: its adapter raised {kind}"
-            raise RefusedError(Refusal("INVALID_INPUT", text)) from error
+            raise RefusedError(Refusal("PROVIDER_ERROR", text)) from error
         uses = 0
         if body is None:
             bound = tariff.bound(request, sent)

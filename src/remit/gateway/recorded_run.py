@@ -21,7 +21,7 @@ from remit.kernel.canonical import exact_json, sha256_hex
 from remit.kernel.errors import NotFoundError, RemitError
 from remit.kernel.json_splice import elements, members, remove_member, spans
 from remit.kernel.json_text import JsonTextError, dump, load, load_exact
-from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body
+from remit.ledger import LedgerClient, LedgerEntry, call_body, first_erased
 from remit.providers.wire import ENDPOINTS
 
 ANY_MODEL = "*"
@@ -150,7 +150,7 @@ class Recording:
             {"session_id": one} for one in self.sessions
         ]  # fmt: skip
         found = sorted(
-            (entry for which in self._ranges for entry in _calls(ledger, which)),
+            (entry for which in self._ranges for entry in _calls(ledger, which, self.run)),
             key=lambda entries: _seq(entries[0].metadata["dispatch_entry_id"]),
         )
         self.calls = tuple(
@@ -436,7 +436,7 @@ def _sessions(ledger: LedgerClient, session_id: str) -> Iterator[str]:
                 queue.append(below)
 
 
-def _calls(ledger: LedgerClient, which: Mapping[str, Any]) -> Iterator[list[LedgerEntry]]:
+def _calls(ledger: LedgerClient, which: Mapping[str, Any], run: str) -> Iterator[list[LedgerEntry]]:
     """Yield the exchanges of each call of a client, in the order of its attempts.
 
     Results of batches, and calls of paths that serve no model, are left out.
@@ -446,12 +446,12 @@ def _calls(ledger: LedgerClient, which: Mapping[str, Any]) -> Iterator[list[Ledg
         meta = entry.metadata
         if "batch_id" in meta or meta.get("wire", "openai.chat") not in ENDPOINTS:
             continue
-        for name in _VALUES:
-            if isinstance(value := meta.get(name), Erased):
-                raise RemitError(
-                    f"{entry.id} is {value}, so the run cannot be replayed.",
-                    next_step="Replay another run; erased content cannot be restored.",
-                )
+        if (gone := first_erased(map(meta.get, _VALUES))) is not None:
+            what = f"was erased ({gone.erasure_id})" if gone.erasure_id else "is missing"
+            raise RemitError(
+                f"Content of {entry.id} {what}, so the run of {run} cannot be replayed.",
+                next_step="Replay another run; erased content cannot be restored.",
+            )
         attempts[entry.id] = [*attempts.pop(meta.get("retry_of", ""), ()), entry]
     yield from attempts.values()
 

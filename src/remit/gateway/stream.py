@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, MEMORY_FULL, Holding, memory, run_large
@@ -25,20 +25,13 @@ from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
 from remit.providers.wire import Repeats, StreamSum, Usage, read_event
 
-STOPPED_READING = "the caller stopped reading the answer"
-SHUTTING_DOWN = "the server shut down before the answer ended"
-STOPPED_BY_OWNER = "the owner cancelled the response"
-KEY_ENDED = "the caller's key was revoked or has expired"
-TOO_LATE = "the time limit of the route's calls has passed"
-ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, STOPPED_BY_OWNER, KEY_ENDED, TOO_LATE)
-"""Reasons with which a call's task is cancelled; the record of the call states them."""
-
 _log = logging.getLogger("remit.gateway")
 
 _MAX_UNREAD_PIECES = 64  # pieces of a stream that have been passed on and not been read yet
 _MAX_UNREAD_BYTES = 256 * 1024
 _STEP_BYTES = 64 * 1024  # a stream grows by this, or doubles, before it is weighed again
 _WAIT_S, _MAX_WAITS = 0.05, 100
+_HELD_S = 1.0  # the longest time for which chunks without content are held back
 # An answer is in memory as values, as JSON, as its record has it, and as it is stored.
 _COPIES = 4
 _VALUE, _LIST = 16, 64  # bytes that one takes, beside its text
@@ -117,6 +110,7 @@ class StreamTap:
         self.records = False
         self.created = 0
         self.wire: list[bytes] | None = None
+        self._timer: asyncio.TimerHandle | None = None  # runs while the listener holds back
 
     def start(self) -> None:
         """Begin an attempt: forget the stream of an earlier one, and start the clock.
@@ -365,9 +359,9 @@ class StreamTap:
     async def chunk(self, chunk: WireChunk, *, begins: bool) -> None:
         """Pass one event of a stream to the listener.
 
-        The first event with ``begins`` that the sink does not hold back (by returning False) sets
-        ``first_after_ms``. The sum is not changed. An error of ``on_text`` or the sink is logged,
-        and neither is called again.
+        The first event with ``begins`` that the sink does not hold back (by returning False), or a
+        later one that ends the wait of such an event, sets ``first_after_ms``. The sum is not
+        changed. An error of ``on_text`` or the sink is logged, and neither is called again.
 
         Args:
             chunk: the event.
@@ -382,8 +376,33 @@ class StreamTap:
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
         # What the listener holds back was not sent: another model may still answer.
-        if begins and self.first_after_ms is None and passed is not False:
-            self._mark()
+        if self.first_after_ms is None and (begins or self._timer is not None):
+            if passed is not False:
+                self.drop_held()
+                self._mark()
+            elif begins and self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(_HELD_S, self.release_held)
+
+    def drop_held(self) -> None:
+        """Leave the chunks without content with the listener, after an error that follows them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def release_held(self) -> None:
+        """Have the listener pass on the chunks without content that it holds back, if any.
+
+        Then no other model may answer. Also runs a second after the first of them. An error of the
+        sink is logged, and the sink is not called again.
+        """
+        holds = self._timer is not None
+        self.drop_held()
+        if holds and self._sink is not None:
+            try:
+                if self._sink.release():
+                    self._mark()
+            except Exception as error:  # noqa: BLE001 - a listener must not change the record
+                self._fell_silent(error)
 
     def read(self, value: Any) -> list[StreamEvent]:
         """Return an event in neutral form; nothing once the stream could not be read.
@@ -474,18 +493,3 @@ class StreamTap:
         _log.warning(
             "the listener of a stream raised %s; it is not called again", type(error).__name__
         )
-
-
-async def cancel_calls(tasks: Iterable[asyncio.Future[Any]], *reason: Any) -> None:
-    """Cancel calls, and wait until their ends are recorded.
-
-    Args:
-        tasks: the tasks of the calls; errors with which they end are not raised.
-        reason: a reason of ``ENDED_BY``, or nothing if the client has gone.
-
-    Raises:
-        CancelledError: the caller was cancelled; the calls end by themselves.
-    """
-    for task in tasks:
-        task.cancel(*reason)
-    await asyncio.gather(*tasks, return_exceptions=True)

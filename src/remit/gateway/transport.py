@@ -30,6 +30,7 @@ from remit.providers import (
     passed_on,
 )
 from remit.providers.dialects import read_answer, reported, sound_answer, stream_reader
+from remit.providers.sse import SseEvent
 from remit.providers.wire import (
     MESSAGES,
     Passed,
@@ -42,8 +43,8 @@ from remit.providers.wire import (
 )
 
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
-_KNOWN_TO_CLIENTS = {"error", "type", "choices", "x_groq"}
-"""Members of which an error event has one if clients take it for an error, or for a chunk."""
+_UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
+"""Endpoints whose clients know an error by the member ``error`` of an event alone."""
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
@@ -86,8 +87,11 @@ async def send_body(
         try:
             if outgoing.body.endpoint.verbatim:
                 return await _verbatim(outgoing, reply, tap)
-            if outgoing.stream and "event-stream" in reply.content_type:
-                return await _streamed(outgoing, reply, tap, called)
+            if outgoing.stream and await _is_events(reply):
+                try:
+                    return await _streamed(outgoing, reply, tap, called)
+                finally:
+                    tap.release_held()
             if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
                 return await _data(outgoing, reply, tap)
             if isinstance(reply, UpstreamReply):
@@ -107,6 +111,12 @@ async def send_body(
             tap.settle()
 
 
+async def _is_events(reply: ProviderReply) -> bool:
+    if isinstance(reply, UpstreamReply):
+        return await reply.is_event_stream()
+    return "event-stream" in reply.content_type
+
+
 async def _streamed(
     outgoing: Outgoing, reply: ProviderReply, tap: StreamTap, called: str
 ) -> ProviderResponse:
@@ -117,6 +127,7 @@ async def _streamed(
     reader = stream_reader(endpoint, total) if translates else None
     tap.listen(total, asks_usage=outgoing.asks_usage, reader=reader)
     unread: list[bytes] | None = []  # Data received before the first readable event.
+    rest = b""  # An unfinished event without data: perhaps an answer that is no stream.
     last = False
     async for events in reply.events(tap.pass_on):
         tap.catch_up()
@@ -127,6 +138,7 @@ async def _streamed(
             if tap.wire is not None:
                 tap.wire.append(event.raw)
             left -= 1
+            before = total.pieces
             if len(event.data) > LARGE_BYTES:
                 value = await run_large(total.add, event.name, event.data)
             else:
@@ -136,10 +148,14 @@ async def _streamed(
                 error = error_of_event({"type": "error", "error": value})
             last = error is not None or total.is_last
             raw = event.raw
-            if error is not None and type(value) is dict and not value.keys() & _KNOWN_TO_CLIENTS:
+            if error is not None and not _is_seen(endpoint, event, value):
+                if total.pieces > before:
+                    part = WireChunk(endpoint, raw, event.name, value, headers=headers, total=total)
+                    await tap.chunk(part, begins=True)
                 raw = b""  # no client takes it for an error: Remit words it
             elif not event.complete:
                 if not last:
+                    rest = b"" if event.data else raw.strip()
                     continue  # cut within an event: no client can read it
                 raw += b"\n\n"
             if unread is not None:
@@ -161,6 +177,7 @@ async def _streamed(
             if unread is None:
                 tap.may_pass_on()
             if error is not None:
+                tap.drop_held()
                 had = await _assembled(total, tap, endpoint, reply.status, headers)
                 error.answer = had if had.usage_reported else None
                 raise error
@@ -176,11 +193,11 @@ async def _streamed(
         if last:
             break
     tap.catch_up()
-    if unread and any(not raw.startswith(b":") for raw in unread):
-        # Whole, and none of this API: it is the client's to judge.
+    is_object = rest.startswith(b"{") and rest.endswith(b"}")
+    if unread is not None and (is_object or any(not raw.startswith(b":") for raw in unread)):
         tap.unheard()
-        came = Reply(endpoint, reply.status, headers, b"".join(unread))
-        return response(came, None, None if called == endpoint else reply.content_type)
+        text = rest if is_object else b"".join(unread)
+        return whole(outgoing, reply, text, called != endpoint)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
@@ -191,6 +208,17 @@ async def _streamed(
     if called and tap.problem is not None and answer.reply is not None:
         raise _not_this_api(reply.content_type, answer.reply, total.answer()) from tap.problem
     return answer
+
+
+def _is_seen(endpoint: str, event: SseEvent, value: Any) -> bool:
+    """Return True if clients of the endpoint take an event that states an error for one."""
+    if event.raw.startswith(b"error:"):  # a field that no client reads
+        return False
+    is_object = type(value) is dict
+    if endpoint in _UNNAMED or (is_object and value.get("error")):
+        return is_object and bool(value.get("error"))
+    is_error = is_object and value.get("type") in ("error", "response.failed")
+    return is_error or event.name == "error"
 
 
 async def _assembled(

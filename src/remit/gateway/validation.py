@@ -67,8 +67,8 @@ def check_request(request: PromptRequest) -> str:
     """Return the first problem of a request without quoting content; empty if there is none.
 
     Checks messages or prompt, the ids (``contract_id`` and ``session_id`` are required),
-    ``max_tokens`` (1 to 1,000,000,000), ``temperature`` (0 to 2), and ``template_variables``
-    against ``input_schema``. A body is not checked here.
+    ``max_tokens`` (1 to 1,000,000,000), ``temperature`` (0 to 2), the form of ``tools``, and
+    ``template_variables`` against ``input_schema``. A body is not checked here.
 
     Args:
         request: the request.
@@ -98,28 +98,36 @@ def check_request(request: PromptRequest) -> str:
         return f"max_tokens is not an integer between 1 and {MAX_TOKENS}"
     if warmth is not None and (type(warmth) not in (int, float) or not 0 <= warmth <= 2):
         return "temperature is not between 0 and 2"
-    if request.input_schema is not None:
-        found = problems(request.input_schema, dict(request.template_variables or {}), 1)
+    if problem := _wrong_text("user_id", request.user_id):
+        return problem
+    if (tools := request.tools) and not (
+        isinstance(tools, (list, tuple)) and all(isinstance(tool, Mapping) for tool in tools)
+    ):
+        return "tools is not a list of objects"
+    if (schema := request.input_schema) is not None:
+        given: Any = request.template_variables
+        if given is not None and not isinstance(given, Mapping):
+            return "template_variables is not an object"
+        found = problems(schema, dict(given or {}), 1)
         if found:
             return f"template_variables: {found[0]}"
     return ""
 
 
 def _wrong_id(ids: Sequence[Any]) -> str:
-    for name, value in zip(_IDS, ids, strict=True):
-        if value is None or value == "":
-            continue
-        if not isinstance(value, str):
-            return f"{name} is not a string"
-        if (
-            len(value) > MAX_ID_CHARS
-            or not (value.isascii() or is_plain_text(value))
-            or ("\x00" in value)
-        ):
-            return (
-                f"{name} contains NUL or a lone surrogate, or is longer than {MAX_ID_CHARS} "
-                "characters"
-            )
+    return next(filter(None, map(_wrong_text, _IDS, ids)), "")
+
+
+def _wrong_text(name: str, value: Any) -> str:
+    if value is None or value == "":
+        return ""
+    if not isinstance(value, str):
+        return f"{name} is not a string"
+    is_plain = value.isascii() or is_plain_text(value)
+    if len(value) > MAX_ID_CHARS or not is_plain or "\x00" in value:
+        return (
+            f"{name} contains NUL or a lone surrogate, or is longer than {MAX_ID_CHARS} characters"
+        )
     return ""
 
 

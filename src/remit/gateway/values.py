@@ -354,7 +354,7 @@ class Call(Struct):
         heard = StreamTap(tap.on_text, tap.sink) if part.listens else StreamTap(None, None)
         made = Call(
             part.request, heard, self.identity, part.choice,
-            since=self.since, read_after=self.read_after,
+            since=self.since, read_after=self.read_after, waited_s=self.waited_s,
         )  # fmt: skip
         made.passed_over = tuple(part.choice.passed_over)
         return made

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from remit.kernel.budget_windows import zone_of
-from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.canonical import is_countable
 from remit.kernel.errors import InvalidInputError
 
 NANO = 1_000_000_000
@@ -48,7 +48,7 @@ class BudgetScope:
 
     Raises:
         InvalidInputError: there is no session and no owner, a work order or agent is given without
-            a session, or ``requested_tokens`` is negative.
+            a session, or ``requested_tokens`` is negative or no whole number.
     """
 
     session_id: str = ""
@@ -66,8 +66,8 @@ class BudgetScope:
         owners = (self.key_id, self.user_id, self.team_id, self.organisation_id)
         if not self.session_id and (self.work_order_id or self.agent_id or not any(owners)):
             raise InvalidInputError("A budget scope needs a session_id.")
-        if self.requested_tokens < 0:
-            raise InvalidInputError("requested_tokens is negative.")
+        if not is_countable(self.requested_tokens):
+            raise InvalidInputError("requested_tokens is negative, too great or no whole number.")
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -293,9 +293,8 @@ class BudgetLimits:
             to the number of tokens that the remaining tokens and dollars pay for.
 
     Raises:
-        InvalidInputError: a limit is negative or too great, or a window, time zone or ``on_short``
-            is invalid.
-        TypeError: a limit is a text.
+        InvalidInputError: a limit is no whole number or too great, or a window, time zone or
+            ``on_short`` is invalid.
     """
 
     tokens: int | None = None
@@ -353,7 +352,6 @@ class BudgetLimits:
 
         Raises:
             InvalidInputError: a value cannot be a limit, or a time zone is given without a window.
-            TypeError: a limit is a text where a number is needed.
         """
         nano = None if usd is None else nano_of(usd)
         return cls(tokens, nano, turns, rpm, tpm, window, time_zone or "", on_short or "refuse")
@@ -370,9 +368,9 @@ class BudgetLimits:
                   self.tokens_per_minute)  # fmt: skip
         for value in values:
             # What a JSON number keeps exact: limits are rebuilt from the record to the last one.
-            if value is not None and not 0 <= value <= MAX_SAFE_INTEGER:
+            if value is not None and not is_countable(value):
                 raise InvalidInputError(
-                    "A budget limit is negative or above the maximum of 9,007,199 USD."
+                    "A budget limit is no whole number, negative, or above 9,007,199 USD."
                 )
         if self.window not in (None, "day", "week", "month"):
             raise InvalidInputError(

@@ -27,6 +27,11 @@ class NotCanonicalError(InvalidInputError):
     """The value has no RFC 8785 encoding: NaN, lone surrogate, non-string key, foreign type."""
 
 
+def is_countable(value: object) -> bool:
+    """Return True for an integer from 0 to 2⁵³ - 1; booleans and floats are none."""
+    return type(value) is int and 0 <= value <= MAX_SAFE_INTEGER
+
+
 def canonical_json(value: Any) -> bytes:
     """Encode ``value`` as RFC 8785 canonical JSON, in UTF-8.
 

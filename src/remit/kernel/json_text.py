@@ -80,6 +80,11 @@ def has_more_values(text: bytes, most: int) -> bool:
     return False
 
 
+def has_wide_number(text: bytes) -> bool:
+    """Return True if a text may hold an integer that :func:`load` rounds, of 19 digits or more."""
+    return _WIDE_NUMBER in text.translate(_DIGITS)
+
+
 def load_exact(text: bytes) -> Any:
     """Return the value of a JSON text with integers of any size exact, for reading records.
 
@@ -92,7 +97,7 @@ def load_exact(text: bytes) -> Any:
     Raises:
         JsonTextError: the text is not JSON, or is nested too deep.
     """
-    if _WIDE_NUMBER not in text.translate(_DIGITS):
+    if not has_wide_number(text):
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:

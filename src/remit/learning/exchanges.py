@@ -10,7 +10,7 @@ from remit.kernel.budget_values import LEARNING
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse
-from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerReader, parse_entry_id
+from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, first_erased, parse_entry_id
 
 _OWN = frozenset(LEARNING.path)
 _NANO = 1_000_000_000
@@ -127,8 +127,8 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
 
 
 def is_erased(entry: LedgerEntry) -> bool:
-    """Return True if a value at the top level of an entry's metadata was erased."""
-    return any(isinstance(value, Erased) for value in entry.metadata.values())
+    """Return True if a value of an entry's metadata, or an item of such a list, was erased."""
+    return first_erased(entry.metadata.values()) is not None
 
 
 def is_whole(content: Any) -> bool:

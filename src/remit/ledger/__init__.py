@@ -24,7 +24,7 @@ from remit.ledger.clock import Clock, utc_now
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.entry_reader import as_bytes, pages
-from remit.ledger.erasure import CACHED, ErasureReport
+from remit.ledger.erasure import CACHED, ErasureReport, first_erased
 from remit.ledger.errors import (
     AFTER_DAMAGE,
     EntryArchivedError,
@@ -172,6 +172,7 @@ __all__ = [
     "entry_id",
     "erasure_digest",
     "erasures_after",
+    "first_erased",
     "fold_entries",
     "folded_rows",
     "fork",

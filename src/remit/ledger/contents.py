@@ -115,7 +115,7 @@ class Erased:
 
     erasure_id: str | None = None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"[content erased under {self.erasure_id}]" if self.erasure_id else "[missing]"
 
 
@@ -438,7 +438,7 @@ def is_commitment(value: Any) -> bool:
     False.
 
     ``$content`` (``hmac-sha256:`` and 64 hex digits) goes with a positive ``bytes``, ``$messages``
-    (64 hex digits) with a positive ``count`` below 2**53. Both may have ``form`` ``exact``, no more.
+    (64 hex digits) with a positive ``count`` below 2**53; ``form`` may be ``exact``, no more.
     """
     if not isinstance(value, dict):
         return False

@@ -231,8 +231,9 @@ class ProvenLines:
     @property
     def statement(self) -> str:
         """A sentence for people: which entries are complete, and under which head."""
-        number = self.end - self.first
-        return self.last.proven(number, f"from {self.first} to {self.end - 1}")
+        head = self.last.signed.checkpoint
+        return (f"verified: all {self.end - self.first} of entries {self.first} to {self.end - 1}, "
+                f"in the {head.size} entries that {head.origin} signed")  # fmt: skip
 
 
 def read_batches(

@@ -54,14 +54,16 @@ def entry_id(seq: int) -> str:
     return f"LED-{seq:08x}"
 
 
-def parse_entry_id(value: str) -> int | None:
+def parse_entry_id(value: object) -> int | None:
     """Return the sequence number in an entry id; ``None`` if ``value`` is not an entry id.
 
     Only the form of :func:`entry_id` is accepted: lower case, at least 8 digits, no needless zeros.
     Whether the entry exists is not checked.
     """
+    if not isinstance(value, str) or not value.startswith("LED-"):
+        return None
     digits = value[4:]
-    if not value.startswith("LED-") or len(digits) < 8:
+    if len(digits) < 8:
         return None
     try:
         seq = int(digits, 16)

@@ -6,13 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.ledger.contents import StoredValue
+from remit.ledger.contents import Erased, StoredValue
 from remit.ledger.entry_reader import chunks, marks
 from remit.ledger.search import TextIndex, quotable, quotes
 from remit.ledger.store import Execute, Transaction
 
 CACHED = "cached"
 """Token of the rows of ``idempotency`` that belong to the answer cache; an erasure deletes them."""
+
+
+def first_erased(values: Iterable[Any]) -> Erased | None:
+    """Return the first marker among values and the items of lists; None if there is none."""
+    items = (one for value in values for one in (value if isinstance(value, list) else [value]))
+    return next((one for one in items if isinstance(one, Erased)), None)
 
 
 @dataclass(slots=True)

@@ -77,8 +77,8 @@ def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
     if seen > size:
         return LedgerRollbackError(missing(location, size, seen, f"there were {seen}"))
     return LedgerRollbackError(
-        f"The ledger {location} has another history: {entry_id(seen - 1)} is not the entry that "
-        "was there."
+        f"The ledger {location} does not have the history that was there: {entry_id(seen - 1)} "
+        "differs."
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ import orjson
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import load_unique
-from remit.kernel.message_text import count
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.export_reader import MAX_LINE_BYTES, read_record, require, require_members
@@ -101,26 +99,17 @@ class Extract:
     def statement(self) -> str:
         """A sentence for people: the entries that are proven to be complete, and the head.
 
-        An example: ``verified: all 12 entries from 4 to 15, in the 40 entries that ORIGIN signed``.
-        For a run or an action, ``of SES-… before LED-…`` takes the place of the range.
+        An example: ``verified: all 12 of entries 4 to 15, in the 40 entries that ORIGIN signed``.
+        For a run or an action, ``entries of SES-… before LED-…`` takes the place of the range.
         """
-        if "end" in self.of:
-            return self.proven(len(self.records), f"from {self.of['first']} to {self.end - 1}")
-        *_, name = {**self.run, **self.of}.values()
-        whose = f"{'the action ' if 'entry' in self.of else ''}{shlex.quote(str(name))}"
-        return self.proven(len(self.records), f"of {whose} before {entry_id(self.end)}")
-
-    def proven(self, number: int, where: str) -> str:
-        """Return a sentence for people on entries that the checkpoint proves to be complete.
-
-        Args:
-            number: number of the entries.
-            where: their range or run.
-        """
-        what = "the only entry" if number == 1 else f"all {count(number, 'entry')}"
         head = self.signed.checkpoint
-        whole = count(head.size, "entry")
-        return f"verified: {what} {where}, in the {whole} that {head.origin} signed"
+        what = f"of entries {self.of['first']} to {self.end - 1}" if "end" in self.of else ""
+        for name, value in {**self.run, **self.of}.items() if not what else ():
+            kind = "the action " if name == "entry" else ""
+            plain = value if value.replace("-", "").isalnum() else repr(value)
+            what = f"entries of {kind}{plain} before {entry_id(self.end)}"
+        return (f"verified: all {len(self.records)} {what}, in the {head.size} entries that "
+                f"{head.origin} signed")  # fmt: skip
 
 
 def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:

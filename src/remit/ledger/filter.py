@@ -92,15 +92,15 @@ def build_filter(
 
     Raises:
         TypeError: there is no such column.
-        InvalidInputError: ``order`` is another text, ``limit`` is negative, a value is not a text
+        InvalidInputError: ``order`` is another text, ``limit`` is no count, a value is not a text
             that can be stored, or a time or the cursor cannot be understood.
     """
     if unknown := equals.keys() - Equalities.__annotations__.keys():
         raise TypeError(f"query() got an unexpected keyword argument {min(unknown)!r}")
     if order not in ("asc", "desc"):
         raise InvalidInputError(f"order is {order!r}; use 'asc' or 'desc'.")
-    if limit is not None and limit < 0:
-        raise InvalidInputError("limit is negative.")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidInputError("limit is negative or no integer.")
     for name, value in equals.items():
         if value is not None:
             require_plain_text(name, value)
@@ -124,7 +124,7 @@ def to_seq(value: str | int | None) -> int | None:
     Raises:
         InvalidInputError: a text is not an entry id.
     """
-    if isinstance(value, int):
+    if type(value) is int:
         return max(-1, min(value, _GREATEST))
     if value is None:
         return None
@@ -150,8 +150,8 @@ def instant(value: str | datetime | None) -> str | None:
     if value is None:
         return None
     try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError as error:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
         raise InvalidInputError(
             f"{value!r} is not a time.", next_step="Use ISO 8601: 2026-01-31T12:00:00Z."
         ) from error

@@ -174,7 +174,7 @@ def contradiction(head: Checkpoint, tree: LedgerTree, size: int, location: str) 
         return missing(location, size, head.size, f"this root's key signed {head.size}")
     if tree.root(head.size) != head.root:
         return (
-            f"The ledger {location} has another history: its first {head.size} entries are not "
-            "those that this root's key signed."
+            f"The ledger {location} does not have the history that this root's key signed: its "
+            f"first {head.size} entries differ."
         )
     return ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+from remit.ledger.entry import entry_id
 from remit.ledger.table_checks import Finding, Uncheckable, reason_of
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
@@ -33,11 +34,13 @@ class Problem:
             ``column``, ``field``, ``content``, ``messages``, ``erasure``, ``tree``, ``checkpoint``,
             ``archive``, ``store`` or ``state``.
         message: a sentence.
+        checkpoint: size of the stored checkpoint that does not match the records; 0 without one.
     """
 
     seq: int | None
     kind: str
     message: str
+    checkpoint: int = 0
 
     def __str__(self) -> str:
         where = "store" if self.seq is None else f"seq {self.seq}"
@@ -135,7 +138,7 @@ class VerificationReport:
             else:
                 self.add(seq, kind, said)
 
-    def add(self, seq: int | None, kind: str, message: str) -> None:
+    def add(self, seq: int | None, kind: str, message: str, checkpoint: int = 0) -> None:
         """Add a problem; only the first 100 are listed, all are counted.
 
         The lowest sequence number with a problem is updated.
@@ -144,12 +147,13 @@ class VerificationReport:
             seq: sequence number of the entry; ``None`` if the problem concerns no entry.
             kind: as for :class:`Problem`.
             message: a sentence.
+            checkpoint: as for :class:`Problem`.
         """
         self.problem_count += 1
         if seq is not None and (self.first_bad_seq is None or seq < self.first_bad_seq):
             self.first_bad_seq = seq
         if len(self.problems) < _MAX_PROBLEMS:
-            self.problems.append(Problem(seq, kind, message))
+            self.problems.append(Problem(seq, kind, message, checkpoint))
 
     def merge(self, part: VerificationReport) -> None:
         """Add the counts of entries, archived entries, contents and problems of another range to
@@ -165,12 +169,30 @@ class VerificationReport:
         self.contents += part.contents
         unlisted = part.problem_count - len(part.problems)
         for problem in part.problems:
-            self.add(problem.seq, problem.kind, problem.message)
+            self.add(problem.seq, problem.kind, problem.message, problem.checkpoint)
         self.problem_count += unlisted
 
     def sort(self) -> None:
         """Sort the listed problems in ledger order, problems without an entry first."""
         self.problems.sort(key=lambda problem: (problem.seq is not None, problem.seq or 0))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the listed problems for people: those of entries first, in the order of the list.
+
+        Stored checkpoints that do not match the records share the last line.
+        """
+        stale = [problem.checkpoint for problem in self.problems if problem.checkpoint]
+        for problem in self.problems:
+            if problem.seq is not None:
+                yield f"{entry_id(problem.seq)}: {problem.message}"
+        for problem in self.problems:
+            if problem.seq is None and (not problem.checkpoint or len(stale) == 1):
+                yield problem.message
+        if len(stale) > 1:
+            yield (
+                f"{len(stale):,} stored checkpoints (of {min(stale)} to {max(stale)} "
+                "entries) do not match the records: the history before them was rewritten"
+            )
 
 
 def report_gap(report: VerificationReport, first: int, last: int) -> None:

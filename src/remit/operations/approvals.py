@@ -161,7 +161,7 @@ def decide_approval(
     columns=(
         "state", "tool_id",
         ("definition", lambda one: one["pin"]["digest"][:16] if one["pin"] else "none"),
-        ("since", lambda one: one["pin"] and one["pin"]["at"][:19].replace("T", " ")),
+        ("since", lambda one: one["pin"] and f"{one['pin']['at'][:19]} UTC".replace("T", " ")),
         ("by", lambda one: one["pin"] and (one["pin"]["by"] or "first use")),
         ("from", lambda one: one["pin"] and one["pin"]["origin"]),
     ),

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.message_text import count, fixed
+from remit.kernel.message_text import count, dollars
 from remit.operations import limits as limits_
 from remit.operations.agent_tools import AgentTool, ToolCall, argument, session_argument
 from remit.operations.operation import Answer, Feed, Field, feed_of, field, limit, verb
@@ -63,6 +63,8 @@ def _show_budget_lines(
         yield Note(f"{text} not shown; --sessions shows all budgets.")
     for state in states[:most]:
         yield limits_.state_line(state, state["name"] or "")
+    if not found["scopes"]:
+        yield "No budgets. `remit budget set` creates one."
     if len(states) > most:
         yield Note(f"Only the first {most} are shown; raise --limit to see more.")
 
@@ -87,8 +89,8 @@ def _say_budgets(output: dict[str, Any]) -> str:
     """Return the sums, and a line for each budget."""
     unpriced = output["unpriced_calls"]
     priced = f" and {unpriced} calls without a price" if unpriced else ""
-    usd = fixed(output["spent_usd"], 4)
-    head = (f"{output['spent_tokens']} tokens were spent, {usd} US dollars{priced}; "
+    usd = dollars(output["spent_usd"])
+    head = (f"{output['spent_tokens']} tokens were spent, {usd}{priced}; "
             f"there are {output['count']} budgets.")  # fmt: skip
     lines = (limits_.state_line(one, one["name"] or "") for one in output["scopes"])
     return "\n".join([head, *lines])
@@ -287,12 +289,14 @@ def _check_budgets_lines(found: dict[str, Any]) -> Iterator[str]:
             yield (f"{row[place]}  {row['field']}: stored {row['live']}, "
                    f"ledger {row['ledger']}")  # fmt: skip
     yield from found["problems"]
-    budgets = count(found["scopes"], "budget")
-    verdict = "MISMATCH" if _has_problem(found) else "repaired"
-    said = (f"The balances of {budgets} match the ledger" if found["equal"]
-            else f"{verdict}: {budgets}")  # fmt: skip
-    calls, tokens = count(found["held_calls"], "call"), count(found["held_tokens"], "token")
-    yield f"{said}; {calls} in flight, {tokens} reserved"
+    head, verdict = (
+        ("The", "match the ledger") if found["equal"]
+        else ("MISMATCH: the", "do not match the ledger") if _has_problem(found)
+        else ("The", "were repaired")
+    )  # fmt: skip
+    budgets, calls = count(found["scopes"], "budget"), count(found["held_calls"], "call")
+    tokens = count(found["held_tokens"], "token")
+    yield f"{head} balances of {budgets} {verdict}; {calls} in flight, {tokens} reserved."
 
 
 def _has_problem(found: dict[str, Any]) -> bool:

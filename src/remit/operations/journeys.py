@@ -133,7 +133,7 @@ _TOOL = AgentTool(
 @verb("trace", command_member="turns", instead_of_json=("page",), agent_tools=(_TOOL,))
 def trace_journey(
     root: RootPort, caller: Caller, *,
-    place: str | None = field("Session, work order or entry.", None, flag="",
+    place: str | None = field("Session, work order, entry or last.", None, flag="",
                               metavar="[SESSION | WO-… | LED-…]"),
     last: bool = field("Show the latest session or gateway call.", False),
     turn: int | None = field("Only this turn of the session.", None, least=1),
@@ -159,6 +159,8 @@ def trace_journey(
     """
     from remit.views import journey_text, open_journey, page_parts
 
+    if place == "last" and not last:
+        place, last = None, True
     if (place is None) != last:
         raise InvalidInputError("Give a session, a work order, an entry, or --last.")
     ledger = root.ledger

@@ -107,11 +107,16 @@ def create_key(
     limits = BudgetLimits.of(
         usd=budget_usd, tokens=budget_tokens, turns=budget_turns, rpm=rpm, tpm=tpm, **period
     )
-    return _made(root.keys.create(
+    made = root.keys.create(
         name, role=role, **lists, user_id=user or "", team_id=team or "",
         organisation_id=organisation or "", expires=None if expires is None else expiry_of(expires),
         requested_by=caller.id, in_transaction=root.budgeter.for_new_key(limits, caller.id),
-    ))  # fmt: skip
+    )  # fmt: skip
+    for kind, owner in (("user", user), ("team", team), ("organisation", organisation)):
+        if owner and caller.is_local and f"{kind}:{owner}" not in root.directory.declared():
+            root.note(f"The {kind} {owner} is not declared; `remit {kind} create --id {owner} "
+                      "--name NAME` declares it, with a budget if you state one.")  # fmt: skip
+    return _made(made)
 
 
 @verb("key set", changes=True)
@@ -153,7 +158,7 @@ def set_key(
     member="keys", endpoint="listed",
     nothing="No keys. `remit key create --name NAME --budget-usd N` creates one.",
     columns=(
-        ("key_id", lambda one: one["id"]), "name",
+        "id", "name",
         ("role", lambda one: one["role"] if one["state"] == "live"
          else f"{one['role']}, {one['state']}"),
         ("team", lambda one: one["team_name"] or one["team_id"]),

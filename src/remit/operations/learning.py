@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.message_text import count, cut, fixed
+from remit.kernel.message_text import count, cut, dollars, fixed
 from remit.operations.operation import Document, Feed, feed_of, field, limit, verb
 from remit.operations.orders import by
 from remit.operations.ports import Caller, RootPort
@@ -397,7 +397,7 @@ def report_learning(
 
 def _value(metric: str, value: float) -> str:
     if metric == "cost":
-        return f"${fixed(value / 1e9)}"
+        return dollars(value / 1e9)
     return f"{value:,.0f} ms" if metric == "latency" else f"{value:.3f}"
 
 

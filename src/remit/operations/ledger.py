@@ -48,12 +48,13 @@ def _entry_line(entry: LedgerEntry) -> str:
     """Return an entry as a line of a list: id, time, event type, reason and some metadata."""
     metadata = entry.metadata
     keys = _SHOWN.get(entry.event_type)
-    plain = [
-        key for key in keys or metadata
-        if type(value := metadata.get(key)) in (str, int, float) and value != ""
-    ]  # fmt: skip
+    if isinstance(usd := metadata.get("cost_usd"), int | float):
+        metadata = {**metadata, "cost_usd": dollars(usd)}
+    plain = [key for key in keys or metadata
+             if type(value := metadata.get(key)) in (str, int, float) and value != ""]  # fmt: skip
     names = plain[: None if keys else 3]
-    shown = " ".join(f"{key}={cut(metadata[key], _LINE_CHARS // 3)}" for key in names)
+    shown = " ".join(f"{'cost' if key == 'cost_usd' else key}="
+                     f"{cut(metadata[key], _LINE_CHARS // 3)}" for key in names)  # fmt: skip
     text = f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {shown}"
     return text if len(text) <= 2 * _LINE_CHARS else f"{text[: 2 * _LINE_CHARS - 1]}…"
 
@@ -184,11 +185,10 @@ def _show_entry_lines(found: LedgerEntry) -> Iterator[str]:
     stated = found.to_dict()
     inner = {f"  {key}": value for key, value in stated.pop("metadata").items()}
     for key, value in {**stated, "metadata": "", **inner}.items():
-        if isinstance(value, float) and key.endswith("_usd"):
-            value = dollars(value)
-        elif not isinstance(value, str):
-            value = dump(value, str, orjson.OPT_PASSTHROUGH_DATACLASS).decode()
-        yield f"{key}: {value}".rstrip()
+        text = (value if isinstance(value, str)
+                else dollars(value) if isinstance(value, float) and key.endswith("_usd")
+                else dump(value, str, orjson.OPT_PASSTHROUGH_DATACLASS).decode())  # fmt: skip
+        yield f"{key}: {text}".rstrip()
 
 
 @verb(
@@ -352,24 +352,26 @@ def check_proof(
     Raises:
         TlogError: the record is not the entry that the proof names, another key signed the
             checkpoint, or a file or the key is malformed.
-        NotFoundError: no key is given, and the root has none.
+        NotFoundError: no key is given and the root has none, or a proof's file without a record.
         EntryNotFoundError, NoSignerError: no record is given, and the entry cannot be proved.
         RemitError: a file cannot be read.
     """
     from remit.ledger import tlog
 
-    if record is None:
-        data, text = root.ledger.read_record(proof), root.ledger.prove(proof).encode()
-    else:
+    if record is not None:
         data, text = _bytes_of(record), _bytes_of(Path(proof))
+    elif Path(proof).is_file():
+        raise NotFoundError(f"{proof} is a file.", next_step="Add `--record FILE`, with the record "
+                            "from `remit ledger show ID --record`.")  # fmt: skip
+    else:
+        data, text = root.ledger.read_record(proof), root.ledger.prove(proof).encode()
     stated = tlog.TlogProof.parse(text)
     known = read_verifier_key(root, caller).strip() if key is None else key
     checkpoint = stated.verify(data, tlog.VerifierKey.parse(known))
     found = {"verified": True, "entry_id": f"LED-{stated.index:08x}", "index": stated.index,
              "origin": checkpoint.origin, "size": checkpoint.size, "key": known}  # fmt: skip
     if key is None:
-        root.note("The key is that of this root. Pass the key that you have from another source "
-                  "with --key.")  # fmt: skip
+        root.note("The key is this root's. With --key, pass one from another source.")
     return found
 
 
@@ -442,10 +444,9 @@ def cosigned(
     from remit.kernel.loops import run_blocking
     from remit.ledger.witness import request_cosignature
 
+    prove = ledger.checkpoints.prove_consistency
     for url, witness in keys:
-        signed = run_blocking(
-            request_cosignature(url, signed, witness, ledger.checkpoints.prove_consistency)
-        )
+        signed = run_blocking(request_cosignature(url, signed, witness, prove))
         ledger.checkpoints.add_cosignature(signed, witness)  # Stored now: the next may fail.
     return signed
 
@@ -466,8 +467,7 @@ def read_verifier_key(root: RootPort, caller: Caller) -> str:
     from remit.ledger import ledger_key
 
     if (key := ledger_key(root.place, root.settings.ledger).verifier_key()) is None:
-        raise NotFoundError("This ledger has no signing key.",
-                            next_step="`remit init` creates one.")  # fmt: skip
+        raise NotFoundError("The ledger has no signing key.", next_step="`remit init` creates one.")
     return f"{key}\n"
 
 

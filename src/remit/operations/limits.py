@@ -91,25 +91,28 @@ def state_line(state: Mapping[str, Any], name: str = "") -> str:
         state: the state, as :meth:`BudgetStatus.to_dict` gives it.
         name: the display name of the owner; empty if there is none.
     """
-    money = f"{message_text.fixed(state['spent_usd'])} USD spent"
+    from remit.views.wording import moment
+
+    period = f" a {state['window']}" if state["window"] else ""
+    money = f"{message_text.dollars(state['spent_usd'])} spent"
     if state["limit_usd"] is not None:
-        money += f" of {message_text.fixed(state['limit_usd'])}"
+        money += f" of {message_text.dollars(state['limit_usd'])}{period}"
     if state["reserved_usd"]:
-        money += f", {message_text.fixed(state['reserved_usd'])} reserved"
+        money += f", {message_text.dollars(state['reserved_usd'])} reserved"
     tokens = message_text.count(state["spent_tokens"], "token")
     if state["token_limit"] is not None:
-        tokens += f" of {state['token_limit']}"
+        tokens += f" of {state['token_limit']:,}{period}"
     calls = message_text.count(state["turns"], "call")
     if state["turn_limit"] is not None:
-        calls += f" of {state['turn_limit']}"
+        calls += f" of {state['turn_limit']:,}{period}"
     if state["unpriced_calls"]:
         calls += f", {state['unpriced_calls']} unpriced"
     if state["requests_per_minute"] is not None:
         calls += f"; limit {message_text.count(state['requests_per_minute'], 'call')} a minute"
     if state["tokens_per_minute"] is not None:
         calls += f"; limit {message_text.count(state['tokens_per_minute'], 'token')} a minute"
-    if state["window"]:
-        calls += f"; limits per {state['window']}, until {state['window_end']}"
+    if state["window_end"]:
+        calls += f"; the {state['window']} ends {moment(state['window_end'])}"
     if state["on_short"] == "clamp":
         calls += "; output limit lowered if short"
     return f"{state['scope']}{f' ({name})' if name else ''}  {money}; {tokens}; {calls}"

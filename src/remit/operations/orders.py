@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from remit.operations.operation import Answer, Feed, field, limit, verb
 from remit.operations.ports import Caller, ForbiddenError, RootPort
 from remit.operations.text import Table, facts
+from remit.operations.workers import list_workers, unattended
 
 if TYPE_CHECKING:
     from remit.agents.queue import OrderStatus
@@ -25,6 +26,12 @@ def by() -> Any:
 
 def _text(text: str, most: int = _ID, **traits: Any) -> Any:
     return field(text, "", most=most, **traits)
+
+
+def _moment(timestamp: str) -> str:
+    from remit.views.wording import moment
+
+    return moment(timestamp)
 
 
 def _order_id() -> Any:
@@ -49,11 +56,10 @@ def _found(root: RootPort, caller: Caller, order_id: str, permission: str) -> Or
 @verb(
     "order list", "GET /orders", summary="List orders", form="OrderListed", result="OrderPage",
     member="orders", endpoint="listed",
-    nothing="No orders match. `remit order submit` submits one.",
+    nothing="No orders to list. `remit order submit` submits one.",
     columns=(
-        "order_id", "state", "queue", "agent_id", "priority",
-        ("attempts", lambda one: f"{one['attempts']}/{one['max_attempts']}"),
-        ("submitted", lambda one: one["submitted"][:19]),
+        "order_id", "state", ("submitted", lambda one: _moment(one["submitted"])), "agent_id",
+        "queue", ("attempts", lambda one: f"{one['attempts']}/{one['max_attempts']}"), "priority",
         ("held by", lambda one: one["error_code"] or one["held_by"] or one["waits_for"]
          or one["due"]),
     ),
@@ -86,7 +92,8 @@ def list_orders(
         ):
             yield one.cursor, one.to_dict()
 
-    return Feed(read)
+    workers = list_workers(root, caller) if caller.is_local else {}
+    return Feed(read, note=unattended(workers) if workers.get("queues") else "")
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str | Table]:
@@ -168,6 +175,8 @@ def submit_order(
     if limiting := for_key or ("" if own.key_id == "dev" else own.key_id):
         wanted = bind_to_key(root.ledger, wanted, limiting)
     order_id = root.orders.submit(wanted, by=caller.name, key=submitted_as)
+    if caller.is_local and (hint := unattended(list_workers(root, caller))):
+        root.note(hint)
     if wait:
         found = _detail(root, run_blocking(root.orders.ended(order_id)))
         return Answer(found, _lines(found), found["state"] != "completed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.message_text import fixed
+from remit.kernel.message_text import dollars
 from remit.operations import limits as limits_
 from remit.operations.operation import Column, Feed, feed_of, field, limit, verb
 from remit.operations.ports import Caller, RootPort
@@ -17,8 +17,8 @@ _A: dict[_Kind, str] = {
 _ID = "Id by which keys and budgets refer to the owner."
 _COLUMNS: tuple[Column, ...] = (
     "id", "name", ("keys", lambda one: len(one["keys"])),
-    ("spent USD", lambda one: fixed(one["spent_usd"])),
-    ("limit USD", lambda one: "-" if one["limit_usd"] is None else fixed(one["limit_usd"], 2)),
+    ("spent", lambda one: dollars(one["spent_usd"])),
+    ("limit", lambda one: "-" if one["limit_usd"] is None else dollars(one["limit_usd"])),
 )  # fmt: skip
 
 
@@ -75,6 +75,7 @@ def _declare_list(kind: _Kind) -> None:
     @verb(
         f"{kind} list", f"GET /{kind}s", summary=f"List {kind}s", tag="owners",
         result="OwnerPage", member="owners", command_member=f"{kind}s", endpoint="listed",
+        nothing=f"No {kind}s. `remit {kind} create --name NAME` declares one.",
         doc=f"List {kind}s that were declared, or that a key or a budget names.", columns=_COLUMNS,
     )  # fmt: skip
     def list_owners(root: RootPort, caller: Caller, *, limit: int | None = limit()) -> Feed:

@@ -12,12 +12,14 @@ from remit.kernel.errors import InvalidInputError, RemitError, nearest
 from remit.operations.files import io_errors
 from remit.operations.operation import Feed, feed_of, field, verb
 from remit.operations.ports import Caller, RootPort
+from remit.operations.text import Note, Table, facts, shown
 
 if TYPE_CHECKING:
     from remit.packages import RootPrices
     from remit.providers.prices import Overlay, Price
 
 _RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
+_OF_TOKENS = "USD per million tokens"
 
 
 def _provider(text: str = "Provider of the model; required if several have it.") -> Any:
@@ -88,11 +90,18 @@ def _read(
     return read
 
 
+def _token_rate(name: str) -> Callable[[dict[str, Any]], Any]:
+    """Return the function that gives a rate of a price; None if only other units have a price."""
+    others = {"per_second", "per_million_characters"}
+    return lambda one: None if one["output"] == "0" and others & one.keys() else one[name]
+
+
 @verb(
     "price list", "GET /prices", summary="List prices", form="PriceQuery", result="PricePage",
     member="prices", endpoint="listed",
     columns=(
-        "model", "provider", "input", "output", ("cached", lambda one: one["cached_input"]),
+        "model", "provider", ("input", _token_rate("input")), ("output", _token_rate("output")),
+        ("cached", _token_rate("cached_input")),
         ("window", lambda one: one["context_window"]),
         ("max out", lambda one: one["max_output_tokens"]),
         "date", ("source", lambda one: one["origin"]),
@@ -130,7 +139,7 @@ def list_prices(
         lambda price: f"{price.provider}/{price.model}",
         lambda part: map(prices.shown, part),
         rest={**prices.versions, **entry},
-        note=f"prices {prices.table.version}",
+        note=f"{_OF_TOKENS}; prices {prices.table.version}",
     )
 
 
@@ -162,6 +171,32 @@ def show_price(
     return {**prices.versions, "price": {**prices.shown(one), "surcharges": surcharges}}
 
 
+def _change_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    """Yield each price with its earlier rates, and the counts of a file."""
+    for one in found["changes"]:
+        before, after = one["before"], one["after"]
+        yield f"{one['provider']}/{one['model']}: {_charges(after, before)}"
+        yield f"  before: {_charges(before, after)}"
+    if not found["changes"]:
+        yield "No price differs."
+    yield from facts({name: found[name] for name in found if name in ("same", "skipped")})
+    if found.get("dry_run"):
+        yield Note("Nothing was changed.")
+    if found.get("entry"):
+        yield Note(f"Recorded as {found['entry']}. A running server applies it within seconds.")
+
+
+def _charges(price: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
+    """Return the rates of a price for tokens, and what else differs from another price."""
+    if price is None:
+        return "no price"
+    rates = [f"{name} {price[name]}" for name in _RATES
+             if name == _whole(name) or price[name] != price[_whole(name)]]  # fmt: skip
+    rest = [f"{name} {shown(value)}" for name, value in price.items()
+            if name not in _RATES and value != (other or {}).get(name)]  # fmt: skip
+    return ", ".join([f"{', '.join(rates)} {_OF_TOKENS}", *rest])
+
+
 def _changed(
     root: RootPort, caller: Caller, change: Callable[[RootPrices], Overlay], *, reason: str = "",
     dry_run: bool = False,
@@ -190,13 +225,11 @@ def _changed(
             root.place, root.ledger, named, change,
             wait_s=root.settings.packages.lock_timeout_s, by=caller.name, reason=reason,
         )  # fmt: skip
-        root.note("A running server applies the prices within seconds." if entry_id
-                  else "The prices are set so already; nothing was changed.")  # fmt: skip
     return {"version": done.versions[1], "entry": entry_id or None, "dry_run": dry_run,
             "changes": done.changes}  # fmt: skip
 
 
-@verb("price set", changes=True)
+@verb("price set", changes=True, lines=_change_lines)
 def set_price(
     root: RootPort, caller: Caller, *,
     model: str = field("Name of the model.", flag=""),
@@ -265,7 +298,7 @@ def set_price(
     return done
 
 
-@verb("price unset", changes=True)
+@verb("price unset", changes=True, lines=_change_lines)
 def unset_price(
     root: RootPort, caller: Caller, *,
     model: str | None = field("Name of the model.", None, flag="", metavar="[MODEL]"),
@@ -303,7 +336,7 @@ def unset_price(
     return _changed(root, caller, change)
 
 
-@verb("price import", changes=True)
+@verb("price import", changes=True, lines=_change_lines)
 def import_prices(
     root: RootPort, caller: Caller, *,
     file: Path = field("File of prices.", flag=""),
@@ -340,7 +373,7 @@ def import_prices(
     return {**done, **counts, "changes": changes}
 
 
-@verb("price diff")
+@verb("price diff", lines=_change_lines)
 def diff_prices(
     root: RootPort, caller: Caller, *,
     file: Path | None = field("File of prices.", None, flag="", metavar="[FILE]"),
@@ -365,8 +398,7 @@ def diff_prices(
     found, counts = root.prices, dict[str, Any]()
     if file is None:
         changes: Sequence[Mapping[str, Any]] = differences(found.base, found.table)
-        own = found.table.version.partition(";")[0] if found.file.data else None
-        counts["own_version"] = own
+        counts["own_version"] = found.table.version.partition(";")[0] if found.file.data else None
     else:
         read = _read(root, found, file, providers, pattern, counts)
         changes = planned(found, found.own.merged(read, found.base, _today())).changes
@@ -414,9 +446,9 @@ def _named_model(
         return owner, model
     near = nearest(model, (one.bare_name for one in found.table))
     raise InvalidInputError(
-        f"The provider of {model} is unknown.",
+        f"No price is known for {model}.",
         next_step=(f"Did you mean {near}? " if near else "")
-        + "Name the provider: `--provider NAME`.",
+        + "Check the name (`remit price list`), or name its provider: `--provider NAME`.",
     )
 
 
@@ -443,8 +475,13 @@ def _unknown_model(
         hint += "them its calls have no bound."
     return RemitError(
         f"There is no price for {bare} of {provider}.",
-        next_step=hint or "`remit price list` shows all; `remit price set` sets one.",
+        next_step=hint or "Check the name (`remit price list`), or set a price: `remit price set`.",
     )
+
+
+def _whole(rate: str) -> str:
+    """Return the rate that applies if this one is not set: of all input, or of all output."""
+    return "output" if rate in ("output", "reasoning") else "input"
 
 
 def _left_out(known: Price | None, rates: Mapping[str, str]) -> Iterator[str]:
@@ -455,7 +492,7 @@ def _left_out(known: Price | None, rates: Mapping[str, str]) -> Iterator[str]:
         return
     was = price_data(known)
     for rate in _RATES[2:]:
-        whole = "output" if rate == "reasoning" else "input"
+        whole = _whole(rate)
         if rate not in rates and was[rate] != was[whole]:
             yield (f"{rate} was {was[rate]} and is now charged as {whole}: "
                    f"--{rate.replace('_', '-')} sets it.")  # fmt: skip

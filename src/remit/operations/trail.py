@@ -14,7 +14,7 @@ from remit.operations.operation import Document, Feed, field, limit, verb
 from remit.operations.ports import Caller, RootPort
 from remit.operations.text import Table, facts
 
-_LINE_CHARS = 100
+_LINE_CHARS = 70
 
 
 def _task(text: str = "Only thoughts of this task.") -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.message_text import count, fixed
+from remit.kernel.message_text import count, dollars
 from remit.operations.operation import Answer, Document, field, verb
 from remit.operations.ports import Caller, RootPort
 from remit.operations.text import Table
@@ -25,11 +25,11 @@ _OWNERS = (
 _LISTED = 50
 _MAX_PAGE = 500
 _FIGURES = {
-    "calls": "calls", "failed": "failed", "fallbacks": "fallbacks", "in": "input_tokens",
-    "out": "output_tokens", "USD measured": "measured_usd", "USD estimated": "estimated_usd",
-    "USD upper bound": "upper_bound_usd", "unpriced": "unpriced_calls",
+    "attempts": "calls", "in": "input_tokens", "out": "output_tokens", "measured": "measured_usd",
+    "estimated": "estimated_usd", "upper bound": "upper_bound_usd", "unpriced": "unpriced_calls",
+    "failed": "failed", "fallbacks": "fallbacks",
 }  # fmt: skip
-_ALWAYS = ("calls", "in", "out", "USD measured")
+_ALWAYS = ("attempts", "in", "out", "measured")
 
 
 def _only(name: str) -> Any:
@@ -159,14 +159,14 @@ def _lines(root: RootPort, found: dict[str, Any], most: int) -> Iterator[str | T
 def _names_of(by: Sequence[str], row: Mapping[str, Any], declared: Mapping[str, str]) -> list[str]:
     found = []
     for column in by:
-        value = row[column] or "(not recorded)"
+        value = row[column] or "(none)"
         name = row["key_name"] if column == "key" else declared.get(f"{column}:{value}", "")
         found.append(f"{name} ({value})" if name else value)
     return found
 
 
 def _cell(value: float) -> str:
-    return fixed(value) if isinstance(value, float) else f"{value:,}"
+    return dollars(value) if isinstance(value, float) else f"{value:,}"
 
 
 def _why(fallbacks: dict[str, Any], by: Sequence[str]) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _why(fallbacks: dict[str, Any], by: Sequence[str]) -> Iterator[str]:
     calls, read = fallbacks["calls"], fallbacks["read"]
     yield "" if calls else "No call used a fallback model."
     for one in fallbacks["reasons"]:
-        of = " ".join(one[name] or "(not recorded)" for name in by)
+        of = " ".join(one[name] or "(none)" for name in by)
         said = f"{one['instead_of']} skipped: {words_of(one['code'])} ({one['code']})"
         examples = ", ".join(one["examples"])
         yield f"{of + ': ' if of else ''}{said}, {count(one['calls'], 'call')}, such as {examples}"

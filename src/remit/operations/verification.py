@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,17 +65,20 @@ _TOOL = AgentTool(
 )  # fmt: skip
 
 
-def _lines(found: dict[str, Any], archives: Sequence[Path] = ()) -> Iterator[str]:
+def _lines(
+    found: dict[str, Any], archives: Sequence[Path] = (), problems: Iterable[str] | None = None
+) -> Iterator[str]:
     """Yield the numbers and notes on their meaning, or the problems.
 
     Args:
         found: the JSON object of the report.
         archives: the archives that were read.
+        problems: the problems for people; those of ``found`` if None.
     """
     if not found["verified"]:
         yield (f"NOT VERIFIED: {count(found['problem_count'], 'problem')} in "
                f"{count(found['entries'], 'entry')}")  # fmt: skip
-        yield from (f"  {problem}" for problem in found["problems"])
+        yield from (f"  {problem}" for problem in problems or found["problems"])
         return
     yield (f"verified: {count(found['entries'], 'entry')}, "
            f"{count(found['contents'], 'content value')}, {found['erased']} erased")  # fmt: skip
@@ -170,7 +173,7 @@ def verify_ledger(
             root.note(f"next: {error.next_step}")
     found = {name: getattr(report, name) for name in _MEMBERS}
     found["problems"] = [str(problem) for problem in report.problems]
-    return Answer(found, _lines(found, archives), not report.verified)
+    return Answer(found, _lines(found, archives, report.lines()), not report.verified)
 
 
 def _verify_file(
@@ -236,8 +239,8 @@ def _read_proof(
     cursor; None for other files.
 
     Raises:
-        InvalidInputError: witnesses or a time are given, and the file is no registration; or
-            the time is not valid.
+        InvalidInputError: the file is an export; witnesses or a time are given, and it is no
+            registration; or the time is not valid.
         LedgerFormatError: the file does not hold, or does not continue the checkpoint.
         OSError: the file cannot be read.
         TlogError: the checkpoint is of another log.
@@ -249,6 +252,11 @@ def _read_proof(
     kept, batches = held.checkpoint if held else None, None
     with file.open("rb") as lines:
         start = lines.readline()
+    if start.startswith(b'{"format":"remit-ledger-export/'):
+        raise InvalidInputError(
+            f"{file} is not an extract; it is an export of a whole ledger.",
+            next_step=f"Run `python3 verify_standalone.py {file} --key KEY` (docs/verify.md).",
+        )
     is_batches = b'"previous_hash":' in start  # an extract has this text in quotes only
     is_registration = not is_batches and _format_of(file) == REGISTRATION_FORMAT
     if (witnesses or before) and not is_registration:

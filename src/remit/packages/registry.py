@@ -382,7 +382,7 @@ def policy_epoch(record: LedgerClient | Transaction) -> int:
         record: the ledger, or a transaction, which sees its own entries too.
 
     Returns:
-        The number, 0 before the first adoption.
+        The number, 0 before the first adoption or canary.
 
     Raises:
         LedgerError: the ledger cannot be read.

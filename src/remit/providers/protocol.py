@@ -87,7 +87,7 @@ class ProviderResponse(Struct, frozen=True):
         audio_output_tokens: output tokens of audio; ``None`` if not reported.
         audio_seconds: length of audio that was read or made; ``None`` if not reported.
         usage_reported: False if the provider reported no token counts, so that the call is charged
-            at its upper bound.
+            at its upper bound. A count that is no integer from 0 to 2⁵³ - 1 has the same effect.
         server_tool_uses: number of uses of each tool that the provider runs.
         served: the service levels that the provider states, by the request field that selects them.
         reply: the answer as received, or as assembled from its stream.
@@ -174,6 +174,14 @@ class EventSink(Protocol):
         Returns:
             ``False`` if nothing has reached the client yet, so that another model may answer;
                 otherwise ``True`` or None.
+        """
+        ...
+
+    def release(self) -> bool:
+        """Pass on the held chunks without content, because no other chunk follows soon.
+
+        Returns:
+            ``True`` if a part of the answer has reached the client now or before.
         """
         ...
 

@@ -121,7 +121,7 @@ class WireDialect(ABC):
                 if body is not request.body:
                     dropped = _left_out(request.body, body)
             else:
-                call = read_request(body.endpoint.name, body.value)
+                call = read_request(body.endpoint.name, body.exact)
                 dropped = call.dropped
                 reason = f"translated from {body.endpoint.name}"
                 body = self._translated(call, request, reason, target)

@@ -1,8 +1,9 @@
 """Server-sent events, parsed without loss of a byte.
 
-The rules are those of WHATWG HTML ("event stream interpretation"), with three additions. Each event
+The rules are those of WHATWG HTML ("event stream interpretation"), with four additions. Each event
 keeps its exact bytes. Events without data (comments, keep-alives) are returned too. So is an
-unfinished event at the end of the stream.
+unfinished event at the end of the stream. A field ``error``, in which llama.cpp's server states its
+errors, is an event of that name.
 """
 
 from __future__ import annotations
@@ -152,6 +153,8 @@ def _event(raw: bytes, start: int = 0) -> SseEvent:
         if field == b"data":
             value = value.removeprefix(b" ")
             data = value if data is None else data + b"\n" + value
+        elif field == b"error" and data is None:
+            name, data = "error", value.removeprefix(b" ")
         elif field == b"event":
             name = value.removeprefix(b" ").decode("utf-8", "replace")
     return SseEvent(raw, name, data or b"")

@@ -104,10 +104,11 @@ def error_of(
 def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> ProviderError | None:
     """Return the error that an event of a stream states; ``None`` for other events.
 
-    Errors are events of type ``error``, failed responses, and objects with an ``error`` that have
-    no type; also the forms of MiniMax, OpenRouter and Groq, ``success: false``, and Gemini's list
-    of one error. The error has no status, is not ``maybe_billed``, and is never a ``TIMEOUT``,
-    since the provider answered. An unknown type without a status is a retryable ``SERVER_ERROR``.
+    Errors are events of type ``error``, failed responses, and objects with an ``error`` that are
+    messages or have no type; also the forms of MiniMax, OpenRouter and Groq, ``success: false``,
+    and Gemini's list of one error. The error has no status, is not ``maybe_billed``, and is never a
+    ``TIMEOUT``, since the provider answered. An unknown type without a status is a retryable
+    ``SERVER_ERROR``.
 
     Args:
         data: the event's data, as bytes or parsed.
@@ -126,7 +127,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     elif kind == "error" or data.get("object") == "error":
         value = data.get("error") or {k: v for k, v in data.items() if k != "type"}
     elif data.get("error"):
-        if isinstance(kind, str):
+        if isinstance(kind, str) and kind != "message":  # an event of a tool that failed
             return None
         value = data["error"]
     elif type(stated) is dict and stated.get("status_code"):  # MiniMax

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import io
+import re
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
@@ -28,6 +29,7 @@ from typing import Any
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _EVENTS = "text/event-stream"
+_BEGINS_EVENTS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 _EVENT_NOTICE_BYTES = 64 * 1024
 _THREAD_BYTES = 1024 * 1024  # Larger events are parsed in a thread, so that others need not wait.
 _BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
@@ -54,8 +56,8 @@ class UpstreamReply:
     """
 
     __slots__ = (
-        "_answer", "_hidden", "_idle_s", "_inflate", "_is_framed", "_is_over", "content_type",
-        "headers", "status", "waiting",
+        "_answer", "_ends", "_first", "_hidden", "_idle_s", "_inflate", "_is_framed", "_is_over",
+        "content_type", "headers", "status", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +67,8 @@ class UpstreamReply:
         self._hidden = hidden
         self._idle_s = idle_s
         self._is_over = False
+        self._first: bytes | None = None  # the first bytes, while they wait to be read again
+        self._ends = False  # True if the body ended with them
         self.status: int = answer.status
         self.waiting = 0
         self.headers: Mapping[str, str] = answer.headers
@@ -99,6 +103,22 @@ class UpstreamReply:
     ) -> None:
         await self.aclose()
 
+    async def is_event_stream(self) -> bool:
+        """Return True if the body is an event stream, by its type or else by its first bytes.
+
+        Some servers and proxies send one as ``text/plain``, or without a type. Then
+        ``content_type`` is changed. Call this method before the body is read.
+
+        Raises:
+            ProviderError: as :meth:`read`.
+        """
+        if self.content_type != _EVENTS and not self._is_over:
+            self._first = await self._piece()
+            self._ends, self._is_over = self._is_over, False
+            if _BEGINS_EVENTS.match(self._first) is not None:
+                self.content_type = _EVENTS
+        return self.content_type == _EVENTS
+
     async def read(
         self,
         most: int = MAX_BODY_BYTES,
@@ -117,7 +137,7 @@ class UpstreamReply:
                 too long, or the body is compressed in an unknown way.
         """
         here = None
-        if self._inflate is None and not self._is_over:
+        if self._inflate is None and not self._is_over and self._first is None:
             here = self._answer.whole_body()
         if here is not None:
             self._is_over, data = True, here
@@ -234,7 +254,8 @@ class UpstreamReply:
         """Release the connection: to its pool if the body has ended, else close it."""
         if not self._is_over:
             self._is_over = True
-            await self._answer.release()
+            if not self._ends:
+                await self._answer.release()
 
     async def _give_up(self) -> None:
         self._is_over = True
@@ -244,6 +265,9 @@ class UpstreamReply:
         """Return the next bytes; empty at the end. Sets ``_is_over`` after the last ones."""
         if self._is_over:  # Another request may use the connection now.
             return b""
+        if self._first is not None:
+            first, self._first, self._is_over = self._first, None, self._ends
+            return first
         answer = self._answer
         try:
             if self._inflate is None:

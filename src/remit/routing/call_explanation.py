@@ -194,7 +194,10 @@ def _named_by(
         return "registry"
     if prefixes is None:
         return "name"
-    return "prefix" if owner_by_prefix(prefixes, asked) else "default"
+    owner = owner_by_prefix(prefixes, asked)
+    if owner and owner != provider_id and not meta.get("fallback_from"):
+        return "registry"
+    return "prefix" if owner else "default"
 
 
 def _key(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any] | None:
@@ -316,8 +319,11 @@ def _about_name(
     found = [one for one in prefixes if asked.casefold().startswith(one.casefold())]
     names = f"names beginning with {max(found, key=len)}" if found else "such names"
     default = "the default provider" if first else f"{call['provider_id']}, the default provider"
+    routed = f"sent the call to {sent_to}"
+    if first:
+        routed = f"put {first} first; this is attempt {len(call['attempts'])}, at {sent_to}"
     return {
-        "route": f"{asked} was requested from a route; {call['decision_id']} chose {sent_to}.",
+        "route": f"{asked} was requested from a route; {call['decision_id']} {routed}.",
         "caller": f"The caller requested a provider and a model: {means}.",
         "provider/model": f"{asked} was requested, which gives provider and model.",
         "registry": f"{asked} was requested, a name in the registry for {means}.",
@@ -343,7 +349,9 @@ def _about_answer(call: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]
     if call["outcome"] == "success":
         named = str(call["answered_by"])
         own = f" as {named}" if named not in ("", call["model_id"]) else ""
-        return f"{sent_to} answered{after.replace('after', 'in')}{own}."
+        lost = isinstance(meta.get("answer"), str) and not meta.get("response")
+        unread = "; Remit could not read the answer" if lost else ""
+        return f"{sent_to} answered{after.replace('after', 'in')}{own}{unread}."
     again = call["tried_again_by"]
     more = f" The call was retried: {again}." if again else ""
     return f"{sent_to} failed{after} ({call['error_code']}): {_cut(call['error_message'])}.{more}"
@@ -377,6 +385,9 @@ def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[st
             f"output tokens{money}."
         )
     tokens = (meta.get("input_tokens"), meta.get("output_tokens"))
+    if call["outcome"] != "success" and tokens == (0, 0) and not cost["usd"]:
+        yield "Nothing was charged: the call failed without an answer."
+        return
     used = f"{tokens[0]} input and {tokens[1]} output tokens"
     if None in tokens:
         used = "an unknown number of tokens"

@@ -140,6 +140,7 @@ def proposed_rules(ledger: LedgerClient, started: str) -> Weights:
         ErasedHeadError: the head was erased.
         WeightsError: the rules or the head are not recorded, or cannot be used.
         EntryNotFoundError: there is no such entry.
+        TrailError: the thought that records the head is damaged.
         LedgerError: the ledger cannot be read.
     """
     document = ledger.read(started).metadata.get("rules")

@@ -12,10 +12,10 @@ from remit.kernel.errors import NotFoundError, RemitError
 from remit.ledger import (
     EntryArchivedError,
     EntryNotFoundError,
-    Erased,
     LedgerClient,
     LedgerEntry,
     LedgerReader,
+    first_erased,
 )
 from remit.routing.canary import trials_agree
 from remit.routing.candidate import Candidate
@@ -210,10 +210,11 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
     recorded: dict[str, Any] = {}
     recomputed: dict[str, Any] = {}
     notes: list[str] = []
-    erased = [name for name in _NEEDED if isinstance(meta.get(name), Erased)]
+    erased = [name for name in _NEEDED if first_erased([meta.get(name)]) is not None]
     if erased:
+        were = "was" if len(erased) == 1 else "were"
         notes.append(
-            f"{', '.join(erased)} of the decision were erased, so it cannot be recomputed."
+            f"{', '.join(erased)} of the decision {were} erased, so it cannot be recomputed."
         )
     else:
         try:

@@ -95,8 +95,10 @@ class Providers:
     ) -> dict[str, str]:
         """Return the models and routes that can be named, each with its provider, keyed by name.
 
-        These are default models of reachable providers, the local model, and priced models of
-        reachable providers that are the program's own or at their own address. If two providers
+        These are default models of reachable providers, the local model, models of
+        ``[routing.models]``, and priced models of providers that are the program's own or at their
+        own address, each only of a reachable provider. A default model that a provider of
+        ``remit.toml`` has from the shipped provider of its kind does not count. If two providers
         have one model, ``local`` comes first, then the program's own providers, then providers
         whose default model it is. Routes and names of ``[gateway.fallbacks]`` have the provider
         ``remit``, unless a model has the same name. No provider is called.
@@ -106,14 +108,20 @@ class Providers:
             prices: prices in force.
             routes: names of the routes.
         """
+        shipped = default_settings()
+        kinds = {one.default_model for one in shipped.providers.values()}
         found = {
             provider.default_model: name
             for name, provider in settings.providers.items()
             if name in self.reachable and name not in self.own
-        }
+            and (name in shipped.providers or provider.default_model not in kinds)
+        }  # fmt: skip
         found |= {model: name for name, model in self.own.items()}
         if "local" in self.reachable and "local" not in self.own:
             found[settings.local.model] = "local"
+        for name, model in settings.routing.models.items():
+            if model.provider in self.reachable and name not in shipped.routing.models:
+                found.setdefault(name, model.provider)
         known = {name for name, provider in settings.providers.items() if is_own(name, provider)}
         for price in prices:
             if price.provider in self.reachable and price.provider in known | self.own.keys():
@@ -164,8 +172,8 @@ def assemble_providers(
         key = (
             variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
         ).strip()
-        own_url = variables.get(provider.base_url_env, "")
         shipped = bool(provider.base_url_env)
+        own_url = variables.get(provider.base_url_env, "") if shipped else ""
         if not (key or own_url or not shipped or _is_elsewhere(name, provider)):
             continue
         url = own_url or provider.base_url
@@ -211,9 +219,10 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
     program's own providers, else the first configured provider in ``[model] auto_order`` or after
     it, else ``local``. A provider id alone means its default model.
 
-    A model name goes to ``local`` if the model is configured there or stored on the disk. Otherwise
-    it goes to the provider of its prefix in ``[model] prefixes``. Any other name goes to the
-    provider that ``auto`` means, if a provider is configured.
+    A name in ``[routing.models]`` means the model there. Another model name goes to ``local`` if
+    the model is configured there or stored on the disk. Otherwise it goes to the provider of its
+    prefix in ``[model] prefixes``. Any other name goes to the provider that ``auto`` means, if a
+    provider is configured.
 
     Args:
         settings: settings of the root.
@@ -228,6 +237,8 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
         ConfigError: no provider is configured, and the model name is neither local nor has a known
             prefix.
     """
+    if (routed := settings.routing.models.get(wanted)) is not None:
+        return routed.provider, routed.served_as or wanted
     if wanted == "auto":
         order = [*providers.own]
         order += [name for name in settings.model.auto_order if name in providers.configured]

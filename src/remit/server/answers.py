@@ -8,10 +8,10 @@ from msgspec import structs
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.kernel.json_text import load
-from remit.providers import Body, ProviderResponse
+from remit.kernel.json_text import load, load_exact
+from remit.providers import Body, ProviderResponse, error_of_event
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
-from remit.providers.wire import Usage, is_other_form
+from remit.providers.wire import RESPONSES, Usage, is_other_form
 from remit.server.asgi import Answer, Headers, Send, reply
 from remit.server.refusals import HttpError, status_of
 
@@ -67,8 +67,8 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
     """Return True if the provider's reply can be sent unchanged to a client of ``endpoint``.
 
     False if there is no reply, if the reply is of another endpoint, if it is an error with status
-    200 in place of an answer of the endpoint's form, and for status 401: that status speaks of
-    Remit's key, not of the client's.
+    200, also within an answer, and for status 401: that status speaks of Remit's key, not of the
+    client's. A failed response is an answer of the Responses API.
 
     Args:
         response: the call's response.
@@ -77,8 +77,13 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
     came = response.reply
     if came is None or came.endpoint != endpoint or came.status == 401:
         return False
-    failed = response.outcome is not RouteOutcome.SUCCESS and came.status < 400
-    return not (failed and came.is_json and is_other_form(endpoint, load(came.body)))
+    if response.outcome is RouteOutcome.SUCCESS or came.status >= 400 or not came.is_json:
+        return True
+    value = load(came.body)
+    if is_other_form(endpoint, value):
+        return False
+    is_failed = endpoint == RESPONSES.name and value.get("status") == "failed"
+    return is_failed or error_of_event(value) is None
 
 
 def upstream_answer(response: PromptResponse) -> Answer:
@@ -175,7 +180,7 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
     """
     came = response.reply
     if came is not None:
-        answer = read_answer(came.endpoint, load(came.body))
+        answer = read_answer(came.endpoint, load_exact(came.body))
         tokens = response.input_tokens, response.output_tokens
         return billed(answer, tokens, response.cost_certainty)
     return ProviderResponse(

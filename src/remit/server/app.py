@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,7 @@ _EXPOSED = (  # headers that a script of another origin may read
     "x-remit-cost-usd", "x-remit-cost-certainty", "x-remit-replayed", "x-remit-dropped",
     "request-id", "x-request-id", "retry-after",
 )  # fmt: skip
+_TWICE = re.compile(r"(/[^/].*?)\1(?:/|$)")  # a base URL that ends with a part of the path
 _OWN_PATHS = ("/api/", "/console/")  # These applications decode the path themselves.
 _MODELS = tuple(f"{path}/" for path in (*paths_of("/models"), *paths_of("/models", "gemini")))
 
@@ -306,8 +308,9 @@ class App:
             raise HttpError(405, "method_not_allowed", why, headers=[(b"allow", allow.encode())])
         else:
             why = f"{method[:16]} {path[:200]} does not exist. "
-            if "/v1/v1" in path:
-                why += "The path contains /v1 twice; end the client's base URL before /v1. "
+            if (repeated := _TWICE.search(path[:200])) is not None:
+                part = repeated[1]
+                why += f"The path contains {part} twice; end the client's base URL before {part}. "
             if "//" in path:
                 why += "The path contains //; end the client's base URL without a slash. "
             raise HttpError(404, "not_found", f"{why}Remit serves {served_paths()}.")

@@ -328,12 +328,14 @@ class ModelCalls:
             else:
                 response = await self._gateway.aroute(asked, sink=relay, identity=identity)
             own = is_own_answer(response, body.endpoint.name)
-            if relay.started or (relay.holds and not response.replayed):
+            if relay.begun or (relay.holds and not response.replayed):
                 relay.finish(response)
-            elif own and not response.replayed:
+            elif own and not response.replayed and not relay.started:
                 request.answer(upstream_answer(response))
             elif response.outcome is RouteOutcome.SUCCESS:
                 relay.all_at_once(response)
+            elif relay.started:  # Comments only.
+                relay.finish(response)
             else:
                 raise failure(response)
         except (DialectError, InvalidInputError) as error:

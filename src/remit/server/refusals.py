@@ -42,6 +42,7 @@ REJECTED = {
     "IDEMPOTENCY_MISMATCH": 422,
     "IDEMPOTENCY_ERASED": 410,
     "REPLAY_DIFFERS": 422,
+    "PROVIDER_ERROR": 502,
 }
 # Statuses of calls that failed at the provider. The provider's refusal of Remit's key says nothing
 # about the client's key.

@@ -7,6 +7,7 @@ seen the end of an answer can rely on its record.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +32,7 @@ _HEADERS = (
 _OPENING = frozenset(
     ("message_start", "ping", "response.created", "response.queued", "response.in_progress")
 )
-"""Types of events that may come before an answer."""
+"""Types of events that announce an answer and hold none of it."""
 _MAX_OPENING = 3  # events: pings are then passed on, so that the client does not give up
 
 
@@ -41,8 +42,9 @@ class Relay:
     The gateway calls ``take`` and ``pass_on``, the server the rest.
 
     The object serves one call: after the call, :meth:`finish`, :meth:`all_at_once` or
-    :meth:`break_off` ends the stream. Nothing is sent before the first event that belongs to an
-    answer, or the fourth event: until then another attempt can still answer.
+    :meth:`break_off` ends the stream. No event is sent before the first one with content, or the
+    fourth event: until then another attempt can still answer. A comment is sent at once, because it
+    keeps the client waiting, after the events before it. :meth:`release` ends the wait for content.
 
     Args:
         body: the client's request.
@@ -50,7 +52,8 @@ class Relay:
         keeper: the stored response, for the Responses endpoint.
 
     Attributes:
-        started: True if the client has received anything.
+        started: True if the client has received anything, such as a comment.
+        begun: True if the client has received a part of the answer, or is about to.
     """
 
     def __init__(self, body: Body, request: Request, keeper: ResponseCall | None = None) -> None:
@@ -63,10 +66,12 @@ class Relay:
         self._created = 0
         self._dropped: Sequence[str] = ()
         self._held = b""
-        self._ready: list[bytes] = []  # Events of one read, written together.
-        self._begins = False  # True if one of them belongs to an answer.
+        self._ready: list[bytes] = []  # Events of one read, or held back.
+        self._has_chunk = False  # True if one of them does more than announce an answer.
+        self.begun = False
         self._writer: Any = None
         self._problem: RemitError | None = None
+        self._sending: asyncio.Future[None] | None = None
         self._kind = b""  # Content type of an answer that is not an event stream.
         self._passed: tuple[tuple[str, str], ...] = ()
 
@@ -85,7 +90,7 @@ class Relay:
             event: a chunk of the provider, a neutral event, or the dispatch of an attempt.
 
         Returns:
-            True if the client has received anything, or is about to.
+            :attr:`begun`.
         """
         kind = type(event)
         if kind is WireChunk and event.endpoint == self._endpoint and event.events is None:
@@ -94,8 +99,11 @@ class Relay:
             self._dispatch, self._dropped = event.dispatch_entry_id, event.dropped
             self._created = event.created
             self._held = b""
-            if not self.started:  # Another attempt may answer in another dialect.
+            if not self.begun:  # Another attempt may answer in another dialect.
                 self._forget()
+        elif kind is WireChunk and not event.events and _is_comment(event):
+            if self._writer is not None and self._endpoint != GENERATE.name:
+                self._write(event.raw)
         elif self._problem is None:
             try:
                 self._translate(event.events if kind is WireChunk else [event])
@@ -104,15 +112,31 @@ class Relay:
                 self._problem = error.with_traceback(None)
         if self._request.full:
             await self._request.drain()
-        return self.started or self._begins
+        return self.begun
+
+    def release(self) -> bool:
+        """Send the events that are held back, unless they only announce an answer.
+
+        Returns:
+            :attr:`begun`.
+        """
+        if self._has_chunk and not self.begun:
+            self.begun = True
+            self._write(self._taken())
+            if self._request.full:
+                self._sending = asyncio.ensure_future(self._request.drain())
+                self._sending.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self.begun
 
     def _forget(self) -> None:
         """Drop the unsent events and the state of an earlier attempt."""
         self._held = self._kind = b""
         self._problem = self._writer = None
+        if self._keeper is not None:
+            self._keeper.writer = None
         self._passed = ()
         self._ready.clear()
-        self._begins = False
+        self.begun = self._has_chunk = False
 
     def pass_on(self, raw: bytes) -> bool:
         """Send complete events in the client's dialect, none of which is the last.
@@ -124,7 +148,7 @@ class Relay:
             False if they were not sent: then :meth:`take` must handle each event. That is so before
                 the answer began, for a translated stream, and while earlier data is unsent.
         """
-        return self.started and self._writer is None and self._request.offer(raw)
+        return self.begun and self._writer is None and self._request.offer(raw)
 
     def _pass_on(self, event: WireChunk) -> None:
         if not self.started:
@@ -132,16 +156,23 @@ class Relay:
             self._passed = event.headers
         if event.is_last:
             self._held = event.raw
+        elif not self.begun and not self._ready and _is_comment(event):
+            self._write(event.raw)
         elif not event.is_asked:
             self._ready.append(event.raw)
-            value = event.value
-            self._begins = self._begins or not (
-                type(value) is dict
-                and value.get("type") in _OPENING
-                and len(self._ready) <= _MAX_OPENING
-            )
-        if self._ready and self._begins and (event.is_last or not event.more):
-            self._write(b"")
+            self.begun = self.begun or not self._opens(event)
+        if self._ready and self.begun and (event.is_last or not event.more):
+            self._write(self._taken())
+
+    def _opens(self, event: WireChunk) -> bool:
+        """Return True if an event has no content and is one of the first three."""
+        value, total = event.value, event.total
+        if type(value) is not dict or len(self._ready) > _MAX_OPENING:
+            return False
+        if value.get("type") in _OPENING:
+            return True
+        self._has_chunk = total is not None and total.pieces == 0
+        return self._has_chunk
 
     def _translate(self, events: list[Any]) -> None:
         if not events:  # Nothing is begun, so that another attempt can still answer.
@@ -149,6 +180,7 @@ class Relay:
         wire = b"" if self._writer is not None else self._begin(self._dispatch)
         wire += b"".join([self._writer.event(event) for event in events])
         if wire:
+            self.begun = True
             self._write(wire)
 
     def _begin(self, answer_id: str, model: str = "") -> bytes:
@@ -158,6 +190,7 @@ class Relay:
                 self._endpoint, keeper.asked, answer_id=keeper.response_id,
                 created=keeper.created, model=self._body.model,
             )  # fmt: skip
+            keeper.writer = self._writer
         else:
             self._writer = stream_writer(
                 self._endpoint,
@@ -183,14 +216,19 @@ class Relay:
                 if name != "content-type"
             ]
             self._request.begin(200, headers)
-        if self._ready:
-            self._ready.append(data)
-            data = b"".join(self._ready)
-            self._ready.clear()
         if more:
             self._request.write(data)
         else:
             self._request.end(data)
+
+    def _taken(self) -> bytes:
+        """Return the events that were not sent yet, which are sent next."""
+        data = b"".join(self._ready)
+        self._ready.clear()
+        return data
+
+    def _end(self, data: bytes) -> None:
+        self._write(self._taken() + data, more=False)
 
     def finish(self, response: PromptResponse) -> None:
         """Send the end of the stream, after the exchange was recorded.
@@ -213,15 +251,15 @@ class Relay:
                 code, message = "stream_untranslatable", refused.message
             # Unless it is [DONE], the last event is the provider's own error.
             if self._held and not self._kind and not self._held.rstrip().endswith(b"[DONE]"):
-                self._write(comment + self._held, more=False)
+                self._end(comment + self._held)
             else:
                 self.break_off(status_of(response), code, message, comment)
         elif self._problem is not None:
             raise self._problem
         elif self._writer is not None:
-            self._write(comment + self._writer.end(answer_of(response)), more=False)
+            self._end(comment + self._writer.end(answer_of(response)))
         else:
-            self._write(comment + self._held, more=False)
+            self._end(comment + self._held)
 
     def _comment(self, response: PromptResponse) -> bytes:
         """Return the call's headers as a comment; empty for sound, and for Gemini, whose clients
@@ -246,13 +284,13 @@ class Relay:
         self._dispatch = response.dispatch_entry_id or self._dispatch
         if self._keeper is not None and response.replayed and response.reply is not None:
             wire = self._comment(response) + stream_of(response.reply.body)
-            self._write(wire, more=False)
+            self._end(wire)
             return
         answer = answer_of(response)
         parts = [self._begin(self._dispatch or response.exchange_entry_id, response.model_id)]
         parts += [self._writer.event(event) for event in stream_events(answer)]
         end = self._comment(response) + self._writer.end(answer)
-        self._write(b"".join(parts) + end, more=False)
+        self._end(b"".join(parts) + end)
 
     def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
         """End the stream with an error event, instead of its own last event.
@@ -270,7 +308,13 @@ class Relay:
             raise HttpError(status, code, message)
         if self._writer is not None:
             wire = self._writer.error(status, code.lower(), message)
-            self._write(comment + wire, more=False)
+            self._end(comment + wire)
         else:
             wire = error_event(self._endpoint, status, code, message)
-            self._write(comment + wire, more=False)
+            self._end(comment + wire)
+
+
+def _is_comment(event: WireChunk) -> bool:
+    """Return True for an event of comments alone; a piece of sound is none, whatever its bytes."""
+    raw = event.raw
+    return not event.content_type and raw.startswith(b":") and b"data:" not in raw

@@ -251,7 +251,6 @@ class AsgiRequest:
         return True
 
     async def drain(self) -> None:
-        """Send all unsent data, in order."""
-        unsent, self._unsent = self._unsent, []
-        for message in unsent:
-            await self._send(message)
+        """Send all unsent data, in order, also if it runs twice at once."""
+        while self._unsent:
+            await self._send(self._unsent.pop(0))

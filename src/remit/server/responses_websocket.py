@@ -4,7 +4,7 @@
 2. A ``response.create`` message becomes one streamed call of ``POST /v1/responses``, with the
    headers of the handshake: same key check, budget, record and cancellation.
 3. Each event of the stream becomes one message. A refusal becomes an ``error`` message with the
-   status that it would have over HTTP.
+   status and headers that it would have over HTTP, such as ``retry-after``.
 
 A connection remembers its last response, so that ``previous_response_id`` continues it even if
 ``store`` was false. The call then sends the whole conversation, so that the record holds it.
@@ -24,7 +24,7 @@ from remit.kernel.json_splice import elements, members, spans
 from remit.kernel.json_text import JsonTextError, dump, load
 from remit.providers.sse import SseParser
 from remit.providers.wire import RESPONSES, BodyError, object_in
-from remit.server.asgi import Answer, Headers
+from remit.server.asgi import Answer, Headers, limits_of
 from remit.server.calls import ModelCalls
 from remit.server.in_flight_limits import COPIES, Share
 from remit.server.paths import paths_of
@@ -193,7 +193,7 @@ class ResponsesSocket:
 
     def _refuse(self, error: HttpError) -> None:
         body = refusal_body(RESPONSES.name, error.status, error.code, error.message, error.param)
-        self._socket.send(_error_message(error.status, body))
+        self._socket.send(_error_message(error.status, body, limits_of(error)))
 
 
 class _SocketCall:
@@ -245,7 +245,7 @@ class _SocketCall:
             value = answer.body.decode("utf-8", "replace")
         if answer.status >= 400 or not isinstance(value, dict):
             status = answer.status if answer.status >= 400 else 502  # no response of this API
-            self._socket.send(_error_message(status, value))
+            self._socket.send(_error_message(status, value, answer.headers))
         else:
             text = b'{"type":"response.completed","sequence_number":0,"response":%b}' % answer.body
             self._send(text)
@@ -307,9 +307,11 @@ def _completed(text: bytes) -> tuple[str, list[bytes]] | None:
         return None
 
 
-def _error_message(status: int, body: Any) -> bytes:
+def _error_message(status: int, body: Any, headers: Headers) -> bytes:
     error = body.get("error") if isinstance(body, dict) else None
-    return dump({"type": "error", "status": status, "error": error or {"message": str(body)}})
+    said = {"type": "error", "status": status, "error": error or {"message": str(body)}}
+    named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    return dump({**said, "headers": named} if named else said)
 
 
 def _without_socket_beta(headers: Headers) -> Headers:

@@ -17,7 +17,7 @@ from remit.gateway import entries_of_call, owner_of
 from remit.gateway.provider_objects import STORED_CHAT, KeptObject, forget
 from remit.kernel.errors import RemitError
 from remit.kernel.json_splice import set_member
-from remit.kernel.json_text import dump, load
+from remit.kernel.json_text import dump, load, load_exact
 from remit.ledger import (
     Content,
     EntryArchivedError,
@@ -232,7 +232,7 @@ class StoredChats:
             else:
                 created = int(datetime.fromisoformat(made.timestamp).timestamp())
                 answer = write_answer(
-                    CHAT.name, read_answer(wire, load(text)), read_request(wire, body),
+                    CHAT.name, read_answer(wire, load_exact(text)), read_request(wire, body),
                     answer_id=name, created=created, model=_model_of(made),
                 )  # fmt: skip
                 text = dump(answer)

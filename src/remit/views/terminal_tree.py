@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.kernel.message_text import count
+from remit.kernel.message_text import count, dollars
 from remit.views import wire_text, wording
 from remit.views.phrases import contract_of, failure, reasons, turn_state, turn_title
 
@@ -36,9 +36,10 @@ def journey_text(
         journey: a result of :func:`prompt_journey` or :func:`open_journey`. Its turns are read
             once, as the lines are taken.
         colour: True to mark states by ANSI colours.
-        width: columns of the terminal; longer texts are cut, but never below 20 columns.
-        full: True to cut nothing, and to show whole prompts, the plans of orders and the items left
-            out of the context; False shows only the last message of a prompt.
+        width: columns of the terminal; longer heads are continued on a line below, and longer
+            texts are cut, but never below 20 columns.
+        full: True to cut and continue nothing, and to show whole prompts, the plans of orders and
+            the items left out of the context; False shows only the last message of a prompt.
 
     Raises:
         LedgerError: the journey is from :func:`open_journey`, and the ledger cannot be read.
@@ -56,14 +57,12 @@ def journey_text(
 
 def _session(journey: Mapping[str, Any]) -> _Node:
     totals = journey.get("totals") or {}
+    nouns = {"turns": "turn", "llm_calls": "model call", "tool_calls": "tool call"}
     parts = [
         str(journey.get("agent_id") or ""),
         wording.moment(journey.get("started_at")),
-        count(totals.get("turns") or 0, "turn"),
-        count(totals.get("llm_calls") or 0, "model call"),
-        count(totals.get("tool_calls") or 0, "tool call"),
-        wording.tokens(totals),
-        wording.money(totals),
+        *(count(totals[name], noun) for name, noun in nouns.items() if totals.get(name)),
+        *_used(totals),
     ]
     return _Node([(str(journey["session_id"]), "bold"), *_dim(*parts)])
 
@@ -82,7 +81,7 @@ class _Branches:
             [
                 (turn_title(turn), "bold"),
                 _state(turn_state(turn)),
-                *_dim(lasted, _used(turn), wording.moment(turn["started_at"])),
+                *_dim(lasted, *_used(turn), wording.moment(turn["started_at"])),
                 self._id(turn.get("entry_id")),
             ]
         )
@@ -114,7 +113,7 @@ class _Branches:
                 (str(order.get("step") or order.get("wo_type") or ""), "plain"),
                 *_dim(contract_of(order), f"attempt {attempt}" if attempt != 1 else ""),
                 _state(state),
-                *_when(order, _used(order)),
+                *_when(order, *_used(order)),
                 self._id("…".join(entry for entry in ids if entry)),
             ]
         )
@@ -141,7 +140,7 @@ class _Branches:
             case "approval":
                 return self._approval(step)
             case "orphaned_call":
-                settled = f"settled at {step.get('settled_tokens')} tokens"
+                settled = f"settled at {count(step.get('settled_tokens') or 0, 'token')}"
                 head = [("model call without an answer: the process died", "bad")]
                 return self._event(head, step, settled)
             case "resumed":
@@ -170,11 +169,13 @@ class _Branches:
 
     def _call(self, step: Mapping[str, Any]) -> _Node:
         outcome = str(step.get("outcome"))
+        lost = isinstance(step.get("answer"), str) and not step.get("response")
         node = _Node(
             [
                 ("model", "plain"),
                 (str(step.get("model_id") or ""), "name"),
                 (str(step.get("finish_reason") or outcome), wording.tone(outcome)),
+                *([("answer not readable", "wait")] if lost and outcome == "success" else []),
                 *_when(step, wording.tokens(step), wording.one_cost(step)),
                 *([("replayed", "wait")] if step.get("replayed") else []),
                 self._id(step.get("entry_id")),
@@ -232,10 +233,20 @@ class _Branches:
         return node
 
     def _note(self, note: Mapping[str, Any]) -> _Node:
-        shown = {k: v for k, v in note.items() if k not in (*_WHERE, *_HIDDEN)}
         event = str(note.get("event_type"))
-        head = [(wording.words_of(event), "wait"), *_dim(event)]
-        return self._event(head, note, body=wording.json_text(shown) if shown else "")
+        head = [(wording.words_of(event), "wait")]
+        match event:
+            case "PROMPT_REJECTED":
+                node = self._event(head, note)
+                node.below.append(_Node([("reason", "bad")], failure(note)))
+                return node
+            case "BUDGET_ALLOCATED":
+                return self._event(head, note, body=_limits(note))
+            case "THOUGHT_RECORD" if note.get("decision_id"):
+                return self._event([("routing decision", "wait")], note, str(note["decision_id"]))
+        shown = {k: v for k, v in note.items() if k not in (*_WHERE, *_HIDDEN)}
+        body = wording.json_text(shown) if shown else ""
+        return self._event([*head, *_dim(event)], note, body=body)
 
     def _event(
         self, head: list[_Part], event: Mapping[str, Any], more: str = "", *, body: str = ""
@@ -254,6 +265,15 @@ def _content(label: str, value: Any, style: str = "dim") -> _Node:
     return _Node([(label, style)], wording.text_of(value) or "(empty)")
 
 
+def _limits(note: Mapping[str, Any]) -> str:
+    """Return the limits of a budget that was set, such as ``$5.00, 100 calls``."""
+    usd, tokens, turns = (note.get(f"{name}_limit") for name in ("usd", "token", "turn"))
+    limits = [dollars(usd)] if wording.is_number(usd) else []
+    limits += [count(tokens, "token")] if isinstance(tokens, int) else []
+    limits += [count(turns, "call")] if isinstance(turns, int) else []
+    return ", ".join(limits) or "no limit"
+
+
 def _speaker(line: wire_text.Line) -> str:
     return f"{line.role} {line.label}" if line.label else line.role
 
@@ -265,11 +285,11 @@ def _holds_more_than_text(blocks: Any) -> bool:
     )
 
 
-def _used(item: Mapping[str, Any]) -> str:
-    """Return tokens and cost as text; without calls only the cost, or nothing."""
+def _used(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return tokens and cost as texts; without calls only the cost, or an empty text."""
     if not item.get("llm_calls") and not item.get("orphaned_calls"):
-        return wording.money(item)
-    return f"{wording.tokens(item)}  {wording.money(item)}"
+        return (wording.money(item),)
+    return wording.tokens(item), wording.money(item)
 
 
 def _state(state: Any) -> _Part:
@@ -303,14 +323,18 @@ class _Tree:
 
     def lines(self, node: _Node, prefix: str = "", indent: str = "") -> Iterator[str]:
         """Yield the lines of a node without its children."""
-        head: list[str] = []
-        columns = _columns(prefix)
+        line, columns = prefix, _columns(prefix)
+        is_first = True
         for text, style in node.head:
-            shown = _visible(text)
-            if shown:
-                columns += _columns(shown) + (2 if head else 0)
-                head.append(self._paint(shown, style))
-        line = prefix + "  ".join(head)
+            if shown := _visible(text):
+                over = columns + 2 + _columns(shown) - self._width
+                if not is_first and over > 0 and not self._full:
+                    yield line.rstrip()
+                    line, columns = f"{indent}    ", _columns(indent) + 4
+                elif not is_first:
+                    line, columns = f"{line}  ", columns + 2
+                line, columns = line + self._paint(shown, style), columns + _columns(shown)
+                is_first = False
         if not node.body:
             yield line.rstrip()
         elif self._full:
@@ -318,9 +342,12 @@ class _Tree:
             yield f"{line}  {first}".rstrip()
             for more in rest:
                 yield f"{indent}    {more}".rstrip()
-        else:
-            room = max(_MIN_COLUMNS, self._width - columns - 2)
+        elif (room := self._width - columns - 2) >= _MIN_COLUMNS:
             yield f"{line}  {_cut(_visible(node.body), room)}"
+        else:
+            yield line.rstrip()
+            room = max(_MIN_COLUMNS, self._width - _columns(indent) - 4)
+            yield f"{indent}    {_cut(_visible(node.body), room)}"
 
     def branch(self, node: _Node, indent: str, last: bool) -> Iterator[str]:
         """Yield the lines of a node and of all its descendants."""

@@ -60,7 +60,7 @@ class UsageRow:
             period is given by its start: a month, a day (the Monday of a week), or an hour with its
             offset.
         key_name: name of the key, if rows are grouped by key; else empty.
-        calls: attempts sent to a model.
+        calls: attempts sent to a model, and answers from the cache.
         failed: attempts whose outcome is not ``success``.
         fallbacks: calls answered by another model than the first choice.
         input_tokens: input tokens, cached ones included.

@@ -272,7 +272,7 @@ def test_the_commands(scripted: Scripted, tmp_path: Path) -> None:
             return json.loads(done.stdout) if "--json" in arguments else done.stdout + done.stderr
 
         first = remit("order", "submit", "clerk", "Find it.", "--priority", 5, "--json")["order_id"]
-        second = remit("order", "submit", "clerk", "Later.", "--after", "2h").strip()
+        second = remit("order", "submit", "clerk", "Later.", "--after", "2h").split()[0]
         (one, two) = remit("order", "list", "--json")["orders"]
         assert (one["order_id"], one["state"]) == (second, "delayed")
         assert (two["order_id"], two["priority"]) == (first, 5)
@@ -283,7 +283,9 @@ def test_the_commands(scripted: Scripted, tmp_path: Path) -> None:
         assert "cancelled already" in remit("order", "retry", second, code=1)
         assert "is not one of" in remit("order", "list", "--state", "odd", code=2)
         assert "There is no order" in remit("order", "show", "ORD-2222222222222222", code=1)
-        assert "workers:" not in remit("worker", "list")
+        idle = "No worker is running for 1 ready order; `remit worker` starts one."
+        for command in (("worker", "list"), ("order", "list")):
+            assert remit(*command).splitlines()[-1] == idle
         clerk = runtime.agent("clerk", max_retries=0)
         with working(runtime, [clerk], queues=("urgent", "default")):
             assert remit("order", "submit", "clerk", "Now.", "--queue", "urgent", "--wait",
@@ -292,6 +294,7 @@ def test_the_commands(scripted: Scripted, tmp_path: Path) -> None:
             (worker,) = remit("worker", "list", "--json")["workers"]
             assert worker["queues"] == ["urgent", "default"]
             assert worker["pid"] == os.getpid()
+            assert "No worker" not in remit("worker", "list") + remit("order", "list")
             assert "asked: 1" in remit("worker", "drain", worker["worker"])
             until(lambda: remit("worker", "list", "--json")["workers"] == [])
         assert "Find it." in remit("order", "show", first)

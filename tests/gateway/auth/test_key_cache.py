@@ -200,9 +200,9 @@ def test_refusals_are_told_as_a_number(tmp_path: Path, caplog: pytest.LogCapture
                 assert not _lets_in(keys, "sk-remit-mine")
             time.sleep(0.5)  # the next line is due in ten minutes, or at the end
             told = [record.getMessage() for record in caplog.records]
-            assert told == ["1 calls without a valid key were refused"]
+            assert told == ["refused 1 call without a valid key"]
         told = [record.getMessage() for record in caplog.records]
-        assert told[1:] == ["500 calls without a valid key were refused"]
+        assert told[1:] == ["refused 500 calls without a valid key"]
         assert "mine" not in caplog.text
 
 

@@ -403,7 +403,7 @@ def test_a_form_starts_a_canary_and_never_adopts(
         terms = canary_in_force(opened_console.ledger)
         assert terms is not None
         assert (terms.share, terms.usd, terms.task, terms.by) == (0.5, 1.0, "code", "otto")
-        assert "In force: 50 % of the calls, task code" in opened_console.get(page).text
+        assert "In force: 50% of the calls, task code" in opened_console.get(page).text
         assert f'action="{page}/canary"' not in opened_console.get(page).text
 
 

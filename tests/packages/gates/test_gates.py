@@ -384,10 +384,13 @@ def test_what_was_used_was_permitted(house: House) -> None:
     with writing(house) as write:
         first = _tool(write, "TOOL_INTENT", "Format_disk")
         _tool(write, "TOOL_CALL", "Format_disk", "error")
-        write.exchange(provider_id="elsewhere", model_id="big-1")
+        big = write.exchange(provider_id="elsewhere", model_id="big-1")
+        for name in ("big", "big-1"):
+            write.exchange(provider_id="elsewhere", model_id="big-1", requested_model_id=name)
     found = house.errors("G3")
     assert f"The tool Format_disk was used (first in {first}; entries: 2)" in found
-    assert "The model elsewhere/big-1 was used (first in " in found
+    assert f"The model elsewhere/big-1 was used (first in {big}; entries: 3)" in found
+    assert found.count("elsewhere/big-1 was used") == 1
 
 
 def test_a_later_run_goes_on_where_the_last_one_ended(house: House) -> None:

@@ -60,8 +60,8 @@ def test_trails_and_budgets_verify(house: House) -> None:
             thought = ThoughtInput("plan", "TASK-1", "agent-1", f"thought {number}")
             create_thought_record(ledger, thought)
     message = house.passes("G6")
-    assert "3 thoughts in 1 trails" in message
-    assert "1 budgets" in message
+    assert "3 thoughts in 1 trail," in message
+    assert "1 budget," in message
     _edit(house, "UPDATE thoughts SET prev_hash = hash WHERE position = 1")
     _edit(house, "UPDATE budgets SET spent_tokens = 7")
     found = house.errors("G6")
@@ -79,7 +79,7 @@ def test_a_later_run_goes_on_from_where_the_trails_were_checked(house: House) ->
 
     for number in range(3):
         think(number)
-        assert f"{number + 1} thoughts in 1 trails" in house.passes("G6")
+        assert f"{number + 1} thought{'' if not number else 's'} in 1 trail," in house.passes("G6")
     with house.ledger() as ledger:
         told: list[tuple[int, int]] = []
         report = verify_trail(

@@ -261,6 +261,23 @@ def _result(content: list[Any]) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
 
 
+@pytest.mark.parametrize("target", ["openai.responses", "gemini.generate", "anthropic.messages"])
+@pytest.mark.parametrize(
+    ("stated", "data", "kind"),
+    [("image/jpg", "aQ==", "image/jpeg"), ("image/jpeg", "iVBORw0KGgo=", "image/png")],
+)
+def test_an_image_is_named_by_its_bytes_or_its_proper_type(
+    target: str, stated: str, data: str, kind: str
+) -> None:
+    url = f"data:{stated};base64,{data}"
+    content = [{"type": "image_url", "image_url": {"url": url}}]
+    written = str(
+        _to(target, "openai.chat", _chat(messages=[{"role": "user", "content": content}]))
+    )
+    assert kind in written
+    assert stated not in written
+
+
 def test_gemini_gets_the_parts_of_a_result_in_words_or_after_it() -> None:
     image = {"type": "base64", "media_type": "image/png", "data": "aQ=="}
     found = {"type": "search_result", "title": "T", "source": "s", "content": [{"text": "body"}]}

@@ -68,6 +68,21 @@ def test_money_is_exact_on_hover_and_compared_with_the_time_before(spent: Inside
     assert "<polyline" not in _page(spent, "since=24h")
 
 
+def test_yesterday_begins_a_range_as_in_the_command_and_its_link_shows_the_end(
+    spent: Inside,
+) -> None:
+    def ends(query: str) -> str:
+        (end,) = re.findall(r"<span>[-\d :]+ to ([-\d :]+), UTC</span>", _page(spent, query))
+        return end
+
+    around = ends("since=24h"), ends("since=yesterday"), ends("since=24h")
+    assert around[1] in (around[0], around[2])
+    page = _page(spent, "by=key")
+    assert 'href="?since=yesterday&until=today&by=key&' in page
+    assert 'href="?since=today&by=key&' in page
+    assert "(none)" not in page
+
+
 def test_bars_stand_on_a_real_time_axis_and_are_stacked(spent: Inside) -> None:
     page = _page(spent, "by=key&stack=model")
     bars = re.findall(r'<rect class="([^"]+)" x="([\d.]+)"[^>]*><title>([^<]+)</title>', page)

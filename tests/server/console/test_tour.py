@@ -198,7 +198,7 @@ def test_six_questions_take_an_operator_two_clicks_each(shop: Shop) -> None:
         # The runtime's clerk has no key, and its model costs most.
         assert "claude" in page.locator(".legend span").first.inner_text()
         first = main.locator("tbody tr").first.locator("td")
-        assert first.first.inner_text() == "(not recorded)"
+        assert first.first.inner_text() == "(none)"
         assert first.nth(1).locator("data").get_attribute("title").startswith("$0.0")
 
         # Why this fallback?

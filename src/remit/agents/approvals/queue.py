@@ -416,8 +416,7 @@ class ApprovalQueue:
             raise order_ended_error(approval)
         if approval.state != "pending":
             raise ApprovalError(
-                f"{approval.request_id} was {approval.state} by {approval.decided_by} already.",
-                next_step=f"Run `remit approve {approval.request_id}` to see the decision.",
+                f"{approval.decided_by} already {approval.state} {approval.request_id}."
             )
 
     def _expiry(self, until: datetime | None) -> str:

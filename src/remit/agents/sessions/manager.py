@@ -19,6 +19,7 @@ from remit.agents.workorders import (
     tools_usage,
 )
 from remit.kernel.errors import InvalidInputError, NotFoundError, excerpt
+from remit.kernel.loops import run_blocking
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, content, utc_now
 
 _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
@@ -293,6 +294,19 @@ class SessionManager:
         self._marks = None
         self.threads_seen = None if marks is None else (marks.opened, marks.closed, marks.erasure)
         return unchanged
+
+    def add_turn(self, user_message: str, response: str) -> str:
+        """Run :meth:`aadd_turn` for an answered turn without an event loop; block until durable.
+
+        Args:
+            user_message: the user's message.
+            response: the delivered text.
+
+        Raises:
+            InvalidInputError: a text cannot be recorded, or the caller is the background loop.
+            RemitError: another error of :meth:`aadd_turn`.
+        """
+        return run_blocking(self.aadd_turn(user_message, response))
 
     async def aadd_turn(
         self,

@@ -59,9 +59,8 @@ _MONEY = re.compile(
 _SHARE = re.compile(rf"(?<![\d.,])({_NUMBER})\s?(?:%|percent\b)")
 _FIGURE = re.compile(rf"(?<![\w.,/:#-])({_NUMBER})(?![\w/:-]|[.,]\d)")
 _STATEMENT = re.compile(
-    r"(?:\b(?:is|are|was|were|has|have|had|costs?|totals?|equals?|to|exactly|currently)|[:=])"
-    r"(?: now| only| still| at| set)* $",
-    re.IGNORECASE,
+    r"(?i)(?:\b(?:is|are|was|were|has|have|had|costs?|totals?|equals?|to|exactly|currently)|[:=])"
+    r"(?: now| only| still| at| set)* $"
 )
 _LABEL = re.compile(  # HTTP 404, step 12
     r"\b(?:[A-Z]{2,}|(?i:step|section|chapter|figure|part|option|article|phase|version|top))[ -]$"
@@ -76,12 +75,14 @@ _SCALES = [Decimal(10) ** n for n in (-9, -6, -3, -2, 0, 2, 3, 6, 9)] + [
 ]
 
 _ADMISSION = re.compile(
-    r"\b(?:fail\w*|error\w*|cannot|unable|unavailable|not|no|none|nothing|never|denied|declined|"
+    r"(?i)\b(?:fail\w*|error\w*|cannot|unable|unavailable|not|no|none|nothing|never|denied|declined|"
     r"refused|rejected|unfortunately|sorry|problem|issue|timed out|invalid|missing|unknown|only|"
-    r"without|instead)\b|n['\u2019]t\b",
-    re.IGNORECASE,
+    r"without|instead)\b|n['\u2019]t\b"
 )
-_ENGLISH = re.compile(r"\b(?:the|is|are|was|of|and|to|it|your|has|have)\b", re.IGNORECASE)
+_ENGLISH = re.compile(  # also a short report of success: "Done.", "Refund issued."
+    r"(?i)\b(?:the|is|are|was|of|and|to|it|your|has|have|done|sent|paid|success\w*|(?:complet|add|"
+    r"finish|confirm|issu|creat|updat|delet|remov|refund|sav|schedul|process|book|cancell?)ed)\b"
+)
 
 
 def unsourced(text: str, sources: str, data: Any = None) -> list[str]:

@@ -29,6 +29,7 @@ from remit.agents.supervisor.turn_result import TurnCancelledError, TurnPendingE
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound_text
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClosedError, LedgerEntry, LedgerError
 
 if TYPE_CHECKING:
@@ -68,6 +69,18 @@ class HO2Supervisor:
         self._threads_seen: Sequence[int | None] | None = None
         self.orders = StandaloneOrders(services)
         _ = services.gate
+
+    def handle_turn(self, user_message: str) -> TurnResult:
+        """Run :meth:`ahandle_turn` for callers without an event loop; block until the turn ends.
+
+        Args:
+            user_message: the user's message.
+
+        Raises:
+            InvalidInputError: the message is blank, or the caller is the background loop itself.
+            RemitError: another error of :meth:`ahandle_turn`.
+        """
+        return run_blocking(self.ahandle_turn(user_message))
 
     async def ahandle_turn(
         self,

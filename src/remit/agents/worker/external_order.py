@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.failures import WorkFailedError, WorkParkedError
 from remit.agents.worker.model_calls import recorded_tool_id
-from remit.agents.worker.order_run import CALL_FIELDS, OrderRun
+from remit.agents.worker.order_run import OrderRun
 from remit.agents.workorders import WorkOrder, WriteBuffer
 from remit.kernel.budget_values import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.canonical import exact_json
@@ -226,8 +226,7 @@ class AttachedOrder:
         known |= {str(entry.metadata["exchange_entry_id"]) for entry in self._entries("LLM_CALL")}
         for entry in exchanges:
             if entry.id not in known:
-                data = {name: entry.metadata[name] for name in CALL_FIELDS}
-                run.journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
+                run.calls.note_recorded(entry)
 
     def _entries(self, event_type: str, *, with_content: bool = False) -> Iterable[LedgerEntry]:
         return self._run.journal.ledger.query(

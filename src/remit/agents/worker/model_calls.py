@@ -24,6 +24,7 @@ from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.exchange import Message, PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load_unique, sound_text
 from remit.kernel.secrets import redact_secrets
+from remit.ledger import LedgerEntry
 
 if TYPE_CHECKING:
     from remit.agents.worker.order_run import OrderRun
@@ -214,6 +215,10 @@ _CODES = {
     "TURN_LIMIT": "turn_limit_exceeded",
 }
 
+_CALL_FIELDS = (
+    "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
+)  # fmt: skip
+
 # Upper limits of the gateway's bound: tokens for each byte of the messages, and in addition.
 _MAX_TOKENS_PER_BYTE, _MAX_FIXED_TOKENS = 4, 20_000
 
@@ -246,6 +251,8 @@ class ModelCalls:
         self.used: Usage | None = Usage() if run.history.began is None else None
         self._remaining: int | None = None
         self._used_before: Usage | None = None
+        self._is_open = False
+        self._noted_id = ""
         self._typed = run.order.constraints.output_schema is not None
 
     def request(self, contract: PromptContract) -> PromptRequest:
@@ -334,6 +341,7 @@ class ModelCalls:
         )
         self._run.check()
         self.count += 1
+        self._is_open = True
         self._used_before, self.used = self.used, None  # Unknown until the call has ended.
         return self._with_token_limit(request)
 
@@ -355,6 +363,7 @@ class ModelCalls:
         """
         succeeded = response.outcome is RouteOutcome.SUCCESS
         self.initial_tokens, self._remaining = None, response.budget_remaining
+        self._is_open, self._noted_id = False, response.exchange_entry_id
         once = response.attempts == 1 and not response.decision_entry_id
         if self._used_before is not None and once and succeeded:
             self.used = self._used_before
@@ -382,6 +391,42 @@ class ModelCalls:
             response.finish_reason,
             response.exchange_entry_id,
         )
+
+    def note_recorded(self, exchange: LedgerEntry) -> None:
+        """Note the ``LLM_CALL`` of a recorded call whose response this run does not have.
+
+        Args:
+            exchange: the call's last ``EXCHANGE``.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded.
+        """
+        data = {name: exchange.metadata[name] for name in _CALL_FIELDS}
+        self._run.journal.note("LLM_CALL", exchange_entry_id=exchange.id, **data)
+
+    def note_interrupted(self) -> None:
+        """Note the ``LLM_CALL`` of a call that was sent and interrupted, if there is one.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded.
+            LedgerError: the ledger cannot be read.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        exchange = self._newest("EXCHANGE")
+        if exchange is None or exchange.id == self._noted_id:
+            return
+        noted = self._newest("LLM_CALL")
+        if noted is None or noted.metadata["exchange_entry_id"] != exchange.id:
+            self.note_recorded(exchange)
+
+    def _newest(self, event_type: str) -> LedgerEntry | None:
+        found = self._run.journal.ledger.query(
+            work_order_id=self._order.wo_id, session_id=self._order.session_id,
+            event_type=event_type, order="desc", limit=1, with_content=False,
+        )  # fmt: skip
+        return next(iter(found), None)
 
     def _with_token_limit(self, request: PromptRequest) -> PromptRequest:
         """Return the request with ``max_tokens`` at most the order's remaining tokens."""

@@ -67,9 +67,6 @@ if TYPE_CHECKING:
 _SMALL_MODEL_TURNS = 4
 _SMALL_MODEL_TOKENS = 120
 _REFUSAL_CODES = ("approval_denied", "approval_invalid", "tool_not_allowed")
-CALL_FIELDS = (
-    "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
-)  # fmt: skip
 
 
 class OrderRun:
@@ -243,8 +240,7 @@ class OrderRun:
             self.journal.note("WO_EXECUTING", **pinned)
             return
         for entry in self.history.unnoted:
-            data = {name: entry.metadata[name] for name in CALL_FIELDS}
-            self.journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
+            self.calls.note_recorded(entry)
         self.journal.note("WO_EXECUTING", **pinned, resumed=True)
 
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
@@ -289,6 +285,7 @@ class OrderRun:
 
         Appends ``WO_COMPLETED`` or ``WO_FAILED``. Before, a person is asked, durably, about calls
         with an unknown outcome whose tool has the policy ``ask``, whether the order failed or not.
+        A model call that the end interrupted gets its ``LLM_CALL``.
 
         Args:
             output: the result; ignored if there is an error.
@@ -301,6 +298,8 @@ class OrderRun:
             LedgerError: this or an earlier entry could not be written.
         """
         self.check()
+        if error is not None:
+            self.calls.note_interrupted()
         if error is not None or self.toolbox.has_unknown:
             await self.toolbox.report_unknown()
         cost = self.cost()

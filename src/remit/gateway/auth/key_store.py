@@ -29,6 +29,7 @@ from remit.gateway.auth.virtual_key import (
 from remit.kernel.budget_values import BudgetScope
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.loops import Closeable
+from remit.kernel.message_text import count
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, Transaction
 
@@ -457,7 +458,7 @@ class KeyStore(Closeable):
             if not new or (now < self._logged_at + self._log_s and not closing):
                 return
             self._logged, self._logged_at = self._refused, now
-        _log.warning("%d calls without a valid key were refused", new)
+        _log.warning("refused %s without a valid key", count(new, "call"))
 
     def _change(self, call: Callable[[Transaction], KeyRow]) -> KeyRow:
         row = self._ledger.transact(call)

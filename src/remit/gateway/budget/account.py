@@ -414,7 +414,10 @@ class Account:
                 how = f"{model} --provider {provider}" if provider else "MODEL"
                 command = f"remit price set {how} --input … --output … "
                 command += "--context-window … --max-output-tokens …"
-                return refused("UNPRICED", f"{message}; {amount.unbounded or f'run `{command}`'}")
+                step = (
+                    amount.unbounded or f"check the name (`remit price list`), or run `{command}`"
+                )
+                return refused("UNPRICED", f"{message}; {step}")
             nano_left = self.nano_limit - self.spent_nano - self.reserved_nano
             if amount.nano > nano_left:
                 left_usd, needed_usd = fixed(usd_of(nano_left)), fixed(usd_of(amount.nano))

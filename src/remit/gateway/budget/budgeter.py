@@ -20,6 +20,8 @@ from remit.kernel.budget_values import (
     usd_of,
 )
 from remit.kernel.budget_windows import window_at
+from remit.kernel.canonical import is_countable
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, apply
 
 
@@ -99,8 +101,8 @@ class TokenBudgeter:
             tx: the transaction to join; None for a new one.
 
         Raises:
-            InvalidInputError: a limit is negative or too great, or this machine does not know the
-                time zone of the window.
+            InvalidInputError: a limit is no whole number or too great, or this machine does not
+                know the time zone of the window.
             LedgerError: the ledger cannot be written.
         """
         if limits is None:
@@ -215,9 +217,12 @@ class TokenBudgeter:
             tx: the transaction to join; None for a new one.
 
         Raises:
+            InvalidInputError: a number of ``usage`` is negative, too great or no whole number;
+                nothing is settled.
             LedgerError: the ledger cannot be written.
             ValueError: the stored hold is damaged.
         """
+        _require_countable(usage)
 
         def call(tx: Transaction) -> DebitResult:
             rows = tx.execute(
@@ -272,9 +277,11 @@ class TokenBudgeter:
         Raises:
             BudgetRefusedError: the scope has no budget, or, with ``enforce``, a limit would be
                 exceeded; nothing is charged.
-            InvalidInputError: this machine does not know the time zone of an account.
+            InvalidInputError: a number of ``usage`` is negative, too great or no whole number, or
+                this machine does not know the time zone of an account.
             LedgerError: the ledger cannot be written.
         """
+        _require_countable(usage)
         metadata: dict[str, Any] = {
             "scope": scope.key,
             "input_tokens": usage.input_tokens,
@@ -455,6 +462,17 @@ def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits, by: str
         metadata=metadata,
     )
     return apply(tx, entry, BUDGETS)
+
+
+def _require_countable(usage: TokenUsage) -> None:
+    """Raise InvalidInputError unless usage and cost are whole numbers that a record carries."""
+    cost = 0 if usage.cost_nano is None else usage.cost_nano
+    numbers = (usage.input_tokens, usage.output_tokens, cost)
+    if not (all(map(is_countable, numbers)) and is_countable(usage.total)):
+        raise InvalidInputError(
+            "Tokens or cost_nano of the usage are negative, above 2**53 - 1, or no whole numbers.",
+            next_step="Give the provider's counts as integers; charge the bound for unknown usage.",
+        )
 
 
 def _names(scope: BudgetScope) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class Accounts:
     # Raised bounds, as `bound_of` names them.
     _percents: dict[tuple[str, ...], int] = field(default_factory=dict, init=False)
     _changed: dict[str, Account] = field(default_factory=dict, init=False)
+    _passed: list[tuple[Account, tuple[int, int, int]]] = field(default_factory=list, init=False)
     _to_raise: list[tuple[str, str, int]] = field(default_factory=list, init=False)
 
     def load(self, scopes: Sequence[str], bounds: Sequence[tuple[str, ...]] = ()) -> None:
@@ -161,11 +162,7 @@ class Accounts:
             if (lowered := _lowered(accounts, amount)) is not None:
                 amount, output = lowered, lowered.output
             if (refused := self._refused(path, accounts, amount, turns)) is not None:
-                for account in accounts:
-                    # The clock may only be ahead for a moment: the stored minute still counts.
-                    is_empty = not (account.minute_requests or account.minute_tokens)
-                    if is_empty and account.scope not in self._changed:
-                        self._accounts.pop(account.scope, None)
+                self._restore_minutes()
                 raise refused
         tokens, nano = amount.tokens, amount.nano or 0
         scopes: tuple[str, ...] = ()
@@ -198,7 +195,9 @@ class Accounts:
         """
         accounts = self._open(path)
         amount = amount.raised(self._percent(bound_of(path, amount)))
-        return self._refused(path, accounts, _lowered(accounts, amount) or amount, turns)
+        refused = self._refused(path, accounts, _lowered(accounts, amount) or amount, turns)
+        self._restore_minutes()
+        return refused
 
     def _refused(
         self, path: Sequence[str], accounts: Sequence[Account], amount: Amount, turns: int
@@ -225,16 +224,27 @@ class Accounts:
             self.load(path)
         self._now_s = self._clock.now_ms // 1000
         minute = self._now_s // MINUTE_S
+        self._passed.clear()
         for key in path:
             if (account := known[key]) is None:
                 continue
             accounts.append(account)
             # A clock set back a little begins none; one set back far would stop it for as long.
             if not -1 <= minute - account.minute <= 0:
+                passed = account.minute, account.minute_requests, account.minute_tokens
+                self._passed.append((account, passed))
                 account.minute, account.minute_requests, account.minute_tokens = minute, 0, 0
             if account.window_end:
                 self._move_window(account, self._clock.wall_ms // 1000)
         return accounts
+
+    def _restore_minutes(self) -> None:
+        """Undo the minutes that :meth:`_open` began: only a call that counts begins one.
+
+        The clock may be ahead for a moment, and the minute before it still counts then.
+        """
+        for account, passed in self._passed:
+            account.minute, account.minute_requests, account.minute_tokens = passed
 
     def _move_window(self, account: Account, wall_s: int) -> None:
         passed = account.status()

@@ -9,7 +9,7 @@ import time
 from bisect import insort
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import count
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from remit.gateway.budget.account import BudgetRefusedError
 
@@ -48,6 +48,12 @@ class _Ticket:
         self._event.clear()
 
 
+class Waits(Protocol):
+    """A call with the seconds that it waited for money, all attempts together."""
+
+    waited_s: float
+
+
 class WaitingRoom:
     """Admits calls to a reservation, in their order of arrival if money is short.
 
@@ -71,7 +77,7 @@ class WaitingRoom:
         self._numbers = count()
 
     async def admit(
-        self, scopes: Sequence[str], reserve: Callable[[bool], Awaitable[_T]], waited_s: float = 0.0
+        self, scopes: Sequence[str], reserve: Callable[[bool], Awaitable[_T]], call: Waits
     ) -> _T:
         """Return the result of ``reserve`` once it is not refused as busy.
 
@@ -82,13 +88,14 @@ class WaitingRoom:
             scopes: the accounts of the call.
             reserve: tries to reserve. Called with True it must reserve nothing and raise the
                 refusal, or ``BUDGET_BUSY`` if there would be none, because other calls are first.
-            waited_s: seconds that the call waited before; the longest wait includes them.
+            call: the call, to which the wait is added. A call that has waited for the longest time
+                is refused at once if money is short or other calls wait.
 
         Raises:
             BudgetRefusedError: the refusal is final, or still busy after the longest wait.
         """
-        longest_s = self._longest_s - waited_s
-        ahead = longest_s > 0 and self._is_waited_for(scopes)
+        longest_s = self._longest_s - call.waited_s
+        ahead = self._longest_s > 0 and self._is_waited_for(scopes)
         try:
             return await reserve(ahead)
         except BudgetRefusedError as refused:
@@ -96,7 +103,8 @@ class WaitingRoom:
                 raise
             scope, last = refused.scope, refused
         ticket = _Ticket(next(self._numbers))
-        until, poll_s = time.monotonic() + longest_s, _FIRST_POLL_S
+        began, poll_s = time.monotonic(), _FIRST_POLL_S
+        until = began + longest_s
         if ahead:
             scope = self._waited_for(scopes) or scope
         self._join(ticket, scope)
@@ -121,6 +129,7 @@ class WaitingRoom:
             raise last
         finally:
             self._leave(ticket)
+            call.waited_s += time.monotonic() - began
             del last  # The traceback would keep the call alive until a garbage collection.
 
     def freed(self, scopes: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ class Sample:
         framework_id: the framework of the agent's package.
         route: the named route, if one chose the model.
         task: the task that the router reads in the prompt, if tasks were asked for.
-        epoch: the policy epoch in force; 0 before the first adoption.
+        epoch: the policy epoch in force; 0 before the first adoption or canary.
         canary: the proposal whose canary the call belongs to; empty without one.
         arm: ``new`` or ``old`` if both routes of the canary could answer and choose different
             models, ``same`` if they choose one model, ``shadow`` if only the current route could;

@@ -231,7 +231,7 @@ class Question:
         contract_version: its version; empty if the entries state none.
         prompt_pack_id: the prompt pack of the prompts; empty for none.
         exchanges: number of untainted exchanges.
-        success: share of exchanges with a valid answer: not failed, rejected or asked again.
+        success: share of answers that are valid: not rejected or asked again.
         repair: share of turns that the user's next message corrects or asks again (Q1).
         disagreement: share of pairs of valid answers to the same question that differ (Q2); each
             answer is in one pair at most.
@@ -316,7 +316,8 @@ def read_questions(
                 demands[which] = _demanded((contracts, *folders), *which)
             of = seen.setdefault((*which, one.prompt_pack_id), _Seen())
             of.exchanges += 1
-            of.shares["success"].update(float(_is_valid(one)))
+            if not one.failed:
+                of.shares["success"].update(float(_is_valid(one)))
             if one.turn_id and (turn := one.turn_id.encode()) not in of.turns:
                 _put(of.turns, turn, True)
                 of.shares["repair"].update(float(one.corrected))

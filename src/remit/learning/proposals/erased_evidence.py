@@ -27,7 +27,7 @@ from remit.learning.routes.route_fit import (
     route_files,
 )
 from remit.learning.statistics import Estimate, pairs_needed
-from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, entry_id
+from remit.ledger import LedgerClient, LedgerEntry, Transaction, entry_id, first_erased
 from remit.packages import PackageError, archive_path, envelope_path, remove_file
 from remit.routing import LearnedHead, canary_in_force
 
@@ -48,8 +48,9 @@ def forget_erased(
     content are deleted.
 
     May be repeated after a crash. Appends ``SIGNAL_ROLLED_BACK``, ``SIGNAL_PROPOSED``,
-    ``SIGNAL_ADOPTED`` and ``ERASURE`` entries; each of the first and third begins a policy epoch.
-    The file ``proposals/.erased`` names the newest erasure that was handled.
+    ``SIGNAL_ADOPTED``, ``SIGNAL_CANARY`` and ``ERASURE`` entries; each rollback, adoption and
+    stopped canary begins a policy epoch. The file ``proposals/.erased`` names the newest
+    erasure that was handled.
 
     Returns:
         Ids of the proposals that held erased content; empty if no erasure is newer than the mark.
@@ -74,10 +75,9 @@ def forget_erased(
         read = map(ledger.read, (*one.holds, *(one.evidence * (one.state == "open"))))
         for entry in itertools.islice(filter(is_erased, read), 1):
             gone.append(one)
-            values = entry.metadata.values()
-            erased = next(value for value in values if isinstance(value, Erased))
+            erased = first_erased(entry.metadata.values())
             if one.state in ("adopted", "rolled_back"):
-                found = one, erased.erasure_id or "unknown"
+                found = one, (erased and erased.erasure_id) or "unknown"
                 held.setdefault(one.package_id, []).append(found)
     learner = Learner(root, ledger, loaded, Identity(_BY, "operator"))
     for those in held.values():

@@ -118,6 +118,7 @@ def check_heads(
                 "checkpoint",
                 f"{where} of {head_size} entries has another root than the records: history "
                 "before it was rewritten",
+                0 if is_outside else head_size,
             )
             failed = True
         elif best is None or is_outside or not best[0]:

@@ -20,7 +20,10 @@ from remit.packages.operator_prices import check_prices, recorded_prices
 from remit.packages.permissions import Permissions
 from remit.packages.registry import InstalledPackage
 
-_PERMIT = "Install a package that permits it, or stop using it."
+_PERMIT = (
+    "Install a package that permits it (`remit package new`, then list it under permissions), or "
+    "stop using it."
+)
 _USES = ("TOOL_INTENT", "TOOL_CALL", "EXCHANGE")
 
 
@@ -93,22 +96,22 @@ def check_constraints(context: GateContext) -> GateRun:
     waived = yield from check_shapes(context, verified_entries)
     stated = SessionStatements(context.ledger)
     contracts: dict[str, str] = {}
-    # By use, the first entry that was not permitted, and the number of such entries.
-    used: dict[Use, tuple[str, int]] = {}
+    # By what is shown, the first entry that was not permitted, and the number of such entries.
+    used: dict[str, tuple[str, int]] = {}
     for entry, use, allowed in recorded_uses(context.ledger, verified_entries, entries):
-        first, times = used.setdefault(use, ("", 0))
+        first, times = used.setdefault(use.shown, ("", 0))
         context.progress("G3", entry.seq, entries)
         if not (allowed or permitted(use) or _is_stated(stated, entry, use)):
-            used[use] = first or entry.id, times + 1
+            used[use.shown] = first or entry.id, times + 1
         if entry.event_type == "EXCHANGE" and (contract_id := stated.contract(entry)):
             contracts.setdefault(contract_id, entry.id)
     for contract_id, first in contracts.items():
         problem = f"No package contained the contract {contract_id}, which governed {first}, "
         yield Finding(f"{problem}and its session does not name it.", _PERMIT)
-    for use, (first, times) in used.items():
+    for shown, (first, times) in used.items():
         if times:
             problem = (
-                f"T{use.shown[1:]} was used (first in {first}; entries: {times}), but no package "
+                f"T{shown[1:]} was used (first in {first}; entries: {times}), but no package "
                 "permits it now or permitted it then."
             )
             yield Finding(problem, _PERMIT)

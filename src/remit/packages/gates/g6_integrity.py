@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from remit.kernel.message_text import count
 from remit.ledger import AFTER_DAMAGE
 from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext, GateRun
@@ -47,7 +48,8 @@ def check_integrity(context: GateContext) -> GateRun:
     [(budgets,)] = ledger.select("SELECT count(*) FROM budgets")
     message = (
         f"{entries} entries verify ({report.checkpoint_size} under a signed checkpoint), "
-        f"{thoughts} thoughts in {tasks} trails, {budgets} budgets, keys and owners"
+        f"{count(thoughts, 'thought')} in {count(tasks, 'trail')}, {count(budgets, 'budget')}, "
+        "keys and owners"
     )
     if report.last_full:
         message += (

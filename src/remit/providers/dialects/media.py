@@ -157,7 +157,7 @@ def _image_url(block: Mapping[str, Any]) -> str:
     if source.get("type") == "url" and isinstance(source.get("url"), str):
         return str(source["url"])
     if source.get("type") == "base64" and isinstance(source.get("data"), str):
-        return f"data:{source.get('media_type', 'image/png')};base64,{source['data']}"
+        return f"data:{image_type(source) or 'image/png'};base64,{source['data']}"
     raise _foreign_file(block)
 
 
@@ -198,7 +198,12 @@ def messages_source(block: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "base64":
         media = source.get("media_type")
         if block["type"] == "image":
-            kind = _image_type(source, where)
+            if (kind := image_type(source)) not in _IMAGES:
+                raise DialectError(
+                    f"{where} is an image of a type that this provider does not accept; it accepts "
+                    "JPEG, PNG, GIF and WebP.",
+                    param=where or None,
+                )
             return {"type": "base64", "media_type": kind, "data": source.get("data")}
         if block["type"] == "document" and media != "application/pdf":
             kind = str(media).partition(";")[0].lower()
@@ -213,20 +218,16 @@ def messages_source(block: Mapping[str, Any]) -> dict[str, Any]:
     raise _foreign_file(block)
 
 
-def _image_type(source: Mapping[str, Any], where: str) -> str:
-    """Return the media type of an image by its first bytes, else as stated."""
+def image_type(source: Mapping[str, Any]) -> str:
+    """Return the media type of an image in base64 by its first bytes, else as stated.
+
+    ``image/jpg`` becomes ``image/jpeg``. Empty if neither tells it.
+    """
     data, stated = source.get("data"), str(source.get("media_type") or "").lower()
     for start, kind in _MAGIC.items():
         if isinstance(data, str) and data.startswith(start):
             return kind
-    stated = "image/jpeg" if stated == "image/jpg" else stated
-    if stated not in _IMAGES:
-        raise DialectError(
-            f"{where} is an image of a type that this provider does not accept; it accepts JPEG, "
-            "PNG, GIF and WebP.",
-            param=where or None,
-        )
-    return stated
+    return "image/jpeg" if stated == "image/jpg" else stated
 
 
 def _decoded(source: Mapping[str, Any], where: str) -> str:

@@ -48,6 +48,13 @@ class StreamWriter(ABC):
         self._names = ToolNames(call)
         self._has_input: dict[int, bool] = {}  # keyed by index of the open calls
 
+    @property
+    def arguments(self) -> dict[str, str]:
+        """Arguments of the calls as the client received them, keyed by call id; empty unless the
+        dialect stores its answers.
+        """
+        return {}
+
     @abstractmethod
     def start(self) -> bytes:
         """Return the events before any content."""

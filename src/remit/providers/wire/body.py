@@ -15,7 +15,9 @@ from remit.kernel.json_text import (
     JsonTextError,
     RepeatedNameError,
     has_more_values,
+    has_wide_number,
     load,
+    load_exact,
     load_unique,
 )
 from remit.providers.wire.endpoint_table import NESTED, SPEECH, Endpoint
@@ -222,6 +224,16 @@ class Body(Struct, gc=False):
         self.model = value.get("model", endpoint.model)
         as_events = endpoint is SPEECH and value.get("stream_format") == "sse"
         self.stream = endpoint.streams and (value.get("stream") is True or as_events)
+
+    @property
+    def exact(self) -> dict[str, Any]:
+        """The members as :attr:`value` has them, with integers above 64 bits exact."""
+        if self.content_type != "application/json" or not has_wide_number(self.raw):
+            return self.value
+        value: dict[str, Any] = load_exact(self.raw)
+        if self.endpoint.dialect == "gemini":
+            read_either_spelling(value)
+        return value
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
 
 def _check_gates_lines(report: GateReport) -> Iterator[str]:
-    """Yield the result and the findings of each gate, and the number of passed gates."""
+    """Yield the result and the findings of each gate, by their next steps, and the number of passed
+    gates.
+    """
     gates = report.gates
     for gate in gates:
         yield f"{'ok  ' if gate.passed else 'FAIL'} {gate.gate}: {gate.message}"
-        for finding in gate.findings:
-            yield f"       {finding.message}"
-            if finding.next_step:
-                yield f"         next: {finding.next_step}"
+        for step in dict.fromkeys(finding.next_step for finding in gate.findings):
+            yield from (f"       {one.message}" for one in gate.findings if one.next_step == step)
+            if step:
+                yield f"         next: {step}"
         if (more := gate.error_count - len(gate.findings)) > 0:
             yield f"       … and {more} more"
     yield f"{sum(gate.passed for gate in gates)} of {len(gates)} gates passed"

@@ -72,13 +72,14 @@ def pull_model(
             has another hash.
         OSError: the file cannot be written. After any error, a stored file stays.
     """
+    from remit.providers.weights import known_models
     from remit.runtime.providers import resolve_model, weight_store
 
     settings = _settings(root)
     if if_needed and resolve_model(settings)[1] != "local":
         return {"path": None}
     store, wanted = weight_store(settings), name or settings.local.model
-    if wanted not in {path.stem for path in store.list()}:
+    if wanted in known_models() and wanted not in {path.stem for path in store.list()}:
         root.note(f"downloading {wanted} …")
     return {"path": store.pull(wanted, root.progress("unpacking"))}
 

@@ -31,9 +31,8 @@ def _init_lines(found: dict[str, Any]) -> Iterator[str]:
                    "keep a copy.")  # fmt: skip
     if found["made"] and not found["bare"]:
         yield Note("next: `remit setup` configures a provider, creates a key with a budget, and "
-                   "makes a first call;")  # fmt: skip
-        yield Note("      `remit chat` starts a conversation with the ADMIN agent; `remit doctor` "
-                   "checks the installation.")  # fmt: skip
+                   "makes a first call; `remit chat` starts a conversation with the ADMIN agent; "
+                   "`remit doctor` checks the installation.")  # fmt: skip
 
 
 @verb("init", changes=True, media_type="text/plain", lines=_init_lines)

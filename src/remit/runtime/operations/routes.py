@@ -354,7 +354,9 @@ def _is_erased(found: Mapping[str, Any]) -> bool:
 
 def _candidate(one: Mapping[str, Any], parts: list[str]) -> tuple[str, ...]:
     """Return the cells of a candidate, with its points for each part of the score."""
+    from remit.views.wording import words_of
+
     points = [f"{one.get('parts', {}).get(name, 0):.3f}" for name in parts]
     reasons = " ".join(str(one[key]) for key in ("code", "exchange_entry_id") if one[key])
     return (str(one["rank"]), one["model_id"], f"{one['score']:.6f}", *points,
-            one["status"].replace("_", " "), reasons)  # fmt: skip
+            words_of(one["status"]), reasons)  # fmt: skip

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.operations import Caller, RootPort, field, verb
+from remit.operations import Answer, Caller, RootPort, field, verb
 from remit.operations.files import archives
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def move_to_segment(
         metavar="DIR", place="input folder",
     ),
     archives: list[Path] = archives(),
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any] | Answer:  # fmt: skip
     """Move old entries of ended sessions from the database to a segment.
 
     A segment is a ledger file of its own. Remit copies the entries, verifies the copy, records an
@@ -134,9 +133,11 @@ def move_to_segment(
         )  # fmt: skip
     for path in segments.interrupted_copies(folder):
         root.note(f"{path} is left over from an interrupted run. Keep a copy, then remove it.")
-    root.note("Back up the segment like the ledger: it holds the only copy of these entries."
-              if done.archived_id
-              else f"Nothing to move: all entries before {done.end} are archived.")  # fmt: skip
+    if not done.archived_id:
+        root.note("Nothing to move: entries are moved 256 at a time, and no further 256 lie wholly "
+                  f"before {before}.")  # fmt: skip
+        return Answer(asdict(done), ())
+    root.note("Back up the segment like the ledger: it holds the only copy of these entries.")
     return asdict(done)
 
 
@@ -196,7 +197,7 @@ def fork_ledger(
         ``checkpoint``, as :func:`remit.ledger.fork` returns them.
 
     Raises:
-        InvalidInputError: there is no reason, or no terminal can ask for a needed confirmation.
+        InvalidInputError: there is no reason, or nobody can answer a needed confirmation.
         LedgerError: the ledger is not an older copy; nothing was changed.
     """
     from remit.ledger import KeptHead, ledger_key
@@ -205,10 +206,6 @@ def fork_ledger(
     ledger = root.ledger
     if (problem := ledger.checkpoints.problem()) and not is_sure:
         root.note(f"{problem} Spending in the lost entries is unknown and no longer counted.")
-        if not sys.stdin.isatty():
-            raise InvalidInputError(
-                "Cannot ask for confirmation without a terminal. Confirm with --yes."
-            )
         caller.confirm("Give up the lost entries permanently?")
     kept = KeptHead(ledger_key(root.place, root.settings.ledger))
     return fork_ledger(ledger, kept, reason=reason, by=caller.name)

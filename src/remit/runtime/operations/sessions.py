@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.message_text import count, indented
+from remit.kernel.message_text import count, dollars, indented
 from remit.operations import (
     AgentTool,
     Caller,
@@ -29,9 +29,7 @@ _DEFAULT_TURNS = 20
 
 
 def _cost(one: dict[str, Any]) -> str:
-    from remit.views.wording import cents
-
-    return "unknown" if one["cost_usd"] is None else cents(one["cost_usd"])
+    return "unknown" if one["cost_usd"] is None else dollars(one["cost_usd"])
 
 
 _LIST_TOOL = AgentTool(
@@ -71,6 +69,7 @@ def list_conversations(
         The overview of each session with ``calls``, ``tokens`` and ``cost_usd``, which is None if
         the price of a call is unknown.
     """
+    from remit.agents import ApprovalQueue
     from remit.agents.sessions import sessions_with_calls
     from remit.views import UsageRow, instant_of, read_usage
 
@@ -87,14 +86,18 @@ def list_conversations(
             yield item.session_id, {**item.to_dict(), "calls": row.calls, "tokens": tokens,
                                     "cost_usd": cost}  # fmt: skip
 
-    return Feed(read)
+    names = dict.fromkeys(one.session_id for one in ApprovalQueue(root.ledger).pending())
+    waits = f"Waiting for approval: {', '.join(names)}. `remit approve` lists the requests."
+    return Feed(read, note=waits if names else "")
 
 
 def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:
     """Yield the turns, the models and tools that were set aside, and the unfinished turn."""
     from remit.views.wording import call_text, failures, set_aside
 
-    name, turns = found["session_id"], count(found["turns"], "turn")
+    name, unfinished = found["session_id"], found["unfinished_turn"]
+    state = "waiting for approval" if unfinished and unfinished["waiting_for"] else "unfinished"
+    turns = count(found["turns"] + bool(unfinished), "turn") + f" ({state})" * bool(unfinished)
     yield f"{name}, {turns}, started {found['started_at']}"
     if found["archived"]:
         yield f"archived; read it with `remit ledger query --session-id {name} --archive DIR`"
@@ -106,14 +109,11 @@ def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:
         over = "" if step["in_force"] else " (no longer set aside)"
         yield from ("", f"set aside: {set_aside(step)}{over}: {step['entry_id']}")
         yield f"failed: {', '.join(failures(step))}"
-    unfinished = found["unfinished_turn"]
     if unfinished is None:
         return
-    waiting = unfinished["waiting_for"]
-    state = "waiting for approval" if waiting else "unfinished"
     yield from ("", f"[{unfinished['turn_number']}] {state}")
     yield from indented("user:  ", unfinished["user_message"])
-    for request in waiting:
+    for request in unfinished["waiting_for"]:
         called = call_text(request["tool_id"], request["arguments"])
         yield f"waiting: {called}: run `remit approve {request['request_id']}` (--deny to deny)"
 
@@ -134,7 +134,7 @@ def _window(call: ToolCall, found: dict[str, Any]) -> dict[str, Any]:
     last = min(call.given["to_turn"] or turns, turns)
     first = call.given["from_turn"] or max(1, last - _DEFAULT_TURNS + 1)
     if first > max(last, 1):
-        raise InvalidInputError(f"{name} has {turns} turns, none from {first} on.")
+        raise InvalidInputError(f"{name} has {count(turns, 'turn')}, none from {first} on.")
     rows = [turn for turn in found["turn_list"] if first <= turn["turn_number"] <= last]
     return {"session_id": name, "turns": turns, "from_turn": first, "to_turn": last,
             "turn_list": rows}  # fmt: skip
@@ -146,7 +146,7 @@ def _say_turns(output: dict[str, Any]) -> str:
         return "Nothing was said in that session yet."
     last = turns[-1]
     return (
-        f"The session has {output['turns']} turns. The last said: {last['user_message']} "
+        f"The session has {count(output['turns'], 'turn')}. The last said: {last['user_message']} "
         f"The answer was: {last['response']}"
     )
 
@@ -175,7 +175,7 @@ _SHOW_TOOL = AgentTool(
 @verb("session show", lines=_conversation_lines, agent_tools=(_SHOW_TOOL,))
 def show_conversation(
     root: RootPort, caller: Caller, *,
-    session_id: str = field("Id of the session.", "", flag="", metavar="[SESSION_ID]"),
+    session_id: str = field("Id of the session, or last.", "", flag="", metavar="[SESSION_ID]"),
     last: bool = field("Show the latest session.", False),
 ) -> dict[str, Any]:  # fmt: skip
     """Show the messages of every turn of a session, and the tools and models it set aside.
@@ -195,6 +195,8 @@ def show_conversation(
     from remit.agents.sessions import list_sessions
 
     ledger = root.ledger
+    if session_id == "last" and not last:
+        session_id, last = "", True
     if bool(session_id) == last:
         raise InvalidInputError("Give a session id, or --last.")
     if last:
@@ -257,9 +259,8 @@ def _overview(ledger: LedgerClient, session_id: str) -> SessionOverview:
         )
     if (found := session_overview(ledger, session_id)) is None:
         raise NotFoundError(
-            f"The ledger has no session {session_id} of an agent.",
-            next_step="`remit session list` lists the sessions, and `remit trace "
-            f"{session_id}` shows one of gateway calls.",
+            f"No agent session has the id {session_id}.",
+            next_step="`remit session list` lists sessions; `remit trace ID` shows gateway calls.",
         )
     return found
 

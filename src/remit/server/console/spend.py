@@ -63,9 +63,7 @@ class _Question:
         zone, since = given.get("zone") or "UTC", given.get("since") or "7d"
         until, by, stack = (given.get(name, "") for name in ("until", "by", "stack"))
         begin = instant_of(since, zone)
-        # "Yesterday" means all of yesterday, not yesterday and today.
-        written = until or ("today" if since == "yesterday" else "")
-        last = instant_of(written, zone) if written else None
+        last = instant_of(until, zone) if until else None
         least, greatest = quarters_between(ledger, None, None)
         first, end = quarters_between(ledger, begin, last)
         end = max(first, min(end, greatest))
@@ -87,8 +85,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     Args:
         sources: the data sources.
         asked: the request; its query may have ``since`` (the default is ``7d``), ``until`` (the
-            default is now, and the end of the day for ``since=yesterday``), ``zone``, ``by`` and
-            ``stack``.
+            default is now), ``zone``, ``by`` and ``stack``.
 
     Raises:
         InvalidInputError: a time or the time zone is not valid, or the range is too long.
@@ -221,7 +218,7 @@ def _chart(
     styles = {name: name if name in _WORDS else f"s{number}"
               for number, name in enumerate(names[:_STACKED])}  # fmt: skip
     labels = {name: _WORDS.get(name) or _label(totals[name], stack, owners) or name
-              or "(not recorded)" for name in names}  # fmt: skip
+              or "(none)" for name in names}  # fmt: skip
     wide, columns = _WIDTH / len(periods), []
     for number, (period, found) in enumerate(zip(periods, rows, strict=True)):
         words = f"{period.name}: {wording.nano_dollars(_nano(found))}"

@@ -21,7 +21,7 @@ from remit.gateway import (
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.json_splice import elements, set_member, spans
-from remit.kernel.json_text import JsonTextError, dump, load
+from remit.kernel.json_text import JsonTextError, dump, load, load_exact
 from remit.ledger import Content, is_plain_text
 from remit.providers import Body, ProviderResponse
 from remit.providers.dialects import (
@@ -78,6 +78,7 @@ class ResponseCall:
             is not streamed. Elsewhere an answer of a provider of this dialect keeps its id.
         created: beginning of the call, in seconds since 1970.
         cancelled: True if another request stopped the call; :meth:`Background.run` sets it.
+        writer: writer of the stream that the client receives; None without one.
         replied: JSON text of the ``response`` object for the client, if it has :attr:`response_id`.
             Empty if the provider's own is sent unchanged, and before :meth:`on_record`.
     """
@@ -95,6 +96,7 @@ class ResponseCall:
         self.response_id = f"resp_{secrets.token_hex(24)}"
         self.created = int(time.time())
         self.cancelled = False
+        self.writer: Any = None
         self.replied = b""
         self._turns = turns
         self._body = body
@@ -339,21 +341,25 @@ class ResponseCall:
                 return self._renamed(_answer_text(result))
             if result.reply is not None:
                 answer = billed(
-                    read_answer(result.reply.endpoint, load(result.reply.body)),
+                    read_answer(result.reply.endpoint, load_exact(result.reply.body)),
                     (metadata["input_tokens"], metadata["output_tokens"]),
                     metadata.get("cost_certainty"),
                 )
             model = self._body.model if self._body.stream else metadata["model_id"]
-            return dump(
-                write_answer(
-                    NATIVE,
-                    answer,
-                    self.asked,
-                    answer_id=self.response_id,
-                    created=self.created,
-                    model=model,
-                )
+            made = write_answer(
+                NATIVE,
+                answer,
+                self.asked,
+                answer_id=self.response_id,
+                created=self.created,
+                model=model,
             )
+            if self.writer is not None:  # The client has the provider's own spelling of arguments.
+                arguments = self.writer.arguments
+                for item in made["output"]:
+                    if item.get("call_id") in arguments:
+                        item["arguments"] = arguments[item["call_id"]]
+            return dump(made)
         except RemitError as error:  # The relay reports the error to the client.
             _log.debug("an answer cannot be translated: %s", error.message)
             return b""

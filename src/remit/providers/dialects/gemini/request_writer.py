@@ -8,7 +8,7 @@ from typing import Any
 from remit.kernel.exchange import text_of
 from remit.providers.dialects.effort import gemini_thinking
 from remit.providers.dialects.errors import cannot, foreign_part, leave_out_rest, words_of
-from remit.providers.dialects.media import plain_document
+from remit.providers.dialects.media import image_type, plain_document
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import ASIDE, OPENING, ToolNames, in_rounds, wire_id
 from remit.providers.dialects.tool_choice import described
@@ -141,8 +141,8 @@ def _parts(
             return [{"text": text}]
         source = block["source"]
         if source.get("type") == "base64":
-            data = {"mimeType": source.get("media_type"), "data": source.get("data")}
-            return [{"inlineData": data}]
+            media = image_type(source) if kind == "image" else source.get("media_type")
+            return [{"inlineData": {"mimeType": media, "data": source.get("data")}}]
         if source.get("type") == "url":
             return [{"fileData": {"fileUri": source.get("url")}}]
     if (words := words_of(block)) is not None:

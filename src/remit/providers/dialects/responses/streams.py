@@ -236,6 +236,14 @@ class ResponsesWriter(StreamWriter):
         )
 
     @override
+    @property
+    @override
+    def arguments(self) -> dict[str, str]:
+        """Arguments of the ended function calls, keyed by call id."""
+        called = (item for item, _ in self._calls.values() if item.get("arguments"))
+        return {item["call_id"]: item["arguments"] for item in called}
+
+    @override
     def end(self, answer: ProviderResponse) -> bytes:
         state = "incomplete" if answer.finish_reason == "length" else "completed"
         last = self._close_message(state)

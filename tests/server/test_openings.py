@@ -1,0 +1,259 @@
+"""Streams that begin without content: an error behind such a beginning can still be tried again."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway.auth import KeyStore
+from remit.gateway.budget import BudgetScope, TokenBudgeter
+from tests.server.running import Served, new_session, serving
+from tests.server.test_stray_answers import TOML, asked, replies
+from tests.support.raw_provider import RawProvider, whole
+from tests.support.wire import completion, message, message_events, response, sse
+
+BEFORE = "provider"
+_MESSAGE = message_events(message("fine"))
+_CHUNK = {"id": "c", "object": "chat.completion.chunk", "model": "gpt-4o-mini"}
+_NATIVE = response("native")
+_OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+_NEW = {"type": "response.created", "response": {**_NATIVE, "status": "in_progress", "output": []}}
+_FAILED = {"type": "response.failed", "response": {
+    **_NATIVE, "status": "failed", "error": {"code": "server_error", "message": "busy"},
+    "output": [], "usage": None,
+}}  # fmt: skip
+_OPENINGS = {
+    "/v1/messages": ([_MESSAGE[0], {"type": "ping"}, _OVERLOADED], _MESSAGE),
+    "/v1/messages?beta=true": ([*_MESSAGE[:2], {"type": "ping"}, _OVERLOADED], _MESSAGE),
+    "/v1/responses": (
+        [_NEW, {**_NEW, "type": "response.in_progress"}, _FAILED],
+        [_NEW, {"type": "response.completed", "response": response("fine")}],
+    ),
+    "/v1/responses?x=1": (
+        [_NEW, {"type": "response.output_item.added", "output_index": 0,
+                "item": {"id": "m", "type": "message", "content": []}}, _FAILED],
+        [_NEW, {"type": "response.completed", "response": response("fine")}],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", _OPENINGS)
+def test_a_failed_opening_is_tried_again(provider: RawProvider, tmp_path: Path, path: str) -> None:
+    model = "claude-sonnet-4-5" if "messages" in path else "gpt-4o-mini"
+    body = asked(path, model, stream=True)
+    bad, good = (
+        whole(b"".join(sse(events)), kind="text/event-stream") for events in _OPENINGS[path]
+    )
+    with serving(tmp_path / "root", provider.url, toml=TOML) as served:
+        paths = replies(provider, bad, good)
+        status, raw, _ = served.ask("POST", path, body)
+        assert status == 200, raw
+        assert b"fine" in raw
+        assert b"busy" not in raw
+        assert b"Overloaded" not in raw
+        assert len(paths) == 2
+        replies(provider, bad)
+        _, raw, _ = served.ask("POST", path, body)
+        assert b"busy" in raw or b"Overloaded" in raw
+
+
+_ROLE = {**_CHUNK, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
+_AZURE = {"id": "", "object": "", "model": "", "choices": [], "prompt_filter_results": []}
+_FINE = {**_CHUNK, "choices": [{"index": 0, "delta": {"content": "fine"},
+                                "finish_reason": "stop"}]}  # fmt: skip
+_BUSY_CHUNK = {"error": {"message": "busy", "type": "server_error"}}
+_PARTLESS = {"candidates": [{"index": 0, "content": {"role": "model", "parts": []}}]}
+_GOOGLE_BUSY = {"error": {"code": 503, "status": "UNAVAILABLE", "message": "busy"}}
+_GOOGLE_FINE = {
+    "candidates": [
+        {
+            "index": 0,
+            "finishReason": "STOP",
+            "content": {"role": "model", "parts": [{"text": "fine"}]},
+        }
+    ]
+}
+_GOOGLE = "/v1beta/models/google/gemini-2.5-flash:streamGenerateContent?alt=sse"
+_WITHOUT_CONTENT = {
+    "a role": ("/v1/chat/completions", [_ROLE, _BUSY_CHUNK], [_ROLE, _FINE]),
+    "Azure's": ("/v1/chat/completions", [_AZURE, _ROLE, _BUSY_CHUNK], [_AZURE, _FINE]),
+    "an error in disguise": (
+        "/v1/chat/completions",
+        [_ROLE, {**_CHUNK, "choices": None, "base_resp": {"status_code": 1, "status_msg": "busy"}}],
+        [_ROLE, _FINE],
+    ),
+    "no parts": (_GOOGLE, [_PARTLESS, _GOOGLE_BUSY], [_PARTLESS, _GOOGLE_FINE]),
+}
+
+
+@pytest.fixture(scope="module")
+def google(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with a provider of Gemini's dialect too."""
+    toml = f'{TOML}[providers.google]\nkind = "gemini"\nbase_url = "{provider.url}/v1beta"\n'
+    toml += 'default_model = "gemini-2.5-flash"\napi_key = "AIza-up"\n'
+    with serving(tmp_path_factory.mktemp("google") / "root", provider.url, toml=toml) as served:
+        yield served
+
+
+def _wire(events: list[dict[str, Any]]) -> bytes:
+    return whole(b"".join(sse(events)), kind="text/event-stream")
+
+
+def _to_chat_or_google(path: str) -> dict[str, Any]:
+    if path == _GOOGLE:
+        return {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    return asked(path, "gpt-4o-mini", stream=True)
+
+
+@pytest.mark.parametrize("form", _WITHOUT_CONTENT)
+def test_an_error_behind_chunks_without_content_is_tried_again(
+    google: Served, provider: RawProvider, form: str
+) -> None:
+    path, bad, good = _WITHOUT_CONTENT[form]
+    for answers in ([_wire(bad), _wire(good)], [_wire(bad)] * 2 + [_wire(good)]):
+        paths = replies(provider, *answers)
+        status, raw, _ = google.ask("POST", path, _to_chat_or_google(path))
+        assert (status, raw.count(b"fine"), b"busy" in raw) == (200, 1, False)
+        assert raw.count(sse([good[0]])[0].strip()) <= 1
+        assert len(paths) == len(answers)
+    replies(provider, _wire(bad))
+    _, raw, _ = google.ask("POST", path, _to_chat_or_google(path))
+    assert b"busy" in raw
+
+
+@pytest.mark.parametrize("form", ["a role", "no parts"])
+def test_a_stream_that_breaks_behind_a_chunk_without_content_is_not_asked_again(
+    google: Served, provider: RawProvider, form: str
+) -> None:
+    """The provider may charge it, so each further attempt would cost its bound."""
+    path, _, good = _WITHOUT_CONTENT[form]
+    paths, session = replies(provider, _wire(good[:1])), new_session()
+    body = _to_chat_or_google(path)
+    _, raw, _ = google.ask("POST", path, body, headers={"x-remit-session": session})
+    assert b"the stream ended before the answer did" in raw
+    assert len(paths) == len(google.entries("EXCHANGE", session)) == 1
+
+
+@pytest.mark.parametrize("comment", [b"", b": thinking\n\n"])
+@pytest.mark.parametrize("form", ["a role", "no parts"])
+def test_a_chunk_without_content_does_not_wait_for_long(
+    google: Served, provider: RawProvider, form: str, comment: bytes
+) -> None:
+    """The provider thinks until the client has seen its first chunk."""
+    path, bad, good = _WITHOUT_CONTENT[form]
+    begun = sse(bad[:1])[0] + comment
+    seen = threading.Event()
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        if raw:
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+            connection.sendall(head + begun)
+            if seen.wait(20):
+                connection.sendall(b"".join(sse(good[1:])))
+        return False
+
+    provider.answer = answer
+    sent = json.dumps(_to_chat_or_google(path)).encode()
+    head = google.head(f"content-length: {len(sent)}", path=path)
+    with google.connected(head + sent) as connection:
+        got = b""
+        while b'"role"' not in got or comment.strip() not in got:
+            got += connection.recv(4096)
+        assert b"fine" not in got
+        seen.set()
+        while b"fine" not in got:
+            got += connection.recv(4096)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_a_comment_ends_the_wait_for_content(
+    google: Served, provider: RawProvider, path: str
+) -> None:
+    """In the order of the provider; then no other attempt may answer."""
+    is_chat = path == "/v1/chat/completions"
+    chunk, error = (_ROLE, _BUSY_CHUNK) if is_chat else (_MESSAGE[0], _OVERLOADED)
+    wire = sse([chunk])[0] + b": wait\n\n"
+    paths = replies(provider, whole(wire + sse([error])[0], kind="text/event-stream"))
+    body = asked(path, "gpt-4o-mini" if is_chat else "claude-sonnet-4-5", stream=True)
+    status, raw, _ = google.ask("POST", path, body)
+    assert (status, len(paths)) == (200, 1)
+    assert raw.startswith(wire)
+
+
+def test_a_whole_answer_follows_comments_of_a_failed_attempt(
+    google: Served, provider: RawProvider
+) -> None:
+    bad = whole(b": wait\n\n" + b"".join(sse([_BUSY_CHUNK])), kind="text/event-stream")
+    replies(provider, bad, whole(json.dumps(completion("fine")).encode()))
+    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
+    status, raw, _ = google.ask("POST", "/v1/chat/completions", body)
+    assert (status, raw.count(b"fine"), b"busy" in raw) == (200, 1, False)
+    assert raw.startswith(b": wait")
+    assert b"[DONE]" in raw
+
+
+def test_pings_reach_a_client_before_its_answer(served: Served, provider: RawProvider) -> None:
+    events = sse([_MESSAGE[0], *[{"type": "ping"}] * 3])
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        if raw:
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+            connection.sendall(head + b"".join(events))
+            pinged.wait(20)
+        return False
+
+    pinged = threading.Event()
+    provider.answer = answer
+    body = asked("/v1/messages", "claude-sonnet-4-5", stream=True)
+    sent = json.dumps(body).encode()
+    head = served.head(f"content-length: {len(sent)}").replace(b"chat/completions", b"messages")
+    with served.connected(head + sent) as connection:
+        got = b""
+        while got.count(b"event: ping") < 3:
+            got += connection.recv(4096)
+        pinged.set()
+
+
+def test_a_stream_without_content_arrives_as_it_is(provider: RawProvider, tmp_path: Path) -> None:
+    toml = f'{TOML}[providers.gemini]\nkind = "gemini"\nbase_url = "{provider.url}/v1beta"\n'
+    toml += 'default_model = "gemini-2.5-flash"\napi_key = "AIza-up"\n'
+    path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
+    body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    with serving(tmp_path / "root", provider.url, toml=toml) as served:
+        for event in (
+            {"promptFeedback": {"blockReason": "SAFETY"}},
+            {"candidates": [{"finishReason": "SAFETY", "index": 0}]},
+            {"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": "STOP"}]},
+        ):
+            wire = b"".join(sse([event]))
+            replies(provider, whole(wire, kind="text/event-stream"))
+            status, raw, _ = served.ask("POST", path, body)
+            assert (status, json.loads(raw.removeprefix(b"data: "))) == (200, event)
+
+
+def test_an_answer_from_the_cache_follows_a_failed_opening_alone(
+    provider: RawProvider, tmp_path: Path
+) -> None:
+    toml = f'{TOML}max_retries = 0\n[gateway.answer_cache]\nkeys = ["cached"]\n'
+    toml += '[gateway.fallbacks]\n"claude-sonnet-4-5" = ["gpt-4o-mini"]\n'
+    body = asked("/v1/messages", "claude-sonnet-4-5", stream=True)
+    opening = whole(b"".join(sse(_OPENINGS["/v1/messages"][0])), kind="text/event-stream")
+    with serving(tmp_path / "root", provider.url, toml=toml) as served:
+        with KeyStore(served.ledger) as store:
+            key = store.create("cached", role="agent", models=())
+        TokenBudgeter(served.ledger).allocate(BudgetScope(key_id=key.key_id), token_limit=10**9)
+        replies(provider, whole(json.dumps(completion("from the cache")).encode()))
+        first = served.ask("POST", "/v1/messages", {**body, "model": "gpt-4o-mini"}, token=key.key)
+        assert first[0] == 200, first
+        paths = replies(provider, opening)
+        status, raw, _ = served.ask("POST", "/v1/messages", body, token=key.key)
+        assert (status, raw.count(b"event: message_start")) == (200, 1)
+        assert b"from the cache" in raw
+        assert b"Overloaded" not in raw
+        assert len(paths) == 1
