@@ -179,7 +179,7 @@ def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
     entry = _json(filled("ledger", "show", "LED-00000001", "--json"))
     assert entry["metadata"]["response"] == {"$erased": "LED-00000007"}  # type: ignore[index]
     shown = filled("ledger", "show", "LED-00000001").stdout
-    assert "  prompt: [[content erased under LED-00000007]" in shown
+    assert '  prompt: ["[content erased under LED-00000007]"' in shown
     assert "Erased(" not in shown
     assert filled("ledger", "erase").returncode == 2
 
