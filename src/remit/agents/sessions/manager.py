@@ -106,8 +106,7 @@ class SessionManager:
         ):
             raise InvalidInputError(
                 f"{excerpt(repr(session_id))} is not a session id.",
-                next_step="A session id looks like SES-DLO5JCZQHYIFBTG5; `remit session list` "
-                "lists sessions.",
+                next_step="An id looks like SES-DLO5JCZQHYIFBTG5; `remit session list` lists them.",
             )
         self._ledger = ledger
         self._provenance = {"agent_id": agent_id, "agent_class": agent_class}
