@@ -99,17 +99,17 @@ class Extract:
     def statement(self) -> str:
         """A sentence for people: the entries that are proven to be complete, and the head.
 
-        An example: ``verified: all 12 of entries 4 to 15, in the 40 entries that ORIGIN signed``.
-        For a run or an action, ``entries of SES-… before LED-…`` takes the place of the range.
+        An example: ``verified: all entries from 4 to 15 (12), in the 40 entries that ORIGIN
+        signed``. For a run or an action, ``of SES-… before LED-…`` takes the place of the range.
         """
         head = self.signed.checkpoint
-        what = f"of entries {self.of['first']} to {self.end - 1}" if "end" in self.of else ""
+        what = f"from {self.of['first']} to {self.end - 1}" if "end" in self.of else ""
         for name, value in {**self.run, **self.of}.items() if not what else ():
             kind = "the action " if name == "entry" else ""
             plain = value if value.replace("-", "").isalnum() else repr(value)
-            what = f"entries of {kind}{plain} before {entry_id(self.end)}"
-        return (f"verified: all {len(self.records)} {what}, in the {head.size} entries that "
-                f"{head.origin} signed")  # fmt: skip
+            what = f"of {kind}{plain} before {entry_id(self.end)}"
+        return (f"verified: all entries {what} ({len(self.records)}), in the {head.size} entries "
+                f"that {head.origin} signed")  # fmt: skip
 
 
 def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
