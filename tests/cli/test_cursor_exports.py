@@ -101,9 +101,7 @@ def test_each_run_adds_the_entries_since_the_last_one(exporting: Exporting) -> N
         assert (exported := exporting.run()).returncode == 0, exported.stderr
         assert exporting.proven() == (0, expected)
         done = run_remit("ledger", "verify", "--file", exporting.file, "--key", exporting.key)
-        assert done.stdout.startswith(
-            f"verified: all entries from 0 to {expected - 1} ({expected}),"
-        )
+        assert f"verified: all entries from 0 to {expected - 1} ({expected})," in done.stdout
         assert _ids(exporting.lines()) == [entry_id(seq) for seq in range(expected)]
     assert "0 entries exported" in exported.stderr
     with exporting.open() as client:
