@@ -232,7 +232,8 @@ class ProvenLines:
     def statement(self) -> str:
         """A sentence for people: which entries are complete, and under which head."""
         head = self.last.signed.checkpoint
-        return (f"verified: all entries from {self.first} to {self.end - 1} ({self.end - self.first}), "
+        count = self.end - self.first
+        return (f"verified: all entries from {self.first} to {self.end - 1} ({count}), "
                 f"in the {head.size} entries that {head.origin} signed")  # fmt: skip
 
 
