@@ -183,12 +183,12 @@ def _countable(answer: ProviderResponse) -> ProviderResponse:
 
     What the provider says about the service is omitted where it is not text: the counts still hold.
     """
-    served = answer.served
+    served: Any = answer.served
     if not isinstance(served, Mapping):
         answer = structs.replace(answer, served={})
     elif not all(isinstance(text, str) for item in served.items() for text in item):
-        pairs = [(name, text) for name, text in served.items() if isinstance(text, str)]
-        texts = {name: text for name, text in pairs if isinstance(name, str)}
+        both = ((name, text) for name, text in served.items() if isinstance(name, str))
+        texts = {name: text for name, text in both if isinstance(text, str)}
         answer = structs.replace(answer, served=texts)
     return answer if _is_countable_usage(answer) else structs.replace(answer, **_UNREPORTED)
 
