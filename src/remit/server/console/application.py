@@ -166,9 +166,9 @@ class Console:
         """Answer an HTTP request under the paths of the console.
 
         Errors are shown as pages with a status of 4xx or 5xx; none is raised. Without a login a
-        ``GET`` of a page is redirected to the login page, and any other request answered 401.
-        Requests count under the key of their login. The first page also compiles all templates and
-        the learning report, in a thread.
+        ``GET`` or ``HEAD`` of a page is redirected to the login page, and any other request is
+        answered 401. Requests count under the key of their login. The first page also compiles all
+        templates and the learning report, in a thread.
         """
         try:
             answer = await self._answered(scope, receive, send)
@@ -211,7 +211,7 @@ class Console:
             return self._rendered(made, None, path, "") if isinstance(made, Page) else made
         login = self._entrance.login(scope["headers"])
         if login is None:
-            if method != "GET" or path == _LIVE:
+            if method == "POST" or path == _LIVE:
                 raise HttpError(
                     401,
                     "not_signed_in",
