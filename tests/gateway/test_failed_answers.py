@@ -6,10 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from remit.gateway import LLMGateway, RouterConfig
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.kernel.exchange import RouteOutcome
 from remit.ledger import LedgerClient
+from remit.providers import MockProvider, ProviderError, ProviderResponse
 from remit.providers.dialects import read_answer
 from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire import answer_facts, stream_sum
@@ -127,3 +130,36 @@ def test_an_answer_that_failed_is_asked_again_and_recorded_as_a_failure(
         assert "".join(heard) == "I will"
     else:
         assert (response.outcome, response.content) == (RouteOutcome.SUCCESS, "fine")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("stated", "certainty"),
+    [({"served": None}, "measured"), ({"served": {"service_tier": None}}, "measured"),
+     ({"served": {5: "x"}}, "measured"), ({"output_tokens": None}, "upper_bound"),
+     ({"server_tool_uses": None}, "upper_bound")],
+)  # fmt: skip
+def test_odd_usage_ends_no_call_and_odd_words_discard_no_counts(
+    ledger: LedgerClient, stated: dict[str, Any], certainty: str, fails: bool
+) -> None:
+    """Of an answer, and of the answer with a provider object's own error."""
+    answer = structs.replace(ProviderResponse("paid", "gpt-4o-mini", 10, 1), **stated)
+    error = ProviderError("SERVER_ERROR", "m", maybe_billed=True)
+    error.answer = answer
+
+    class Failing:
+        def send(self, request: Any) -> Any:
+            raise error
+
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-TESTTEST"), limits=BudgetLimits(nano=10**9))
+    gateway = LLMGateway(ledger, budgeter, RouterConfig(max_retries=0), dev_mode=True)
+    provider: Any = Failing() if fails else MockProvider(responses=[answer])
+    gateway.register_provider("openai", provider)
+    response = gateway.route(prompt_request(model_id="openai/gpt-4o-mini", max_tokens=9))
+    assert (response.outcome is RouteOutcome.ERROR) == fails
+    assert response.cost_certainty == certainty
+    assert ledger.read(response.exchange_entry_id).metadata["response"] == "paid"
+    (state,) = budgeter.status(BudgetScope("SES-TESTTEST"))
+    assert state.reserved_nano == 0
+    assert state.spent_nano > 0

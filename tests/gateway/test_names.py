@@ -14,11 +14,13 @@ from remit.gateway import (
     PromptResponse,
     RouteOutcome,
     RouterConfig,
+    outgoing_requests,
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
-from remit.providers import MockProvider, ProviderError
+from remit.providers import Body, MockProvider, Outgoing, ProviderError
+from remit.providers.wire import CHAT
 from remit.routing import Candidate, RouteOptions, route_request
 from remit.runtime.providers import Providers, choose_model
 from tests.support.requests import openai_provider, prompt_request
@@ -202,3 +204,31 @@ def test_an_adapter_that_fails_leads_to_the_fallback_and_else_to_a_recorded_refu
     )  # fmt: skip
     assert "KeyError" in refused.metadata["error_message"]
     assert "secret" not in refused.metadata["error_message"]
+
+
+@pytest.mark.parametrize("has_body", [False, True])
+@pytest.mark.parametrize("made", [5, None, Outgoing(None, {}, False)])  # type: ignore[arg-type]
+def test_an_adapter_that_returns_no_request_begins_no_call(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch, made: Any, has_body: bool
+) -> None:
+    gateway = LLMGateway(ledger, config=RouterConfig(max_retries=0), dev_mode=True)
+    gateway.register_provider("openai", adapter := openai_provider("http://127.0.0.1:1"))
+    monkeypatch.setattr(adapter, "outgoing", lambda _: made)
+    body = b'{"model":"openai/gpt-4o","messages":[{"role":"user","content":"hi"}]}'
+    more: Any = {"body": Body.read(CHAT, body), "prompt": ""} if has_body else {}
+    response = gateway.route(prompt_request(model_id="openai/gpt-4o", **more))
+    assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "PROVIDER_ERROR")
+    assert "its adapter returned no request" in (response.error_message or "")
+    assert [entry.event_type for entry in ledger.read_all()] == ["PROMPT_REJECTED"]
+
+
+def test_a_fault_in_a_translation_is_not_its_adapters(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = LLMGateway(ledger, config=RouterConfig(max_retries=0), dev_mode=True)
+    gateway.register_provider("mock", MockProvider())
+    monkeypatch.setattr(outgoing_requests, "in_neutral_form", lambda _: {}["a secret"])
+    body = b'{"model":"mock/m","messages":[{"role":"user","content":"hi"}]}'
+    request = prompt_request(model_id="mock/m", body=Body.read(CHAT, body), prompt="")
+    message = gateway.route(request).error_message or ""
+    assert message.endswith("its translation raised KeyError")

@@ -304,7 +304,7 @@ def test_a_provider_that_breaks_its_protocol_is_on_record(
     [{"input_tokens": -1}, {"input_tokens": 1.5}, {"input_tokens": None}, {"output_tokens": 2**60},
      {"cached_input_tokens": -5}, {"reasoning_tokens": "3"}, {"cache_write_short_tokens": True},
      {"audio_seconds": float("nan")}, {"server_tool_uses": {"web_search": -5}},
-     {"server_tool_uses": {"web_search": "x"}}, {"server_tool_uses": None}, {"served": None}],
+     {"server_tool_uses": {"web_search": "x"}}, {"server_tool_uses": None}],
 )  # fmt: skip
 def test_usage_that_cannot_be_counted_is_unreported(
     ledger: LedgerClient, usage: dict[str, Any]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from remit.gateway.stream import StreamTap
+from remit.kernel.exchange import TextDelta
 from remit.providers import WireChunk
 from remit.providers.wire import stream_sum
 
@@ -133,3 +134,35 @@ def test_every_event_that_ends_a_stream_is_seen(dialect: str, events: list[bytes
     pattern = stream_sum(dialect).at_once
     assert pattern is not None
     assert all(pattern.search(event) for event in events)
+
+
+async def test_a_chunk_from_which_a_listener_of_text_hears_nothing_begins_no_answer() -> None:
+    heard: list[str] = []
+    tap = StreamTap(heard.append, None)
+    tap.start()
+    for events in ([], [TextDelta("one")]):
+        assert not tap.was_passed_on
+        await tap.chunk(WireChunk(_CHAT, b"", "", None, events=events), begins=True)
+    assert tap.was_passed_on
+    assert heard == ["one"]
+
+
+async def test_a_sink_that_cannot_release_what_it_holds_is_called_again() -> None:
+    class Older:
+        got = 0
+
+        async def take(self, event: Any) -> bool:
+            self.got += 1
+            return self.got > 1
+
+        def pass_on(self, raw: bytes) -> bool:
+            return False
+
+    sink: Any = Older()
+    tap = StreamTap(None, sink)
+    tap.start()
+    for expected in (False, True):
+        await tap.chunk(WireChunk(_CHAT, _event("one"), "", None), begins=True)
+        tap.release_held()
+        assert tap.was_passed_on == expected
+    assert sink.got == 2

@@ -28,11 +28,11 @@ class AsgiRequest:
 
     async def to(
         self, app: Any, method: str, path: str, *, query: str = "",
-        headers: Iterable[tuple[bytes, bytes]] = ((b"host", b"localhost"),),
+        headers: Iterable[tuple[bytes, bytes]] = ((b"host", b"localhost"),), version: str = "1.1",
     ) -> AsgiRequest:  # fmt: skip
         """Send it."""
         scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": version, "scheme": "http",
             "method": method, "path": unquote(path), "raw_path": path.encode(), "root_path": "",
             "query_string": query.encode(), "headers": list(headers),
             "server": ("127.0.0.1", 1), "client": ("127.0.0.1", 2),

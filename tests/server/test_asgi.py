@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from typing import Any, cast
@@ -15,6 +16,7 @@ from remit.providers import Body, WireChunk
 from remit.providers.dialects import stream_reader
 from remit.providers.wire import CHAT, RESPONSES, stream_sum
 from remit.server.extensions import Relay, Request
+from remit.server.request import AsgiRequest
 from tests.server.running import prompt
 
 _CHAT, _MESSAGES = "openai.chat", "anthropic.messages"
@@ -61,7 +63,7 @@ def _chunk(endpoint: str, value: Any, *, is_translated: bool = False) -> WireChu
 async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:
     client, relay = _relay(CHAT, prompt(stream=True))
     await relay.take(Dispatched("LED-1"))
-    comment = WireChunk(_CHAT, b": working\n\n", "", None, more=True)
+    comment = WireChunk(_CHAT, b": working\n\n", "", None, more=True, has_data=False)
     await relay.take(comment)  # the gateway knows that it begins nothing
     await relay.take(Dispatched("LED-2"))
     said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
@@ -103,3 +105,33 @@ async def test_a_stream_without_its_record_has_no_end() -> None:
     relay.break_off(503, "record_unavailable", "The record cannot be written just now.")
     assert b"[DONE]" not in client.wire.split(b"record_unavailable")[0]
     assert client.wire.count(b"record_unavailable") == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_held_events_are_sent_in_order_by_a_slow_server(fails: bool) -> None:
+    sent: list[str] = []
+
+    async def send(message: Any) -> None:
+        for _ in range(9):
+            await asyncio.sleep(0)
+        sent.append(message["type"])
+
+    async def handler(request: Request) -> None:
+        relay = Relay(Body.read(CHAT, json.dumps(prompt(stream=True)).encode()), request)
+        await relay.take(Dispatched("LED-1"))
+        await relay.take(_chunk(_CHAT, {"choices": [{"index": 0, "delta": {"role": "assistant"}}]}))
+        assert relay.release()
+        await asyncio.sleep(0)
+        if fails:
+            raise ValueError
+        said = {"choices": [{"index": 0, "delta": {"content": "hello"}}]}
+        await relay.take(_chunk(_CHAT, said))
+
+    request = AsgiRequest({"path": "/", "headers": []}, asyncio.Future, send)  # type: ignore[arg-type]
+    with pytest.raises(ValueError) if fails else contextlib.nullcontext():
+        await request.serve(handler)
+    expected = [] if fails else ["http.response.start", *["http.response.body"] * 2]
+    assert sent == expected
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert sent == expected  # nothing is sent later

@@ -186,15 +186,19 @@ def test_a_comment_ends_the_wait_for_content(
     assert raw.startswith(wire)
 
 
-def test_a_whole_answer_follows_comments_of_a_failed_attempt(
-    google: Served, provider: RawProvider
+@pytest.mark.parametrize(
+    "first", [b": wait\n\n", b"retry: 3000\n\n", b"event: ping\n\n", b"id: 1\n\n", b"\n",
+              b"\xef\xbb\xbf: wait\n\n", b"retry: 3000\n\n: wait\n\n"],
+)  # fmt: skip
+def test_a_whole_answer_follows_events_without_data_of_a_failed_attempt(
+    google: Served, provider: RawProvider, first: bytes
 ) -> None:
-    bad = whole(b": wait\n\n" + b"".join(sse([_BUSY_CHUNK])), kind="text/event-stream")
+    bad = whole(first + b"".join(sse([_BUSY_CHUNK])), kind="text/event-stream")
     replies(provider, bad, whole(json.dumps(completion("fine")).encode()))
     body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
     status, raw, _ = google.ask("POST", "/v1/chat/completions", body)
     assert (status, raw.count(b"fine"), b"busy" in raw) == (200, 1, False)
-    assert raw.startswith(b": wait")
+    assert raw.startswith(first)
     assert b"[DONE]" in raw
 
 

@@ -124,8 +124,11 @@ async def send(
         tap.raise_if_ended(error)
         raise
     except ProviderError as error:
-        if not (_is_reply(error.reply) and not (error.answer and _fault(error.answer))):
+        answer = error.answer
+        if not _is_reply(error.reply) or (answer is not None and _fault(answer)):
             raise TypeError("the ProviderError is malformed") from error
+        if answer is not None:
+            error.answer = sound_answer(_countable(answer))
         raise
     finally:
         if tap.holding is not None:
@@ -147,8 +150,7 @@ def _checked(answer: Any) -> ProviderResponse:
     """Return a sound answer, with unreported usage if a count cannot be counted."""
     if fault := _fault(answer):
         raise ProviderError("SERVER_ERROR", f"the provider returned {fault}", maybe_billed=True)
-    if not _is_countable_usage(answer):
-        answer = structs.replace(answer, **_UNREPORTED)
+    answer = _countable(answer)
     reason, failure = ended_by(answer.finish_reason)
     return structs.replace(sound_answer(answer), finish_reason=reason, failure=failure)
 
@@ -176,8 +178,23 @@ def _is_reply(reply: Any) -> bool:
     return reply is None or (isinstance(reply, Reply) and isinstance(reply.body, bytes))
 
 
+def _countable(answer: ProviderResponse) -> ProviderResponse:
+    """Return an answer with unreported usage if a count cannot be counted.
+
+    What the provider says about the service is omitted where it is not text: the counts still hold.
+    """
+    served: Any = answer.served
+    if not isinstance(served, Mapping):
+        answer = structs.replace(answer, served={})
+    elif not all(isinstance(text, str) for item in served.items() for text in item):
+        both = ((name, text) for name, text in served.items() if isinstance(name, str))
+        texts = {name: text for name, text in both if isinstance(text, str)}
+        answer = structs.replace(answer, served=texts)
+    return answer if _is_countable_usage(answer) else structs.replace(answer, **_UNREPORTED)
+
+
 def _is_countable_usage(answer: ProviderResponse) -> bool:
-    uses, served, seconds = answer.server_tool_uses, answer.served, answer.audio_seconds
+    uses, seconds = answer.server_tool_uses, answer.audio_seconds
     return (
         is_countable(answer.input_tokens)
         and is_countable(answer.output_tokens)
@@ -185,8 +202,6 @@ def _is_countable_usage(answer: ProviderResponse) -> bool:
         and (seconds is None or (finite(seconds) is not None and seconds >= 0))
         and isinstance(uses, Mapping)
         and all(isinstance(tool, str) and is_countable(times) for tool, times in uses.items())
-        and isinstance(served, Mapping)
-        and all(isinstance(text, str) for item in served.items() for text in item)
     )
 
 

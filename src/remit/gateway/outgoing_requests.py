@@ -26,7 +26,7 @@ from remit.gateway.values import Call, Candidate, Model, Refusal, RefusedError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.ledger import LedgerError
-from remit.providers import Body, ProviderError, ProviderRequest, WireProvider
+from remit.providers import Body, Outgoing, ProviderError, ProviderRequest, WireProvider
 from remit.providers.dialects import DialectError
 from remit.providers.wire import member_at
 
@@ -135,7 +135,8 @@ class Candidates:
         Raises:
             RefusedError: the key may not use the model (``MODEL_NOT_ALLOWED``), its provider is not
                 set up (``PROVIDER_NOT_FOUND``), or the request cannot be expressed for it
-                (``INVALID_INPUT``), or the adapter raises any other error (``PROVIDER_ERROR``).
+                (``INVALID_INPUT``), or the adapter raises any other error or returns no
+                ``Outgoing`` (``PROVIDER_ERROR``).
         """
         provider_id, model_id, sent = model.provider_id, model.model_id, call.sent
         assert sent is not None
@@ -146,7 +147,7 @@ class Candidates:
             provider = self._provider(call, model)
         request = request or call.request
         tariff, body = self._billing.of(provider_id, model_id), request.body
-        price = tariff.price
+        price, maker = tariff.price, "its translation"
         try:
             if not hasattr(provider, "outgoing"):
                 if body is not None:
@@ -173,6 +174,7 @@ class Candidates:
                 provider_id in call.translated,
                 request.query,
             )
+            maker = "its adapter"
             outgoing = cast("WireProvider", provider).outgoing(order)
         except (DialectError, InvalidInputError, ProviderError) as error:
             param = getattr(error, "param", None)
@@ -181,12 +183,11 @@ class Candidates:
         except LedgerError:
             raise
         except Exception as error:  # An adapter that fails must not end the call unrecorded.
-            kind = type(error).__name__
-            _log.warning("the adapter of provider %s raised %s", provider_id, kind)
             where = "".join(traceback.format_tb(error.__traceback__))
             _log.debug("where it was raised:\n%s", where)
-            text = f"the request cannot be made for {model.name}: its adapter raised {kind}"
-            raise RefusedError(Refusal("PROVIDER_ERROR", text)) from error
+            raise _not_made(model, f"{maker} raised {type(error).__name__}") from error
+        if not isinstance(outgoing, Outgoing) or not isinstance(outgoing.body, Body):
+            raise _not_made(model, f"its adapter returned no request ({type(outgoing).__name__})")
         uses = 0
         if body is None:
             bound = tariff.bound(request, sent)
@@ -220,6 +221,13 @@ class Candidates:
             missing = self._names.not_set_up(provider_id, model_id)
             raise RefusedError(Refusal("PROVIDER_NOT_FOUND", missing))
         return self._providers[provider_id]
+
+
+def _not_made(model: Model, why: str) -> RefusedError:
+    """Return (not raise) the refusal of a model whose request cannot be made; log the reason."""
+    text = f"the request cannot be made for {model.name}: {why}"
+    _log.warning("%s", text)
+    return RefusedError(Refusal("PROVIDER_ERROR", text))
 
 
 def _limited(body: Body, limits: ToolLimits) -> Body:

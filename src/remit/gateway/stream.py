@@ -369,7 +369,8 @@ class StreamTap:
         """
         if self._on_text is not None and chunk.events:
             self._tell_texts(chunk.events)
-        passed = None
+        # Without a sink, a chunk that holds nothing of the answer reaches nobody.
+        passed = False if self._sink is None and chunk.events == [] else None
         if self._sink is not None:
             try:
                 passed = await self._sink.take(chunk)
@@ -380,7 +381,7 @@ class StreamTap:
             if passed is not False:
                 self.drop_held()
                 self._mark()
-            elif begins and self._timer is None:
+            elif begins and self._timer is None and self._sink is not None:
                 self._timer = asyncio.get_running_loop().call_later(_HELD_S, self.release_held)
 
     def drop_held(self) -> None:
@@ -397,9 +398,10 @@ class StreamTap:
         """
         holds = self._timer is not None
         self.drop_held()
-        if holds and self._sink is not None:
+        release = getattr(self._sink, "release", None)  # An older sink has none.
+        if holds and release is not None:
             try:
-                if self._sink.release():
+                if release():
                     self._mark()
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)

@@ -171,9 +171,10 @@ async def _streamed(
                     raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
             neutral = tap.read(value) if translates else None
             chunk = WireChunk(
-                endpoint, raw, event.name, value, last, asked, "", left > 0, headers, total, neutral
+                endpoint, raw, event.name, value, last, asked, "", left > 0, headers, total,
+                neutral, event.data != b"",
             )  # fmt: skip
-            await tap.chunk(chunk, begins=error is None and event.data != b"")
+            await tap.chunk(chunk, begins=error is None and chunk.has_data)
             if unread is None:
                 tap.may_pass_on()
             if error is not None:

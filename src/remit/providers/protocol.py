@@ -150,6 +150,7 @@ class WireChunk(Struct, frozen=True):
         headers: headers of the answer that the client receives, with lower-case names.
         total: the sum of the stream, this event included; None without one.
         events: the event in neutral form, for a client of another dialect or of text; else None.
+        has_data: False for an event without data, such as a comment or ``retry: 3000``.
     """
 
     endpoint: str
@@ -163,6 +164,7 @@ class WireChunk(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     total: StreamSum | None = None
     events: list[StreamEvent] | None = None
+    has_data: bool = True
 
 
 class EventSink(Protocol):
@@ -179,6 +181,8 @@ class EventSink(Protocol):
 
     def release(self) -> bool:
         """Pass on the held chunks without content, because no other chunk follows soon.
+
+        A sink without this method keeps them until content follows.
 
         Returns:
             ``True`` if a part of the answer has reached the client now or before.

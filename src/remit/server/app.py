@@ -208,8 +208,8 @@ class App:
         """Answer an ASGI 3 request; a WebSocket is closed. The lifespan is not handled.
 
         Errors are answered in the client's dialect, not raised; after the answer began they end it.
-        ``HEAD`` is answered like ``GET``, except under ``/console/``. A slash at the end of a path
-        is ignored, except there and under ``/api/``. In dev mode a request that names another
+        ``HEAD`` is answered like ``GET``; the console does that itself. A slash at the end of a
+        path is ignored, except there and under ``/api/``. In dev mode a request that names another
         machine is answered 403.
         """
         if scope["type"] != "http":
@@ -229,7 +229,8 @@ class App:
             if call is not None:
                 await request.AsgiRequest(scope, receive, send, deployment).serve(call)
                 return
-        elif method == "HEAD" and not path.startswith("/console/"):  # uvicorn sends no body.
+        elif method == "HEAD" and path != "/" and not path.startswith("/console/"):
+            # uvicorn sends no body.
             scope, method = {**scope, "method": "GET"}, "GET"
         if path.endswith("/") and not path.startswith(_OWN_PATHS):
             path = path.rstrip("/") or "/"

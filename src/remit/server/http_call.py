@@ -281,6 +281,9 @@ class Call:
         """True if the client reads more slowly than data is written; :meth:`drain` waits."""
         return self._connection.flow.write_paused
 
+    def push(self) -> None:
+        """Do nothing: data is sent when it is written."""
+
     async def drain(self) -> None:
         """Wait until the connection accepts more data. Returns also when the client disconnects."""
         flow: FlowControl = self._connection.flow

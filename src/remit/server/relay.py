@@ -7,7 +7,6 @@ seen the end of an answer can rely on its record.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -43,8 +42,9 @@ class Relay:
 
     The object serves one call: after the call, :meth:`finish`, :meth:`all_at_once` or
     :meth:`break_off` ends the stream. No event is sent before the first one with content, or the
-    fourth event: until then another attempt can still answer. A comment is sent at once, because it
-    keeps the client waiting, after the events before it. :meth:`release` ends the wait for content.
+    fourth event: until then another attempt can still answer. An event without data, such as a
+    comment, is sent at once, because it keeps the client waiting, after the events before it.
+    :meth:`release` ends the wait for content.
 
     Args:
         body: the client's request.
@@ -71,7 +71,6 @@ class Relay:
         self.begun = False
         self._writer: Any = None
         self._problem: RemitError | None = None
-        self._sending: asyncio.Future[None] | None = None
         self._kind = b""  # Content type of an answer that is not an event stream.
         self._passed: tuple[tuple[str, str], ...] = ()
 
@@ -123,9 +122,7 @@ class Relay:
         if self._has_chunk and not self.begun:
             self.begun = True
             self._write(self._taken())
-            if self._request.full:
-                self._sending = asyncio.ensure_future(self._request.drain())
-                self._sending.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._request.push()
         return self.begun
 
     def _forget(self) -> None:
@@ -156,7 +153,7 @@ class Relay:
             self._passed = event.headers
         if event.is_last:
             self._held = event.raw
-        elif not self.begun and not self._ready and _is_comment(event):
+        elif not self.begun and not self._ready and not event.has_data:
             self._write(event.raw)
         elif not event.is_asked:
             self._ready.append(event.raw)

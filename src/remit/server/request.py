@@ -114,6 +114,10 @@ class Request(Protocol):
         """True if the client is slower than the writes; call :meth:`drain` then."""
         ...
 
+    def push(self) -> None:
+        """Have the written data sent soon, although :meth:`drain` is not called."""
+        ...
+
     async def drain(self) -> None:
         """Wait until the connection accepts more data."""
         ...
@@ -123,7 +127,7 @@ Handler = Callable[[Request], Awaitable[None]]
 
 
 class AsgiRequest:
-    """A :class:`Request` on any ASGI server. Data is sent by :meth:`drain` only.
+    """A :class:`Request` on any ASGI server. Data is sent by :meth:`drain` and :meth:`push`.
 
     :meth:`serve` runs a handler with it. :meth:`stop` cancels the task that made the object.
 
@@ -144,24 +148,29 @@ class AsgiRequest:
         self._receive = receive
         self._send = send
         self._unsent: list[MutableMapping[str, Any]] = []
+        self._sending = asyncio.Lock()
         self._watcher: asyncio.Task[None] | None = None
+        self._pusher: asyncio.Task[None] | None = None
         self._task = asyncio.current_task()
 
     async def serve(self, handler: Handler) -> None:
         """Run a handler, then send all unsent data.
 
         An error of the handler is raised unchanged. Data is not sent then; the watch for a
-        disconnect ends in any case.
+        disconnect ends in any case, and nothing is sent later.
 
         Args:
             handler: serves the request.
         """
         try:
             await handler(self)
-        finally:
             if self._watcher is not None:
                 self._watcher.cancel()
-        await self.drain()
+            await self.drain()
+        finally:
+            for task in (self._watcher, self._pusher):
+                if task is not None:
+                    task.cancel()
 
     def prove(self) -> None:
         """Do nothing: any ASGI server has limits of its own."""
@@ -234,7 +243,7 @@ class AsgiRequest:
         self._unsent.append({"type": "http.response.body", "body": data, "more_body": True})
 
     def offer(self, data: bytes) -> bool:
-        """Return False: only :meth:`drain` sends."""
+        """Return False: data waits for :meth:`drain`."""
         return False
 
     def end(self, data: bytes = b"") -> None:
@@ -247,10 +256,16 @@ class AsgiRequest:
 
     @property
     def full(self) -> bool:
-        """True: only :meth:`drain` sends."""
+        """True: data waits for :meth:`drain`."""
         return True
+
+    def push(self) -> None:
+        """Begin to send the unsent data in a task that ends with :meth:`serve`."""
+        self._pusher = asyncio.create_task(self.drain())
+        self._pusher.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def drain(self) -> None:
         """Send all unsent data, in order, also if it runs twice at once."""
-        while self._unsent:
-            await self._send(self._unsent.pop(0))
+        async with self._sending:
+            while self._unsent:
+                await self._send(self._unsent.pop(0))

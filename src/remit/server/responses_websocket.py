@@ -278,6 +278,9 @@ class _SocketCall:
         """True if the client reads more slowly than events arrive."""
         return self._socket.full
 
+    def push(self) -> None:
+        """Do nothing: messages are sent when they are written."""
+
     async def drain(self) -> None:
         """Wait until the connection takes more."""
         await self._socket.drain()

@@ -34,6 +34,10 @@ def test_every_view_asks_for_a_login_and_reads_with_a_key_that_may_read(anywhere
         shown = auditor.get(path)
         assert (shown.status, '<main id="main">' in shown.text) == (200, True), path
         assert len(shown.text) < 100_000
+        assert visitor.ask("HEAD", path).headers["location"] == place
+        head = auditor.ask("HEAD", path)
+        assert (head.status, head.text) == (200, "")
+        assert int(head.headers["content-length"]) > 1000
 
 
 def test_a_login_needs_a_key_that_may_read_and_its_cookie_holds_no_key(served: Served) -> None:

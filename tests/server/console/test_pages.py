@@ -14,8 +14,9 @@ import pytest
 
 from remit.ledger import EVENTS, LedgerEntry, content
 from remit.packages.gates import GateReport
-from remit.server.console import verification
+from remit.server.console import Console, application, verification
 from remit.server.console.rows import live_row
+from remit.server.refusals import HttpError
 from tests.server.asgi import AsgiRequest
 from tests.server.console.client import VIEWS
 from tests.server.console.conftest import Inside, opened
@@ -107,6 +108,28 @@ def test_a_browser_can_paint_a_page_before_its_content_is_read(tmp_path: Path) -
         assert [failed.count(tag) for tag in ("<main", "</main>", "</html>")] == [1, 1, 1]
         # Errors that come before the content have a status of their own.
         assert own.get("/console/sessions/SES-NOTHING").status == 404
+
+
+@pytest.mark.parametrize(("method", "version"), [("GET", "1.0"), ("HEAD", "1.1")])
+def test_a_page_is_one_message_for_who_takes_no_chunks(
+    inside: Inside, method: str, version: str
+) -> None:
+    request = AsgiRequest([]).to(inside.console, method, "/", headers=(), version=version)
+    start, body = asyncio.run(request).told
+    assert dict(start["headers"])[b"content-length"] == b"%d" % len(body["body"])
+    assert body["body"].count(b"</html>") == 1
+    assert not body.get("more_body")
+
+
+def test_the_page_of_a_throttled_caller_reads_nothing(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def throttled(*_: Any) -> None:
+        raise HttpError(429, "too_many", "too many requests")
+
+    monkeypatch.setattr(application, "_take_place", throttled)
+    monkeypatch.setattr(Console, "_run", None)
+    assert inside.get("/").status == 429
 
 
 def test_unrecorded_results_are_an_error(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,15 +166,19 @@ class Console:
         """Answer an HTTP request under the paths of the console.
 
         Errors are shown as pages with a status of 4xx or 5xx; none is raised. Without a login a
-        ``GET`` of a page is redirected to the login page, and any other request answered 401.
-        Requests count under the key of their login. The first page also compiles all templates and
-        the learning report, in a thread.
+        ``GET`` or ``HEAD`` of a page is redirected to the login page, and any other request is
+        answered 401. Requests count under the key of their login. The first page also compiles all
+        templates and the learning report, in a thread.
         """
         try:
             answer = await self._answered(scope, receive, send)
             if isinstance(answer, _Begun):
-                await self._send_in_parts(scope, send, answer)
-                return
+                # HTTP/1.0 has no chunks, and an answer to HEAD has the length of the whole page.
+                if scope.get("http_version") != "1.0" and scope["method"] != "HEAD":
+                    await self._send_in_parts(scope, send, answer)
+                    return
+                head, content = answer
+                answer = head._replace(body=head.body + await self._run(content))
         except Exception as error:  # noqa: BLE001 - shown as a page
             answer = await self._failure(scope, error)
         if answer is not None:
@@ -207,7 +211,7 @@ class Console:
             return self._rendered(made, None, path, "") if isinstance(made, Page) else made
         login = self._entrance.login(scope["headers"])
         if login is None:
-            if method != "GET" or path == _LIVE:
+            if method == "POST" or path == _LIVE:
                 raise HttpError(
                     401,
                     "not_signed_in",
@@ -330,12 +334,15 @@ class Console:
             self._waiting -= 1
 
     async def _failure(self, scope: Scope, error: Exception) -> Answer:
-        """Return the page of an error, with the count of open approvals if the ledger answers."""
+        """Return the page of an error, with the count of open approvals if the ledger answers.
+
+        A throttled caller's page states no count: it must not cost more work.
+        """
         status, message, next_step, headers = _explained(error)
         login, waiting = None, 0
         with contextlib.suppress(RemitError):
             login = self._entrance.login(scope["headers"])
-        if status < _OVERLOADED and login is not None and login[0].may("read"):
+        if status < _OVERLOADED and status != 429 and login is not None and login[0].may("read"):
             with contextlib.suppress(HttpError, RemitError):
                 waiting = await self._run(lambda: len(self._sources.waiting.read()))
         data = {"status": status, "message": message, "next_step": next_step}
