@@ -104,7 +104,7 @@ class StreamTap:
         self.next_weighing = _STEP_BYTES
         self.kept = 0  # bytes, at the last weighing
         self.holding: Holding | None = None  # once the stream has grown
-        self._asks_usage = False
+        self._asks_usage = self._has_begun = False
         self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
         self.records = False
@@ -139,7 +139,7 @@ class StreamTap:
             asks_usage: True if only Remit asked for the usage, so that the client must not see it.
             reader: reads the events for a client of another dialect; None for one of their own.
         """
-        self._sum, self._asks_usage = total, asks_usage
+        self._sum, self._asks_usage, self._has_begun = total, asks_usage, False
         self._reader = reader
         self.kept = self.came = 0
         self.next_weighing = _STEP_BYTES
@@ -369,12 +369,8 @@ class StreamTap:
         """
         if self._on_text is not None and chunk.events:
             self._tell_texts(chunk.events)
-        passed = None
-        if self._sink is not None:
-            try:
-                passed = await self._sink.take(chunk)
-            except Exception as error:  # noqa: BLE001 - a listener must not change the record
-                self._fell_silent(error)
+        self._has_begun = self._has_begun or begins
+        passed = await self._pass(chunk)
         # What the listener holds back was not sent: another model may still answer.
         if self.first_after_ms is None and (begins or self._timer is not None):
             if passed is not False:
@@ -403,6 +399,11 @@ class StreamTap:
                     self._mark()
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
+
+    def break_off(self) -> None:
+        """Allow no other attempt if an answer has begun, held back or not: it may be paid for."""
+        if self._has_begun and not self.was_passed_on:
+            self._mark()
 
     def read(self, value: Any) -> list[StreamEvent]:
         """Return an event in neutral form; nothing once the stream could not be read.
@@ -481,12 +482,13 @@ class StreamTap:
         except Exception as error:  # noqa: BLE001 - a listener must not change the record
             self._fell_silent(error)
 
-    async def _pass(self, event: Any) -> None:
+    async def _pass(self, event: Any) -> Any:
         if self._sink is not None:
             try:
-                await self._sink.take(event)
+                return await self._sink.take(event)
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
+        return None
 
     def _fell_silent(self, error: Exception) -> None:
         self._on_text = self._sink = None

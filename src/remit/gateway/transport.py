@@ -92,6 +92,10 @@ async def send_body(
             if outgoing.stream and await _is_events(reply):
                 try:
                     return await _streamed(outgoing, reply, tap, called)
+                except ProviderError as error:
+                    if error.maybe_billed:
+                        tap.break_off()
+                    raise
                 finally:
                     tap.release_held()
             if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):

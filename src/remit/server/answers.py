@@ -86,6 +86,20 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
     return is_failed or error_of_event(value) is None
 
 
+def calls_itself_stream(response: PromptResponse) -> bool:
+    """Return True if the provider's reply is JSON with the type of an event stream.
+
+    Clients would read no event in it.
+
+    Args:
+        response: the call's response.
+    """
+    came = response.reply
+    if came is None or not came.is_json or came.status >= 400:
+        return False
+    return any(name == "content-type" and "event-stream" in kind for name, kind in came.headers)
+
+
 def upstream_answer(response: PromptResponse) -> Answer:
     """Return the provider's reply with the call's headers added. The response must have a reply.
 

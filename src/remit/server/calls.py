@@ -35,6 +35,7 @@ from remit.providers.wire import (
 )
 from remit.server.answers import (
     call_headers,
+    calls_itself_stream,
     failure,
     is_own_answer,
     translated,
@@ -327,7 +328,7 @@ class ModelCalls:
                 response = await self._responses.background.run(asked, identity, relay)
             else:
                 response = await self._gateway.aroute(asked, sink=relay, identity=identity)
-            own = is_own_answer(response, body.endpoint.name)
+            own = is_own_answer(response, body.endpoint.name) and not calls_itself_stream(response)
             if relay.begun or (relay.holds and not response.replayed):
                 relay.finish(response)
             elif own and not response.replayed and not relay.started:
