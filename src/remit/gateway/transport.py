@@ -134,6 +134,7 @@ async def _streamed(
     tap.listen(total, asks_usage=outgoing.asks_usage, reader=reader)
     unread: list[bytes] | None = []  # Data received before the first readable event.
     rest = b""  # An unfinished event without data: perhaps the end of an answer that is no stream.
+    is_object = False  # True if what came is perhaps the beginning of one
     last = False
     async for events in reply.events(tap.pass_on):
         tap.catch_up()
@@ -174,13 +175,15 @@ async def _streamed(
             if unread is not None:
                 if value is None and not last:
                     unread.append(raw)
+                    is_object = is_object or raw.startswith(b"{")
                 else:
-                    unread = None
+                    unread, is_object = None, False
             neutral = tap.read(value) if translates else None
             chunk = WireChunk(
                 endpoint, raw, event.name, value, last, asked, "", left > 0, headers, total, neutral
             )  # fmt: skip
-            await tap.chunk(chunk, begins=error is None and event.data != b"")
+            if not is_object:
+                await tap.chunk(chunk, begins=error is None and event.data != b"")
             if unread is None:
                 tap.may_pass_on()
             if error is not None:
