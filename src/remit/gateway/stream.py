@@ -369,8 +369,12 @@ class StreamTap:
         """
         if self._on_text is not None and chunk.events:
             self._tell_texts(chunk.events)
-        self._has_begun = self._has_begun or begins
-        passed = await self._pass(chunk)
+        passed, self._has_begun = None, self._has_begun or begins
+        if self._sink is not None:
+            try:
+                passed = await self._sink.take(chunk)
+            except Exception as error:  # noqa: BLE001 - a listener must not change the record
+                self._fell_silent(error)
         # What the listener holds back was not sent: another model may still answer.
         if self.first_after_ms is None and (begins or self._timer is not None):
             if passed is not False:
@@ -482,13 +486,12 @@ class StreamTap:
         except Exception as error:  # noqa: BLE001 - a listener must not change the record
             self._fell_silent(error)
 
-    async def _pass(self, event: Any) -> Any:
+    async def _pass(self, event: Any) -> None:
         if self._sink is not None:
             try:
-                return await self._sink.take(event)
+                await self._sink.take(event)
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
-        return None
 
     def _fell_silent(self, error: Exception) -> None:
         self._on_text = self._sink = None

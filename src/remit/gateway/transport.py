@@ -203,13 +203,14 @@ async def _streamed(
         if last:
             break
     tap.catch_up()
-    heard = [raw for raw in unread or () if not raw.startswith(b":")]
-    text = b"".join((*heard, rest)).strip()
-    is_object = text.startswith(b"{")
-    if unread is not None and (text.endswith(b"}") if is_object else heard):
-        tap.unheard()
-        came = text if is_object else b"".join((*unread, rest))
-        return whole(outgoing, reply, came, called != endpoint)
+    if unread is not None:
+        heard = [raw for raw in unread if not raw.startswith(b":")]
+        text = b"".join((*heard, rest)).strip()
+        is_object = text.startswith(b"{")
+        if text.endswith(b"}") if is_object else heard:
+            tap.unheard()
+            came = text if is_object else b"".join((*unread, rest))
+            return whole(outgoing, reply, came, called != endpoint)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True

@@ -328,10 +328,10 @@ class ModelCalls:
                 response = await self._responses.background.run(asked, identity, relay)
             else:
                 response = await self._gateway.aroute(asked, sink=relay, identity=identity)
-            own = is_own_answer(response, body.endpoint.name) and not calls_itself_stream(response)
+            own = is_own_answer(response, body.endpoint.name)
             if relay.begun or (relay.holds and not response.replayed):
                 relay.finish(response)
-            elif own and not response.replayed and not relay.started:
+            elif own and not (response.replayed or relay.started or calls_itself_stream(response)):
                 request.answer(upstream_answer(response))
             elif response.outcome is RouteOutcome.SUCCESS:
                 relay.all_at_once(response)
