@@ -291,3 +291,29 @@ def test_a_client_sees_an_error_by_what_its_sdk_reads(
     value = json.loads(last.rpartition(b"data: ")[2])
     assert b"busy" in last
     assert last.startswith(b"event: error") if is_messages else value["type"] == "error"
+
+
+def test_a_whole_response_that_calls_itself_a_stream_keeps_its_id(
+    google: Served, provider: RawProvider
+) -> None:
+    replies(provider, whole(json.dumps(response("fine")).encode(), kind="text/event-stream"))
+    _, raw, _ = google.ask(
+        "POST", "/v1/responses", asked("/v1/responses", "gpt-4o-mini", stream=True)
+    )
+    last = json.loads(raw.rpartition(b"data: ")[2])
+    assert last["type"] == "response.completed"
+    status, raw, _ = google.ask("GET", f"/v1/responses/{last['response']['id']}")
+    assert (status, json.loads(raw)["output"]) == (200, last["response"]["output"])
+
+
+@pytest.mark.parametrize("blank", [b"", b"\n\n"])
+def test_a_cut_answer_that_calls_itself_a_stream_is_no_answer(
+    google: Served, provider: RawProvider, blank: bytes
+) -> None:
+    text = json.dumps(completion("fine")).encode()
+    replies(provider, whole(text[:1] + blank + text[1:-9], kind="text/event-stream"))
+    session, path = new_session(), "/v1/chat/completions"
+    body = asked(path, "gpt-4o-mini", stream=True)
+    status, _, _ = google.ask("POST", path, body, headers={"x-remit-session": session})
+    assert status == 502
+    assert {entry.decision for entry in google.entries("EXCHANGE", session)} == {"ERROR"}

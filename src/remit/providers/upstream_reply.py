@@ -316,8 +316,8 @@ class UpstreamReply:
 def _begins_events(text: bytes) -> bool | None:
     """Return True if a text begins an event stream, None if only more of it can tell."""
     found = _BEFORE_DATA.match(text)
-    line = text[found.end() :] if found else text
-    known = _FIELDS
+    line: bytes = text[found.end() :] if found else text
+    known: tuple[bytes, ...] = _FIELDS
     if line.startswith(b"data:"):
         line, known = line[5:].lstrip(b" "), _DATA
         if line.startswith(_DATA):
