@@ -223,7 +223,7 @@ def _asking(runtime: Runtime, ran: list[str]) -> Agent:
 def _paying() -> Step:
     return by_agent(
         boss=[ask("Pay Ann."), message("Ann is paid.")],
-        helper=[tools_only(tool_use("pay", {"text": "Ann"})), message("Paid.")],
+        helper=[tools_only(tool_use("pay", {"text": "Ann"})), message("Paid, or denied.")],
     )
 
 

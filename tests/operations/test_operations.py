@@ -50,7 +50,7 @@ def test_the_declarations_import_neither_pydantic_nor_a_ledger() -> None:
     ("command", "values", "told"),
     [
         ("key create", {"name": "k", "tiers": ["top"]}, "--tiers 'top'"),
-        ("key create", {"name": "k", "rpm": 0}, "--rpm '0'"),
+        ("key create", {"name": "k", "rpm": -1}, "--rpm '-1'"),
         ("key rotate", {"name_or_id": "k", "grace_s": float("inf")}, "--grace 'inf'"),
         ("team create", {"name": " x"}, "--name ' x'"),
         ("team create", {"name": "x", "usd": float("nan")}, "--budget-usd 'nan'"),

@@ -208,6 +208,8 @@ def test_errors_inside_a_stream(data: Any, code: str, retryable: bool, message: 
         b"[DONE]", b"", b"error", b"[]", b'"error"', b"{", b"\xff error",
         b'{"type":"message_start","message":{}}',
         b'{"choices":[{"delta":{"content":"error"}}],"error":null}',
+        b'{"choices":[{"delta":{"content":"x"}}],"error":{"code":0,"message":""}}',
+        b'{"choices":[{"delta":{"content":"x"},"error":{"code":0,"message":""}}]}',
         b'{"type":"response.completed","response":{"error":null}}',
         b'{"type":"response.mcp_call.failed","error":"x"}',
         b'{"type":"content_block_start","content_block":{"type":"x","error":"y"}}',

@@ -57,7 +57,7 @@ def answers_of(number: int) -> list[Any]:
         ToolUse("refund", {"order": number + 1, "usd": 5.5, "reason": "broken"}),
         ToolUse("erase_all", {"now": True}),
         ToolUse("refund", {"order": number + 2, "big": 2**70}),
-        "Done.",
+        "One refund was made, the other was denied.",
     ]
 
 
@@ -73,7 +73,7 @@ def play(runtime: Runtime, number: int, approver: str = "Ada") -> str:
                 request.request_id, granted=granted, by=approver, reason="seen"
             )
         granted, result = False, session.resume()
-    assert result.response == "Done."
+    assert result.response == "One refund was made, the other was denied."
     return str(session.session_id)
 
 

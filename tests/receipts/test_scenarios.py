@@ -47,7 +47,7 @@ def played(place: Path, scenario: dict[str, Any]) -> list[dict[str, Any]]:
             raise ToolError("STRIPE_502_BAD_GATEWAY")
         return f"done with {len(arguments)}"
 
-    model = ScriptedModel(ToolUse(name, action["arguments"]), "Done.")
+    model = ScriptedModel(ToolUse(name, action["arguments"]), "Decided: done, or denied.")
     with Runtime.open(place, create=True, providers={"scripted": model}) as runtime:
         other = Tool("look", "Looks.", ANYTHING, act)
         tools = [other] if rule == "deny" else [other, Tool(name, "Acts.", ANYTHING, act)]

@@ -78,7 +78,10 @@ def test_a_stream_and_its_response_by_id_have_the_same_arguments(
     assert json.loads(raw)["output"] == last["output"]
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+_GOOGLE = f"/v1beta/models/{_CLAUDE}:generateContent"
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions", _GOOGLE])
 def test_a_great_number_in_a_whole_answer_is_not_rounded(
     served: Served, provider: RawProvider, path: str
 ) -> None:
@@ -87,6 +90,8 @@ def test_a_great_number_in_a_whole_answer_is_not_rounded(
     body: dict[str, Any] = {"model": _CLAUDE}
     if path == "/v1/responses":
         body |= {"input": "hi", "tools": [{"type": "function", **_FUNCTION}]}
+    elif path == _GOOGLE:
+        body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     else:
         body |= {"messages": [{"role": "user", "content": "hi"}],
                  "tools": [{"type": "function", "function": _FUNCTION}]}  # fmt: skip
@@ -97,6 +102,18 @@ def test_a_great_number_in_a_whole_answer_is_not_rounded(
     if path == "/v1/responses":
         _, raw, _ = served.ask("GET", f"/v1/responses/{json.loads(raw)['id']}")
         assert str(_BIG) in raw.decode()
+
+
+@pytest.mark.parametrize("number", ["1e400", "9" * 4301])
+def test_a_number_that_cannot_be_kept_does_not_become_null(
+    served: Served, provider: RawProvider, number: str
+) -> None:
+    answer = json.dumps(message(tool_use("look", {"a": 0}), stop="tool_use"))
+    _provide(provider, whole(answer.replace('"a": 0', f'"a": {number}').encode()))
+    body = {"model": _CLAUDE, "max_tokens": 99, "messages": [{"role": "user", "content": "hi"}]}
+    status, raw, headers = served.ask("POST", "/v1/chat/completions", body)
+    assert (status, json.loads(raw)["error"]["code"]) == (502, "answer_untranslatable")
+    assert headers["x-should-retry"] == "false"
 
 
 def test_a_great_number_in_a_request_is_not_rounded(served: Served, provider: RawProvider) -> None:

@@ -156,7 +156,7 @@ def test_a_routed_call_that_failed_was_unreadable_and_was_erased(served: Served)
     assert said in shown
     assert "Remit could not read the answer." in shown
     assert "answer not readable" in _run(served, "trace", last).decode()
-    assert b"agrees: yes" in _run(served, "route", "replay", last)
+    assert b" agrees with the record." in _run(served, "route", "replay", last)
     _run(served, "ledger", "erase", failed, "--yes", "--reason", "asked for")
     again = _run(served, "route", "replay", last).decode()  # exit code 0
     assert "erased: yes" in again

@@ -1,4 +1,4 @@
-"""Streams that begin without content: an error behind such a beginning can still be tried again."""
+"""Streams that begin without content, and errors behind such a beginning or behind content."""
 
 from __future__ import annotations
 
@@ -92,6 +92,12 @@ _WITHOUT_CONTENT = {
 }
 
 
+_BREAKS: dict[str, tuple[str, list[Any], list[Any]]] = {
+    "translated": ("/v1/messages", [], [_ROLE]),
+    "message_start": ("/v1/messages", [], [_MESSAGE[0]]),
+}
+
+
 @pytest.fixture(scope="module")
 def google(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with a provider of Gemini's dialect too."""
@@ -127,14 +133,16 @@ def test_an_error_behind_chunks_without_content_is_tried_again(
     assert b"busy" in raw
 
 
-@pytest.mark.parametrize("form", ["a role", "no parts"])
+@pytest.mark.parametrize("form", ["a role", "no parts", "translated", "message_start"])
 def test_a_stream_that_breaks_behind_a_chunk_without_content_is_not_asked_again(
     google: Served, provider: RawProvider, form: str
 ) -> None:
     """The provider may charge it, so each further attempt would cost its bound."""
-    path, _, good = _WITHOUT_CONTENT[form]
+    path, _, good = _BREAKS.get(form) or _WITHOUT_CONTENT[form]
     paths, session = replies(provider, _wire(good[:1])), new_session()
     body = _to_chat_or_google(path)
+    if form == "message_start":
+        body["model"] = "claude-sonnet-4-5"
     _, raw, _ = google.ask("POST", path, body, headers={"x-remit-session": session})
     assert b"the stream ended before the answer did" in raw
     assert len(paths) == len(google.entries("EXCHANGE", session)) == 1
@@ -261,3 +269,55 @@ def test_an_answer_from_the_cache_follows_a_failed_opening_alone(
         assert b"from the cache" in raw
         assert b"Overloaded" not in raw
         assert len(paths) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/v1/responses", b'event: error\ndata: {"message":"busy"}'),
+        ("/v1/messages", b'data: {"type":"error","error":{"type":"api_error","message":"busy"}}'),
+        ("/v1/messages", b'data: {"error":{"type":"api_error","message":"busy"}}'),
+    ],
+)
+def test_a_client_sees_an_error_by_what_its_sdk_reads(
+    served: Served, provider: RawProvider, path: str, error: bytes
+) -> None:
+    """Those of Messages read the event's name, those of Responses its data."""
+    is_messages = path == "/v1/messages"
+    said = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0,
+            "item_id": "m", "delta": "so"}  # fmt: skip
+    events = sse(message_events(message("fine"))[:3] if is_messages else [said])
+    stream = b"".join(events) + error + b"\n\n"
+    replies(provider, whole(stream, kind="text/event-stream"))
+    model = "claude-sonnet-4-5" if is_messages else "gpt-4o-mini"
+    _, raw, _ = served.ask("POST", path, asked(path, model, stream=True))
+    last = raw.rstrip().rpartition(b"\n\n")[2]
+    value = json.loads(last.rpartition(b"data: ")[2])
+    assert b"busy" in last
+    assert last.startswith(b"event: error") if is_messages else value["type"] == "error"
+
+
+def test_a_whole_response_that_calls_itself_a_stream_keeps_its_id(
+    google: Served, provider: RawProvider
+) -> None:
+    replies(provider, whole(json.dumps(response("fine")).encode(), kind="text/event-stream"))
+    _, raw, _ = google.ask(
+        "POST", "/v1/responses", asked("/v1/responses", "gpt-4o-mini", stream=True)
+    )
+    last = json.loads(raw.rpartition(b"data: ")[2])
+    assert last["type"] == "response.completed"
+    status, raw, _ = google.ask("GET", f"/v1/responses/{last['response']['id']}")
+    assert (status, json.loads(raw)["output"]) == (200, last["response"]["output"])
+
+
+@pytest.mark.parametrize("blank", [b"", b"\n\n"])
+def test_a_cut_answer_that_calls_itself_a_stream_is_no_answer(
+    google: Served, provider: RawProvider, blank: bytes
+) -> None:
+    text = json.dumps(completion("fine")).encode()
+    replies(provider, whole(text[:1] + blank + text[1:-9], kind="text/event-stream"))
+    session, path = new_session(), "/v1/chat/completions"
+    body = asked(path, "gpt-4o-mini", stream=True)
+    status, _, _ = google.ask("POST", path, body, headers={"x-remit-session": session})
+    assert status == 502
+    assert {entry.decision for entry in google.entries("EXCHANGE", session)} == {"ERROR"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from tests.server.running import Served, new_session, serving
+from tests.server.running import FORM, Served, form, new_session, serving
 from tests.support.raw_provider import RawProvider, whole
 from tests.support.wire import completion, message, message_events, response, sse
 
@@ -253,6 +254,8 @@ def test_a_stream_that_cannot_be_read_for_translation_is_no_success(
         b'event: error\ndata: "busy"',
         b'data: {"type":"error","message":"busy"}',
         b'data: {"object":"error","message":"busy","code":500}',
+        b"event: error\ndata: busy",
+        b'error: {"message":"busy","code":500}\ndata: [DONE]',
     ],
 )
 def test_a_client_of_chat_completions_sees_an_error_in_any_form(
@@ -267,6 +270,61 @@ def test_a_client_of_chat_completions_sees_an_error_in_any_form(
     assert json.loads(raw.rpartition(b"data: ")[2])["error"]["message"] == "busy"
     assert b"[DONE]" not in raw
     assert raw.count(b"busy") == 1
+
+
+def test_an_error_in_a_cut_event_follows_its_content(served: Served, provider: RawProvider) -> None:
+    last = {**_SAID, "usage": None, **_DISGUISES["MiniMax's"]}
+    stream = sse([_SAID])[0] + sse([last])[0].rstrip()
+    replies(provider, whole(stream, kind="text/event-stream"))
+    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
+    _, raw, _ = served.ask("POST", "/v1/chat/completions", body)
+    events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: ")]
+    assert [list(event)[-1] for event in events] == [list(_SAID)[-1], "base_resp", "error"]
+    assert "usage" not in events[1]
+
+
+@pytest.mark.parametrize("field", [b"error: false\n", b"error:\n", b'error: {"code":1}\n'])
+def test_an_unknown_field_next_to_data_is_no_error(
+    served: Served, provider: RawProvider, field: bytes
+) -> None:
+    stream = field + b"".join(sse([_SAID, _STOP])) + b"data: [DONE]\n\n"
+    replies(provider, whole(stream, kind="text/event-stream"))
+    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
+    status, raw, _ = served.ask("POST", "/v1/chat/completions", body)
+    assert (status, b"fine" in raw, b"[DONE]" in raw) == (200, True, True)
+
+
+@pytest.mark.parametrize("text", [b"id: four two.", b"data: the new oil.\n", b": hello\n"])
+def test_a_transcript_is_no_stream(served: Served, provider: RawProvider, text: bytes) -> None:
+    replies(provider, whole(text, kind="text/plain"))
+    sent = form(model="whisper-1", file=b"RIFF0000WAVE" + b"0" * 99, stream="true")
+    status, raw, _ = served.ask("POST", "/v1/audio/transcriptions", sent, headers=FORM)
+    assert (status, raw) == (200, text)
+
+
+@pytest.mark.parametrize("cut", [b"", b"\n", b": wait\n\nda", b"event: x\ndata", b"\xef\xbb"])
+def test_a_stream_of_text_is_one_however_it_is_cut(
+    served: Served, provider: RawProvider, cut: bytes
+) -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    stream = b"".join(sse([_SAID, {**_STOP, "usage": usage}])) + b"data: [DONE]\n\n"
+    whole_cut = {b": wait\n\nda": b": wait\n\n", b"event: x\ndata": b"event: x\n",
+                 b"\xef\xbb": b"\xef\xbb\xbf"}.get(cut, cut)  # fmt: skip
+    sent = whole_cut + stream
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n" + cut)
+        time.sleep(0.05)
+        connection.sendall(sent[len(cut) :])
+        return False
+
+    provider.answer = answer
+    session = new_session()
+    path = "/v1/chat/completions"
+    body = asked(path, "gpt-4o-mini", stream=True)
+    _, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
+    assert raw.count(b"fine") == 1
+    assert served.exchange(session).metadata["cost_certainty"] == "measured"
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", "application/octet-stream"])
@@ -304,18 +362,23 @@ def test_a_stream_is_one_whatever_its_type(
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
-@pytest.mark.parametrize("path", [_PATHS[0], _PATHS[1]])
+@pytest.mark.parametrize("blank", ["", "\n\n"])
+@pytest.mark.parametrize("path", _PATHS[:2])
 def test_a_whole_answer_is_one_although_it_calls_itself_a_stream(
-    served: Served, provider: RawProvider, path: str, end: bytes
+    served: Served, provider: RawProvider, path: str, blank: str, end: bytes
 ) -> None:
-    """It is paid for: no other attempt is made, and its usage counts."""
+    """It is paid for: no other attempt is made, its usage counts, and the client gets a stream."""
     body = asked(path, "gpt-4o-mini", stream=True)
-    answer = json.dumps(completion("fine")).encode() + end
+    text = json.dumps(completion("fine")).replace('"choices"', f'{blank}"choices"')
+    answer = text.encode() + end
     paths, session = replies(provider, whole(answer, kind="text/event-stream")), new_session()
     status, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
     assert (status, b"fine" in raw, len(paths)) == (200, True, 1)
     (entry,) = served.entries("EXCHANGE", session)
     assert (entry.decision, entry.metadata["cost_certainty"]) == ("SUCCESS", "measured")
+    assert entry.metadata["response"] == "fine"
+    data = [line for line in raw.splitlines() if line.startswith(b"data: ")]
+    assert any(b"fine" in line for line in data)
     refused = b'{"error":{"message":"busy","type":"server_error"}}' + end
     replies(provider, whole(refused, kind="text/event-stream"))
     session = new_session()

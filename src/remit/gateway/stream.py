@@ -104,7 +104,7 @@ class StreamTap:
         self.next_weighing = _STEP_BYTES
         self.kept = 0  # bytes, at the last weighing
         self.holding: Holding | None = None  # once the stream has grown
-        self._asks_usage = False
+        self._asks_usage = self._has_begun = False
         self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
         self.records = False
@@ -139,7 +139,7 @@ class StreamTap:
             asks_usage: True if only Remit asked for the usage, so that the client must not see it.
             reader: reads the events for a client of another dialect; None for one of their own.
         """
-        self._sum, self._asks_usage = total, asks_usage
+        self._sum, self._asks_usage, self._has_begun = total, asks_usage, False
         self._reader = reader
         self.kept = self.came = 0
         self.next_weighing = _STEP_BYTES
@@ -369,6 +369,7 @@ class StreamTap:
         """
         if self._on_text is not None and chunk.events:
             self._tell_texts(chunk.events)
+        self._has_begun = self._has_begun or begins
         # Without a sink, a chunk that holds nothing of the answer reaches nobody.
         passed = False if self._sink is None and chunk.events == [] else None
         if self._sink is not None:
@@ -388,7 +389,7 @@ class StreamTap:
         """Leave the chunks without content with the listener, after an error that follows them."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = None
 
     def release_held(self) -> None:
         """Have the listener pass on the chunks without content that it holds back, if any.
@@ -396,15 +397,19 @@ class StreamTap:
         Then no other model may answer. Also runs a second after the first of them. An error of the
         sink is logged, and the sink is not called again.
         """
-        holds = self._timer is not None
+        holds, release = self._timer is not None, getattr(self._sink, "release", bool)
         self.drop_held()
-        release = getattr(self._sink, "release", None)  # An older sink has none.
-        if holds and release is not None:
+        if holds:
             try:
                 if release():
                     self._mark()
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
+
+    def break_off(self) -> None:
+        """Allow no other attempt if an answer has begun, held back or not: it may be paid for."""
+        if self._has_begun and not self.was_passed_on:
+            self._mark()
 
     def read(self, value: Any) -> list[StreamEvent]:
         """Return an event in neutral form; nothing once the stream could not be read.
@@ -443,11 +448,9 @@ class StreamTap:
         Raises:
             CancelledError: the memory account has ended this answer.
         """
-        kind = type(event)
-        text = ""
+        kind, text = type(event), ""
         if kind is TextDelta:
-            text = event.text
-            if not text:
+            if not (text := event.text):
                 return
             self._parts.append(text)
         elif kind is ToolInputDelta:

@@ -43,6 +43,8 @@ from remit.providers.wire import (
 )
 
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
+_NAMED = ("anthropic.messages", "bedrock.converse")
+"""Endpoints whose clients know an error by the event's name alone."""
 _UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
 """Endpoints whose clients know an error by the member ``error`` of an event alone."""
 _NULL = b',"usage":null'
@@ -90,6 +92,10 @@ async def send_body(
             if outgoing.stream and await _is_events(reply):
                 try:
                     return await _streamed(outgoing, reply, tap, called)
+                except ProviderError as error:
+                    if error.maybe_billed:
+                        tap.break_off()
+                    raise
                 finally:
                     tap.release_held()
             if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
@@ -127,7 +133,8 @@ async def _streamed(
     reader = stream_reader(endpoint, total) if translates else None
     tap.listen(total, asks_usage=outgoing.asks_usage, reader=reader)
     unread: list[bytes] | None = []  # Data received before the first readable event.
-    rest = b""  # An unfinished event without data: perhaps an answer that is no stream.
+    rest = b""  # An unfinished event without data: perhaps the end of an answer that is no stream.
+    is_object = False  # True if what came is perhaps the beginning of one
     last = False
     async for events in reply.events(tap.pass_on):
         tap.catch_up()
@@ -145,36 +152,39 @@ async def _streamed(
                 value = total.add(event.name, event.data)
             error = error_of_event(value)
             if error is None and event.name == "error":  # whatever its data is: so clients have it
-                error = error_of_event({"type": "error", "error": value})
+                stated = event.data.decode("utf-8", "replace") if value is None else value
+                error = error_of_event({"type": "error", "error": stated})
             last = error is not None or total.is_last
             raw = event.raw
-            if error is not None and not _is_seen(endpoint, event, value):
-                if total.pieces > before:
-                    part = WireChunk(endpoint, raw, event.name, value, headers=headers, total=total)
-                    await tap.chunk(part, begins=True)
-                raw = b""  # no client takes it for an error: Remit words it
-            elif not event.complete:
+            if not event.complete:
                 if not last:
-                    rest = b"" if event.data else raw.strip()
+                    rest = b"" if event.data else raw
                     continue  # cut within an event: no client can read it
                 raw += b"\n\n"
-            if unread is not None:
-                if value is None and not last:
-                    unread.append(raw)
-                else:
-                    unread = None
             asked = False
             if outgoing.asks_usage and type(value) is dict and "usage" in value:
                 if value["usage"] is not None:
                     asked = value.get("choices") == []
                 elif raw.count(b'"usage"') == 1:  # there only because Remit asked for it
                     raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
+            if error is not None and not _is_seen(endpoint, event, value):
+                if total.pieces > before:
+                    part = WireChunk(endpoint, raw, event.name, value, headers=headers, total=total)
+                    await tap.chunk(part, begins=True)
+                raw = b""  # no client takes it for an error: Remit words it
+            if unread is not None:
+                if value is None and not last:
+                    unread.append(raw)
+                    is_object = is_object or raw.startswith(b"{")
+                else:
+                    unread, is_object = None, False
             neutral = tap.read(value) if translates else None
             chunk = WireChunk(
                 endpoint, raw, event.name, value, last, asked, "", left > 0, headers, total,
                 neutral, event.data != b"",
             )  # fmt: skip
-            await tap.chunk(chunk, begins=error is None and chunk.has_data)
+            if not is_object:
+                await tap.chunk(chunk, begins=error is None and chunk.has_data)
             if unread is None:
                 tap.may_pass_on()
             if error is not None:
@@ -194,11 +204,14 @@ async def _streamed(
         if last:
             break
     tap.catch_up()
-    is_object = rest.startswith(b"{") and rest.endswith(b"}")
-    if unread is not None and (is_object or any(not raw.startswith(b":") for raw in unread)):
-        tap.unheard()
-        text = rest if is_object else b"".join(unread)
-        return whole(outgoing, reply, text, called != endpoint)
+    if unread is not None:
+        heard = [raw for raw in unread if not raw.startswith(b":")]
+        text = b"".join((*heard, rest)).strip()
+        is_object = text.startswith(b"{")
+        if text.endswith(b"}") if is_object else heard:
+            tap.unheard()
+            came = text if is_object else b"".join((*unread, rest))
+            return whole(outgoing, reply, came, called != endpoint)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
@@ -213,13 +226,14 @@ async def _streamed(
 
 def _is_seen(endpoint: str, event: SseEvent, value: Any) -> bool:
     """Return True if clients of the endpoint take an event that states an error for one."""
-    if event.raw.startswith(b"error:"):  # a field that no client reads
+    if any(line.startswith(b"error:") for line in event.raw.splitlines()):
+        return False  # a field that no client reads
+    if endpoint in _NAMED:
+        return event.name == "error"
+    if type(value) is not dict:
         return False
-    is_object = type(value) is dict
-    if endpoint in _UNNAMED or (is_object and value.get("error")):
-        return is_object and bool(value.get("error"))
-    is_error = is_object and value.get("type") in ("error", "response.failed")
-    return is_error or event.name == "error"
+    is_typed = endpoint not in _UNNAMED and value.get("type") in ("error", "response.failed")
+    return is_typed or bool(value.get("error"))
 
 
 async def _assembled(

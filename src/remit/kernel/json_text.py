@@ -108,6 +108,21 @@ def load_exact(text: bytes) -> Any:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
 
 
+def is_finite(value: Any) -> bool:
+    """Return True if no number in a JSON value is infinite or NaN, which JSON cannot express."""
+    left = [value]
+    while left:
+        one = left.pop()
+        kind = type(one)
+        if kind is dict:
+            left += one.values()
+        elif kind is list:
+            left += one
+        elif kind is float and not math.isfinite(one):
+            return False
+    return True
+
+
 def load_answer(text: str) -> Any:
     """Return the value of a model's answer that is JSON, with or without a code fence around it.
 

@@ -2,8 +2,8 @@
 
 The rules are those of WHATWG HTML ("event stream interpretation"), with four additions. Each event
 keeps its exact bytes. Events without data (comments, keep-alives) are returned too. So is an
-unfinished event at the end of the stream. A field ``error``, in which llama.cpp's server states its
-errors, is an event of that name.
+unfinished event at the end of the stream. A field ``error`` with an object, in which llama.cpp's
+server states its errors, is an event of that name, unless the event has data other than ``[DONE]``.
 """
 
 from __future__ import annotations
@@ -147,16 +147,18 @@ class SseParser:
 
 
 def _event(raw: bytes, start: int = 0) -> SseEvent:
-    name, data = "", None
+    name, data, error = "", None, None
     for line in (raw[start:] if start else raw).splitlines():
         field, _, value = line.partition(b":")
         if field == b"data":
             value = value.removeprefix(b" ")
             data = value if data is None else data + b"\n" + value
-        elif field == b"error" and data is None:
-            name, data = "error", value.removeprefix(b" ")
+        elif field == b"error" and value.lstrip().startswith(b"{"):
+            error = value.strip()
         elif field == b"event":
             name = value.removeprefix(b" ").decode("utf-8", "replace")
+    if error is not None and data in (None, b"[DONE]"):
+        name, data = "error", error
     return SseEvent(raw, name, data or b"")
 
 

@@ -126,7 +126,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = response.get("error") if isinstance(response, Mapping) else None
     elif kind == "error" or data.get("object") == "error":
         value = data.get("error") or {k: v for k, v in data.items() if k != "type"}
-    elif data.get("error"):
+    elif _stated_in(data):
         if isinstance(kind, str) and kind != "message":  # an event of a tool that failed
             return None
         value = data["error"]
@@ -136,9 +136,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = data
     else:  # OpenRouter, Groq
         first = choices[0] if type(choices) is list and choices else None
-        value = first.get("error") if type(first) is dict else None
-        if not value and type(first := data.get("x_groq")) is dict:
-            value = first.get("error")
+        value = _stated_in(first) or _stated_in(data.get("x_groq"))
         if not value:
             return None
     error = _error(value, None, secrets)
@@ -147,6 +145,16 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         error.code = "SERVER_ERROR"
     error.status = None
     return error
+
+
+def _stated_in(value: Any) -> Any:
+    """Return the member ``error`` of an object; None if it says nothing.
+
+    Some servers put an error without a value, such as ``{"code": 0, "message": ""}``, next to a
+    good answer.
+    """
+    error = value.get("error") if type(value) is dict else None
+    return error if error and (type(error) is not dict or any(error.values())) else None
 
 
 def is_shortage(error: BaseException | None) -> bool:

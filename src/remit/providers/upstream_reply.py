@@ -29,7 +29,11 @@ from typing import Any
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _EVENTS = "text/event-stream"
-_BEGINS_EVENTS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+_BEFORE_DATA = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:(?:event|id|retry)?:[^\r\n]*[\r\n]\s*)*")
+_UNFINISHED = re.compile(rb"(?:event|id|retry)?:[^\r\n]*")
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b"\xef\xbb\xbf")
+_DATA = (b"{", b"[{", b"[DONE]")
+_SNIFFED_BYTES = 4096
 _EVENT_NOTICE_BYTES = 64 * 1024
 _THREAD_BYTES = 1024 * 1024  # Larger events are parsed in a thread, so that others need not wait.
 _BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
@@ -104,18 +108,21 @@ class UpstreamReply:
         await self.aclose()
 
     async def is_event_stream(self) -> bool:
-        """Return True if the body is an event stream, by its type or else by its first bytes.
+        """Return True if the body is an event stream, by its type or else by its first data.
 
         Some servers and proxies send one as ``text/plain``, or without a type. Then
-        ``content_type`` is changed. Call this method before the body is read.
+        ``content_type`` is changed. A text is none unless its first data are JSON or ``[DONE]``.
+        Call this method before the body is read.
 
         Raises:
             ProviderError: as :meth:`read`.
         """
         if self.content_type != _EVENTS and not self._is_over:
-            self._first = await self._piece()
-            self._ends, self._is_over = self._is_over, False
-            if _BEGINS_EVENTS.match(self._first) is not None:
+            first = await self._piece()
+            while (begins := _begins_events(first)) is None and not self._is_over:
+                first += await self._piece()
+            self._first, self._ends, self._is_over = first, self._is_over, False
+            if begins:
                 self.content_type = _EVENTS
         return self.content_type == _EVENTS
 
@@ -304,6 +311,19 @@ class UpstreamReply:
             code = "SERVER_ERROR"
             said = f"the connection broke while answering ({str(error) or type(error).__name__})"
         return ProviderError(code, said, True, maybe_billed=True, status=self.status)
+
+
+def _begins_events(text: bytes) -> bool | None:
+    """Return True if a text begins an event stream, None if only more of it can tell."""
+    found = _BEFORE_DATA.match(text)
+    line: bytes = text[found.end() :] if found else text
+    known: tuple[bytes, ...] = _FIELDS
+    if line.startswith(b"data:"):
+        line, known = line[5:].lstrip(b" "), _DATA
+        if line.startswith(_DATA):
+            return True
+    may = any(each.startswith(line) for each in known) or _UNFINISHED.fullmatch(line)
+    return None if may and len(text) < _SNIFFED_BYTES else False
 
 
 _PIECE_BYTES = 256 * 1024

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.kernel.json_text import load, load_exact
+from remit.kernel.json_text import is_finite, load, load_exact
 from remit.providers import Body, ProviderResponse, error_of_event
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
 from remit.providers.wire import RESPONSES, Usage, is_other_form
@@ -84,6 +84,20 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
         return False
     is_failed = endpoint == RESPONSES.name and value.get("status") == "failed"
     return is_failed or error_of_event(value) is None
+
+
+def calls_itself_stream(response: PromptResponse) -> bool:
+    """Return True if the provider's reply is JSON with the type of an event stream.
+
+    Clients would read no event in it.
+
+    Args:
+        response: the call's response.
+    """
+    came = response.reply
+    if came is None or not came.is_json or came.status >= 400:
+        return False
+    return any(name == "content-type" and "event-stream" in kind for name, kind in came.headers)
 
 
 def upstream_answer(response: PromptResponse) -> Answer:
@@ -174,13 +188,13 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
         response: outcome of a successful call.
 
     Raises:
-        DialectError: the provider's reply cannot be read.
+        DialectError: the provider's reply cannot be read (:func:`read_reply`).
         ProviderError: the reply reports an error, which the reply of a successful call does not.
         InvalidInputError: the reply is not JSON, or its counts contradict each other.
     """
     came = response.reply
     if came is not None:
-        answer = read_answer(came.endpoint, load_exact(came.body))
+        answer = read_reply(came.endpoint, came.body)
         tokens = response.input_tokens, response.output_tokens
         return billed(answer, tokens, response.cost_certainty)
     return ProviderResponse(
@@ -193,6 +207,25 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
         cached_input_tokens=response.cached_input_tokens or None,
         reasoning_tokens=response.reasoning_tokens or None,
     )
+
+
+def read_reply(endpoint: str, body: bytes) -> ProviderResponse:
+    """Return a provider's reply in neutral form, with the provider's own token counts.
+
+    Args:
+        endpoint: the provider's endpoint.
+        body: the body of the reply.
+
+    Raises:
+        DialectError: the reply cannot be read, or an argument of a tool call is a number that
+            cannot be kept: over 4,300 digits or, with a fraction or exponent, beyond a double.
+        ProviderError: the reply reports an error.
+        InvalidInputError: the reply is not JSON.
+    """
+    answer = read_answer(endpoint, load_exact(body))
+    if not is_finite(list(answer.content_blocks)):
+        raise DialectError("The provider's answer holds a number that cannot be kept.")
+    return answer
 
 
 def billed(

@@ -269,7 +269,7 @@ class Relay:
         """Send a complete answer as a stream, with its end.
 
         The answer is a replay, or that of a provider that does not stream. The stream of a replayed
-        stored response has its exact recorded text.
+        stored response, or of a provider's own, has its exact text.
 
         Args:
             response: outcome of a successful call.
@@ -279,11 +279,14 @@ class Relay:
         """
         self._forget()
         self._dispatch = response.dispatch_entry_id or self._dispatch
-        if self._keeper is not None and response.replayed and response.reply is not None:
-            wire = self._comment(response) + stream_of(response.reply.body)
+        came = response.reply
+        answer = None if response.replayed else answer_of(response)
+        is_exact = came is not None and (answer is None or came.endpoint == self._endpoint)
+        if self._keeper is not None and came is not None and is_exact:
+            wire = self._comment(response) + stream_of(came.body)
             self._end(wire)
             return
-        answer = answer_of(response)
+        answer = answer or answer_of(response)
         parts = [self._begin(self._dispatch or response.exchange_entry_id, response.model_id)]
         parts += [self._writer.event(event) for event in stream_events(answer)]
         end = self._comment(response) + self._writer.end(answer)

@@ -17,7 +17,7 @@ from remit.gateway import entries_of_call, owner_of
 from remit.gateway.provider_objects import STORED_CHAT, KeptObject, forget
 from remit.kernel.errors import RemitError
 from remit.kernel.json_splice import set_member
-from remit.kernel.json_text import dump, load, load_exact
+from remit.kernel.json_text import dump, load
 from remit.ledger import (
     Content,
     EntryArchivedError,
@@ -27,8 +27,9 @@ from remit.ledger import (
     call_answer,
     call_body,
 )
-from remit.providers.dialects import read_answer, read_request, write_answer, write_request
+from remit.providers.dialects import read_request, write_answer, write_request
 from remit.providers.wire import CHAT, STORED_CHATS, ObjectBody
+from remit.server.answers import read_reply
 from remit.server.asgi import Receive, Scope, Send, reply_json
 from remit.server.paths import Handler, ObjectHandler, paths_of
 from remit.server.provider_objects import ProviderDoor
@@ -232,7 +233,7 @@ class StoredChats:
             else:
                 created = int(datetime.fromisoformat(made.timestamp).timestamp())
                 answer = write_answer(
-                    CHAT.name, read_answer(wire, load_exact(text)), read_request(wire, body),
+                    CHAT.name, read_reply(wire, text), read_request(wire, body),
                     answer_id=name, created=created, model=_model_of(made),
                 )  # fmt: skip
                 text = dump(answer)

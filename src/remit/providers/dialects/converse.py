@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.kernel.json_text import JsonTextError, load
+from remit.kernel.json_text import JsonTextError, is_finite, load_exact
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.citations import message_citation
 from remit.providers.dialects.errors import DialectError, cannot, shaped
@@ -149,10 +149,10 @@ def _output(body: dict[str, Any]) -> dict[str, Any]:
         held = checks.required(form, "structure", dict, "outputConfig.textFormat")
         held = checks.required(held, "jsonSchema", dict, where)
         try:
-            schema = load(checks.text(held, "schema", f"{where}.jsonSchema").encode())
+            schema = load_exact(checks.text(held, "schema", f"{where}.jsonSchema").encode())
         except (JsonTextError, UnicodeError):
             schema = None
-        if type(schema) is not dict:
+        if type(schema) is not dict or not is_finite(schema):
             raise checks.refuse("is not the text of a schema", f"{where}.jsonSchema.schema")
         found["format"] = {"type": "json_schema", "schema": schema}
     return found

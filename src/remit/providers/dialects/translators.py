@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from remit.kernel.exchange import BlockEnd, ToolUseStart, text_of
+from remit.kernel.json_text import has_wide_number, load_exact
 from remit.providers.dialects import converse
 from remit.providers.dialects.chat import request_reader as chat_reader
 from remit.providers.dialects.chat import request_writer as chat_writer
@@ -184,7 +185,8 @@ def write_answer(
     total, parser = stream_sum(form), SseParser()
     wire = [writer.start(), *map(writer.event, stream_events(answer)), writer.end(answer)]
     for event in parser.feed(b"".join(wire)):
-        total.add(event.name, event.data)
+        value = load_exact(event.data) if has_wide_number(event.data) else None
+        total.add(event.name, event.data, value)
     return _of(endpoint).whole(total.answer(), answer)
 
 

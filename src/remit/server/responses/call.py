@@ -21,18 +21,17 @@ from remit.gateway import (
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.json_splice import elements, set_member, spans
-from remit.kernel.json_text import JsonTextError, dump, load, load_exact
+from remit.kernel.json_text import JsonTextError, dump, load
 from remit.ledger import Content, is_plain_text
 from remit.providers import Body, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
-    read_answer,
     read_request,
     response_object,
     write_answer,
 )
-from remit.server.answers import billed
+from remit.server.answers import billed, read_reply
 from remit.server.responses.chain import Turns, text_of
 from remit.server.responses.chain_turn import NATIVE, Turn
 from remit.server.responses.items import (
@@ -341,7 +340,7 @@ class ResponseCall:
                 return self._renamed(_answer_text(result))
             if result.reply is not None:
                 answer = billed(
-                    read_answer(result.reply.endpoint, load_exact(result.reply.body)),
+                    read_reply(result.reply.endpoint, result.reply.body),
                     (metadata["input_tokens"], metadata["output_tokens"]),
                     metadata.get("cost_certainty"),
                 )

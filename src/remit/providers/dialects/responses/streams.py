@@ -235,7 +235,6 @@ class ResponsesWriter(StreamWriter):
             "response.in_progress", response=self._head
         )
 
-    @override
     @property
     @override
     def arguments(self) -> dict[str, str]:
