@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -27,6 +24,7 @@ from tests.support.agents import by_kind
 from tests.support.commands import require_said
 from tests.support.processes import Program, run_program
 from tests.support.roots import new_root
+from tests.support.terminal import Terminal
 from tests.support.waiting import until
 from tests.support.wire import Step, WireServer, anthropic_answer, serve, tool_use
 
@@ -204,69 +202,7 @@ def test_the_shells_own_session_goes_on_at_once(
     assert (events["TOOL_CALL"], events["TURN_RECORDED"]) == (1, 1)
 
 
-TERMINAL = """
-import fcntl, os, signal, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is a signal
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # also when the tests run in the background
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 PROMPT = "tokens"  # of the status line below it: the prompt waits
-
-
-class Terminal:
-    """A program at a terminal of its own."""
-
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        self._near, far = pty.openpty()
-        termios.tcsetwinsize(far, (40, 120))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", TERMINAL, *command], stdin=far, stdout=far, stderr=far,
-            env={**environment, "TERM": "xterm"}, start_new_session=True,
-        )  # fmt: skip
-        os.close(far)
-        self._seen = self.whole = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self._near)
-
-    def wait_for(self, text: str) -> None:
-        """Read until ``text`` is there, from where the last one was found."""
-        end = time.monotonic() + 60
-        while text not in self._seen:
-            assert time.monotonic() < end, self._seen
-            try:
-                self._seen += self._read()
-            except OSError as error:
-                raise AssertionError(f"{text!r} did not come: {self._seen}") from error
-        self._seen = self._seen.split(text, 1)[1]
-
-    def type(self, text: str) -> None:
-        os.write(self._near, text.encode())
-
-    def end(self, text: str) -> int:
-        """Type the last thing; the exit code."""
-        self.type(text)
-        end = time.monotonic() + 60
-        while self.process.poll() is None:
-            assert time.monotonic() < end, self._seen
-            with contextlib.suppress(OSError):
-                self._read()
-        return self.process.returncode
-
-    def _read(self) -> str:
-        if not select.select([self._near], [], [], 0.1)[0]:
-            return ""
-        text = os.read(self._near, 65536).decode("utf-8", "replace")
-        if "\x1b[6n" in text:  # asks where the cursor stands; a terminal answers
-            self.type("\x1b[1;1R")
-        self.whole += text
-        return text
 
 
 def test_a_person_at_a_terminal_is_asked(clerk: Callable[..., Clerk]) -> None:

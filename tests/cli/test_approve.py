@@ -15,10 +15,10 @@ from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
 from remit.ledger import LedgerClient
 from tests.cli.conftest import Run, parsed
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import anthropic_runtime, by_kind
 from tests.support.commands import require_said, run_remit
 from tests.support.roots import new_root
-from tests.support.wire import Raw, message
+from tests.support.wire import Raw, anthropic_answer, message, tool_use
 
 SCHEMA = {"type": "object", "properties": {"order": {"type": "integer"}}, "required": ["order"]}
 REFUND = Tool("refund", "Pay an order back.", SCHEMA, print)
@@ -78,6 +78,41 @@ def test_without_a_terminal_nothing_is_decided_without_yes(root: Path, cli: Cli)
     (waiting,) = parsed(cli("--json"))["approvals"]
     assert (waiting["request_id"], waiting["state"]) == (request, "pending")
     assert parsed(cli("last", "--yes", "--json"))["state"] == "granted"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "The order continues when "),
+        (("--deny",), "The order continues without this call when "),
+    ],
+)
+def test_a_decision_says_how_the_order_continues(
+    root: Path, cli: Cli, options: tuple[str, ...], said: str
+) -> None:
+    _ask(root, 1)
+    require_said(cli("last", "--yes", *options), said, code=0)
+
+
+def test_a_session_closed_while_a_turn_waits_is_listed_as_waiting(
+    root: Path, cli: Cli, remit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = by_kind(anthropic_answer(tool_use("refund", {"order": 1})))
+    with anthropic_runtime(root, monkeypatch, asks) as (runtime, _):
+        agent = runtime.agent("clerk", tools=[REFUND], approve=["refund"])
+        with agent.session() as session:
+            assert session.turn("Refund order 1.").waiting_for
+    place = ("session", "list", "--root", str(root))
+
+    def turns() -> str:
+        return remit(*place).stdout.splitlines()[-1].rpartition("  ")[2]
+
+    assert turns() == "0, waiting"
+    (listed,) = parsed(remit(*place, "--json"))["sessions"]
+    assert listed["ended"] is True
+    assert "waits" not in listed
+    assert cli("last", "--deny", "--yes").returncode == 0
+    assert turns() == "0, ended"
 
 
 def test_a_request_is_named_by_what_no_other_has(root: Path, cli: Cli) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,9 +16,10 @@ import pytest
 
 from remit.ledger import LedgerClient
 from tests.cli.conftest import Run, parsed
-from tests.support.commands import require_said
+from tests.support.commands import require_said, run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.roots import new_root
+from tests.support.terminal import Terminal
 from tests.support.upstream import Upstream
 from tests.support.upstream import upstream as run_upstream
 
@@ -69,6 +72,63 @@ def test_from_nothing_to_a_call_with_a_key_and_its_cost(
     assert again.stdout.startswith("sk-remit-")
     assert "first-2" in again.stderr
     assert "operator key" not in again.stderr  # the first one is live
+
+
+def test_a_failed_first_call_hides_no_key(
+    remit: Run, work: Path, upstream: Upstream, nothing: dict[str, str]
+) -> None:
+    ordered = ("setup", "--base-url", f"{upstream.url}/v1", "--model")
+    failed = remit(*ordered, "m@status=401", "--yes", **nothing)
+    require_said(failed, "The first call failed with status ", "operator key 'console'")
+    assert failed.stdout.startswith("sk-remit-")
+    assert failed.stderr.index("sk-remit-") < failed.stderr.index("The first call failed")
+    again = remit(*ordered, "m", "--yes", **nothing)
+    assert again.returncode == 0, again.stderr
+    assert "sk-remit-" not in again.stderr.replace(again.stdout.split()[0], "")
+
+
+def test_a_failed_first_call_hides_no_key_in_json(
+    remit: Run, work: Path, upstream: Upstream, nothing: dict[str, str]
+) -> None:
+    ordered = ("setup", "--base-url", f"{upstream.url}/v1", "--model", "m@status=401", "--json")
+    failed = remit(*ordered, **nothing)
+    require_said(failed, "The first call failed with status ")
+    said = json.loads(failed.stdout)
+    assert said["call"] is None
+    for name in ("key", "console_key"):
+        assert said[name]["key"].startswith("sk-remit-")
+
+
+def test_setup_says_when_an_open_circuit_is_tried_again(
+    remit: Run, work: Path, upstream: Upstream, nothing: dict[str, str]
+) -> None:
+    for _ in range(6):
+        done = remit("setup", "--base-url", f"{upstream.url}/v1", "--model", "m@status=500",
+                     "--yes", **nothing)  # fmt: skip
+        assert done.returncode == 1
+        if "its circuit is open" in done.stderr:
+            break
+    require_said(done, "its circuit is open")
+    assert re.search(r"next: Try again in \d+ seconds\. The key ", done.stderr), done.stderr
+
+
+def test_a_bad_amount_is_asked_again(work: Path, upstream: Upstream, tmp_path: Path) -> None:
+    environment = {
+        "XDG_CACHE_HOME": str(tmp_path),
+        "OPENAI_API_KEY": SECRET,
+        "OPENAI_BASE_URL": f"{upstream.url}/v1",
+        "REMIT_ROOT": str(work / "root"),
+    }
+    command = [sys.executable, "-m", "remit", "setup", "--no-call", "--provider", "openai"]
+    with Terminal(command, {**os.environ, **environment}) as terminal:
+        question = "Budget of the key in US dollars"
+        terminal.wait_for(question)
+        terminal.type("much\r")
+        terminal.wait_for("not an amount")
+        terminal.wait_for(question)
+        assert terminal.end("7\r") == 0
+    spent = parsed(run_remit("budget", "show", "--key", "first", "--json", "--root", work / "root"))
+    assert spent["limit_usd"] == 7
 
 
 def test_a_key_of_the_provider_is_kept_only_when_asked_for(

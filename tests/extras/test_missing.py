@@ -60,6 +60,11 @@ def test_commands_of_indexes_name_their_distribution(
     assert "next: pip install remit-index\n" in done.stderr
 
 
+def test_the_help_says_what_the_index_needs(core: dict[str, str]) -> None:
+    done = run(core, "-m", "remit", "package", "--help")
+    assert "Manage signed package indexes (needs remit-index)." in done.stdout
+
+
 def test_a_server_with_agents_over_a2a_names_its_distribution(
     core: dict[str, str], root: Path
 ) -> None:

@@ -122,7 +122,13 @@ def approve(
     if as_json:
         echo_json({**decided.to_dict(), **({"turn": turn} if run else {})})
     elif not run:
-        note(f"The order continues {when}.")
+        note(f"{continuing(decided)} {when}.")
+
+
+def continuing(decided: Approval) -> str:
+    """Return the beginning of the sentence that says when the order of a request continues."""
+    without = " without this call" if decided.state == "denied" else ""
+    return f"The order continues{without}"
 
 
 def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
@@ -318,7 +324,7 @@ def _go_on(
             agent = runtime.packaged_agent(agent_id, model=model)
             session, answers = agent.session, agent.model
         else:
-            note(f"No command can run the agent {agent_id}. The order continues {when}.")
+            note(f"No command can run the agent {agent_id}. {continuing(request)} {when}.")
             return None
         runtime.require_model(answers)
         with TurnPrinter(quiet=as_json) as printer:

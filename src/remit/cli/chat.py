@@ -288,6 +288,8 @@ class Shell:
         return self._runtime.approvals.pending(session_id=self._conversation.session_id)
 
     def _decide(self, rest: str, *, granted: bool) -> None:
+        from remit.cli.approve import continuing
+
         request, reason = self._meant(rest, granted=granted)
         queue = self._runtime.approvals
         queue.decide(
@@ -297,7 +299,7 @@ class Shell:
         decided = queue.get(request.request_id)
         note(f"{decided.tool_id} is {decided.state}.")
         if decided.session_id != self._conversation.session_id:
-            note(f"The order continues when {decided.session_id} is resumed.")
+            note(f"{continuing(decided)} when {decided.session_id} is resumed.")
         elif not self._waiting():
             self._resume()
 

@@ -42,6 +42,7 @@ def package() -> None:
 _index = _Index(
     "index",
     help="Manage package indexes, which are signed so that no mirror can change a package.",
+    short_help=f"Manage signed package indexes (needs {INDEX}).",
 )
 _trust = click.Group("trust", help="Manage the keys that may sign packages of this root.")
 _key = click.Group("key", help="Manage keys that sign packages.")

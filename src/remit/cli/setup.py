@@ -14,7 +14,7 @@ import click
 from remit.cli.client_snippets import CLIENTS, snippet
 from remit.cli.setup_provider import Choice, chosen, opener, secret_of, variables_of
 from remit.cli.shared import echo_json, note, open_ledger, reads, say, say_text, show_step, whoami
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.message_text import dollars
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     secret = secret_of(settings, choice, asks)
     if asks:
         given["budget_usd"] = click.prompt(
-            "Budget of the key in US dollars", default=given["budget_usd"], err=True
-        )
-        nano_of(given["budget_usd"])
+            "Budget of the key in US dollars", default=given["budget_usd"], value_proc=_amount,
+            err=True,
+        )  # fmt: skip
     if not place.exists():
         note(f"Creating a root at {place.path.resolve()}.")
         make_root(place, by=whoami(), step=show_step)
@@ -89,26 +89,44 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         note(f"Using {name}. Created the key '{made.name}' ({made.key_id}) with a budget of "
              f"{dollars(float(given['budget_usd']))}; its secret is shown only once:")  # fmt: skip
         say(made.key)
+        if operator is not None:
+            note(f"\nSign in to the console at {url} with the operator key '{operator.name}'; its "
+                 "secret is shown only once:")  # fmt: skip
+            note(operator.key)
     call = None
-    if not given["no_call"]:
-        report["call"] = call = _call(place, choice, made)
-        if not as_json:
-            note(f"First call: {call['exchange']}, {_cost(call)}; `remit ledger show "
-                 f"{call['exchange']}` shows the entry.")  # fmt: skip
+    try:
+        if not given["no_call"]:
+            report["call"] = call = _call(place, choice, made)
+    finally:  # Secrets are shown only once, so a failed call must not hide them.
+        if as_json:
+            echo_json(report)
     if as_json:
-        echo_json(report)
         return
+    if call is not None:
+        note(f"\nFirst call: {call['exchange']}, {_cost(call)}; `remit ledger show "
+             f"{call['exchange']}` shows the entry.")  # fmt: skip
     note(f"\nClient code for {client}, for use while `remit serve` runs on {url}:")
     say_text(lines, nl=False)
     if needed := variables_of(settings, choice):
         note(f"\n`remit serve` requires {' and '.join(needed)} in its environment.")
-    if operator is not None:
-        note(f"\nSign in to the console at {url} with the operator key '{operator.name}'; its "
-             "secret is shown only once:")  # fmt: skip
-        note(operator.key)
     proof = f"`remit ledger check-proof {call['exchange']}` proves the call; " if call else ""
     note(f"\nnext: {proof}`remit serve` starts the server, with the console at {url}; `remit "
          "doctor` checks the installation.")  # fmt: skip
+
+
+def _amount(text: str) -> str:
+    """Return the text of an amount in US dollars unchanged.
+
+    Raises:
+        click.BadParameter: the text is not an amount, so a prompt asks again.
+    """
+    from remit.gateway.budget import nano_of
+
+    try:
+        nano_of(text)
+    except InvalidInputError as error:
+        raise click.BadParameter(error.message) from error
+    return text
 
 
 def _configure(place: Root, settings: Settings, choice: Choice, secret: str) -> None:
@@ -222,10 +240,12 @@ def _call(place: Root, choice: Choice, made: NewKey) -> dict[str, Any]:
             with opener(server.url).open(request, timeout=_CALL_S) as reply:
                 headers, said = reply.headers, json.loads(reply.read())
         except urllib.error.HTTPError as error:
+            wait_s = error.headers.get("retry-after")
+            again = f"Try again in {wait_s} seconds. " if wait_s else ""
             raise RemitError(
                 f"The first call failed with status {error.code}: {_message(error.read())}",
-                next_step=f"The key {made.name} was created and stays valid. `remit ledger tail` "
-                "shows the recorded events; `remit doctor` checks the installation.",
+                next_step=f"{again}The key {made.name} was created and stays valid. `remit ledger "
+                "tail` shows the recorded events; `remit doctor` checks the installation.",
             ) from error
     cost = headers.get("x-remit-cost-usd")
     return {

@@ -32,6 +32,23 @@ def _cost(one: dict[str, Any]) -> str:
     return "unknown" if one["cost_usd"] is None else dollars(one["cost_usd"])
 
 
+class _Row(dict[str, Any]):
+    """The JSON object of a listed session.
+
+    Attributes:
+        waits: True if a tool call of the session waits for approval, which only the table shows.
+    """
+
+    waits = False
+
+
+def _turns(one: dict[str, Any]) -> str:
+    """Return the number of turns; a waiting session does not count as ended."""
+    waits = isinstance(one, _Row) and one.waits
+    state = ", waiting" if waits else ", ended" if one["ended"] else ""
+    return f"{one['turns']:,}{state}"
+
+
 _LIST_TOOL = AgentTool(
     name="list_sessions", label="sessions", title="Recorded conversations",
     returns=list_schema("sessions"),
@@ -53,7 +70,7 @@ _LIST_TOOL = AgentTool(
         ("session", lambda one: one["session_id"]), ("started", lambda one: one["started_at"][:10]),
         ("agent", lambda one: one["agent_id"]), ("calls", lambda one: f"{one['calls']:,}"),
         ("tokens", lambda one: f"{one['tokens']:,}"), ("cost", _cost),
-        ("turns", lambda one: f"{one['turns']:,}{', ended' if one['ended'] else ''}"),
+        ("turns", _turns),
     ),
 )  # fmt: skip
 def list_conversations(
@@ -73,6 +90,8 @@ def list_conversations(
     from remit.agents.sessions import sessions_with_calls
     from remit.views import UsageRow, instant_of, read_usage
 
+    names = dict.fromkeys(one.session_id for one in ApprovalQueue(root.ledger).pending())
+
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
         found = sessions_with_calls(root.ledger, limit=most)
         ids = [item.session_id for item in found]
@@ -83,10 +102,10 @@ def list_conversations(
             row = rows.get(item.session_id, UsageRow())
             tokens = row.input_tokens + row.output_tokens
             cost = None if row.unpriced_calls else row.nano / 1e9
-            yield item.session_id, {**item.to_dict(), "calls": row.calls, "tokens": tokens,
-                                    "cost_usd": cost}  # fmt: skip
+            listed = _Row(item.to_dict(), calls=row.calls, tokens=tokens, cost_usd=cost)
+            listed.waits = item.session_id in names
+            yield item.session_id, listed
 
-    names = dict.fromkeys(one.session_id for one in ApprovalQueue(root.ledger).pending())
     waits = f"Waiting for approval: {', '.join(names)}. `remit approve` lists the requests."
     return Feed(read, note=waits if names else "")
 
