@@ -26,7 +26,9 @@ from remit.ledger.projection import (
     entries_of,
     fold_entries,
 )
-from remit.ledger.table_checks import Uncheckable, imported_size, locked, readable, until_failure
+from remit.ledger.table_checks import (
+    Repairable, Uncheckable, imported_size, locked, readable, until_failure,
+)  # fmt: skip
 from remit.ledger.verification_marks import keep_mark, read_mark
 
 if TYPE_CHECKING:
@@ -480,9 +482,7 @@ def check_tables(
         else:
             said = f"{table}: {column} of {name} is {readable(live)}, by the ledger "
             said += readable(recorded)
-        if one.repair:
-            said += f"; `{one.repair}` takes what the ledger says"
-        yield seq, said
+        yield seq, Repairable(said, one.repair) if one.repair else said
     yield from audit.findings
 
 
