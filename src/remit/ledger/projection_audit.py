@@ -21,14 +21,13 @@ from remit.ledger.projection import (
     ENTRY_SEQ,
     NO_END,
     Projection,
+    Repairable,
     Row,
     State,
     entries_of,
     fold_entries,
 )
-from remit.ledger.table_checks import (
-    Repairable, Uncheckable, imported_size, locked, readable, until_failure,
-)  # fmt: skip
+from remit.ledger.table_checks import Uncheckable, imported_size, locked, readable, until_failure
 from remit.ledger.verification_marks import keep_mark, read_mark
 
 if TYPE_CHECKING:

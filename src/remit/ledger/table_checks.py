@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from remit.kernel.errors import RemitError, excerpt
 from remit.ledger.entry_reader import info_number
@@ -28,25 +28,6 @@ class Uncheckable(str):
     """A sentence about something that cannot be checked, because older versions recorded less."""
 
     __slots__ = ()
-
-
-class Repairable(str):
-    """A sentence about a derived row, which a command can correct if the entries are sound.
-
-    Args:
-        said: the sentence.
-        repair: the command.
-
-    Attributes:
-        repair: the command.
-    """
-
-    repair: str
-
-    def __new__(cls, said: str, repair: str) -> Self:
-        made = super().__new__(cls, said)
-        made.repair = repair
-        return made
 
 
 def until_failure(name: str, find: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from remit.ledger.entry import entry_id
-from remit.ledger.table_checks import Finding, Repairable, Uncheckable, reason_of
+from remit.ledger.projection import Repairable
+from remit.ledger.table_checks import Finding, Uncheckable, reason_of
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
 if TYPE_CHECKING:
