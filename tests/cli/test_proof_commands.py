@@ -239,16 +239,17 @@ def test_a_root_on_postgresql_by_its_environment(remit: Run, postgres: PostgresS
     require_said(remit("ledger", "stats", REMIT_DATABASE_URL="mysql://x/y"), "postgresql://")
 
 
-def test_a_repair_is_advised_only_if_the_entries_are_sound(remit: Run, tmp_path: Path) -> None:
-    assert remit("key", "create", "--name", "app").returncode == 0
+def test_a_repair_is_advised_only_if_the_entries_are_sound(filled: Run, tmp_path: Path) -> None:
+    assert filled("key", "create", "--name", "app").returncode == 0
     repair = "`remit budget check --repair`"
     with contextlib.closing(sqlite3.connect(tmp_path / "root" / "ledger.db")) as other, other:
         other.execute("UPDATE usage_keys SET key_id = 'KEY-X'")
-    assert repair in remit("ledger", "verify").stdout
+    assert repair in filled("ledger", "verify").stdout
     with contextlib.closing(sqlite3.connect(tmp_path / "root" / "ledger.db")) as other, other:
-        other.execute("DELETE FROM entries WHERE seq = 0")
-    said = remit("ledger", "verify")
+        other.execute("DELETE FROM entries WHERE seq = 0 OR seq BETWEEN 2 AND 3")
+    said = filled("ledger", "verify")
     assert "LED-00000000: this entry is missing" in said.stdout
+    assert "LED-00000002: the entries from this one to LED-00000003 are missing" in said.stdout
     assert "usage_keys" in said.stdout
     assert repair not in said.stdout
 

@@ -210,7 +210,7 @@ def report_gap(report: VerificationReport, first: int, last: int) -> None:
     """
     said = "this entry is missing"
     if last > first:
-        said = f"this entry and the {last - first} after it, to {entry_id(last)}, are missing"
+        said = f"the entries from this one to {entry_id(last)} are missing"
     report.add(first, "gap", said)
 
 
