@@ -172,7 +172,7 @@ def check_proof(text: str, record: bytes, vkey: str) -> str:
     holds = 0 <= index < size and top == root and not hashes and last <= 0
     need(holds, "proof-path", "the record is not at that place of that tree")
     need(vkey, "key-text", "there is no key")
-    return f"proved: the record is entry {index} of the {size} of {origin!a}"
+    return f"proved: the record is LED-{index:08x} of {origin!a}, by a checkpoint of {size} entries"
 
 def check_tenant_proof(text: str, vkey: str) -> str:
     """An entry of a tenant's log, from a head of the host's: tenants.md."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -236,6 +237,21 @@ def test_a_root_on_postgresql_by_its_environment(remit: Run, postgres: PostgresS
     assert _json(remit("ledger", "verify", "--json", **there))["entries"] == 4
     assert _json(remit("ledger", "stats", "--json"))["entries"] == 0  # SQLite's own
     require_said(remit("ledger", "stats", REMIT_DATABASE_URL="mysql://x/y"), "postgresql://")
+
+
+def test_a_repair_is_advised_only_if_the_entries_are_sound(filled: Run, tmp_path: Path) -> None:
+    assert filled("key", "create", "--name", "app").returncode == 0
+    repair = "`remit budget check --repair`"
+    with contextlib.closing(sqlite3.connect(tmp_path / "root" / "ledger.db")) as other, other:
+        other.execute("UPDATE usage_keys SET key_id = 'KEY-X'")
+    assert repair in filled("ledger", "verify").stdout
+    with contextlib.closing(sqlite3.connect(tmp_path / "root" / "ledger.db")) as other, other:
+        other.execute("DELETE FROM entries WHERE seq = 0 OR seq BETWEEN 2 AND 3")
+    said = filled("ledger", "verify")
+    assert "LED-00000000: this entry is missing" in said.stdout
+    assert "LED-00000002: the entries from this one to LED-00000003 are missing" in said.stdout
+    assert "usage_keys" in said.stdout
+    assert repair not in said.stdout
 
 
 def test_an_extract_is_written_and_verified_without_the_root(filled: Run, tmp_path: Path) -> None:

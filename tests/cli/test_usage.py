@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,13 @@ def spent(work: Path) -> str:
             _exchange(user_id="=cmd()", cost_usd=None, cost_certainty="unpriced"),
         ])  # fmt: skip
     return made.key_id
+
+
+def test_the_range_does_not_end_in_the_future(remit: Run, spent: str) -> None:
+    since, until = remit("usage").stdout.splitlines()[0].removesuffix(" UTC").split(" to ")
+    assert since < until <= f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
+    stored = datetime.fromisoformat(parsed(remit("usage", "--json"))["until"])
+    assert stored.minute % 15 == 0  # the sums are of whole quarter hours
 
 
 def test_an_empty_root_says_so_and_an_undeclared_team_is_named(remit: Run, work: Path) -> None:

@@ -42,7 +42,6 @@ SAME = tuple(
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", "TIME"),
         (r"date: .*", "date"),
         (r"KEY-[0-9A-Z]{16}", "KEY"),
-        (r"LED-[0-9a-f]{8}", "LED"),
         (r"SES-[0-9A-Z]+", "SES"),
         (r"sk-remit-[\w-]+", "SECRET"),
         (r"\b[0-9a-f]{64}\b|(?<=context_hash=)[0-9a-f]+…", "HASH"),
@@ -56,13 +55,12 @@ SAME = tuple(
         (r"(\S+/\.?\w+|alone) was created\.", "was created."),
         (r"up to \d+ entries", "up to N entries"),
         (r"Set by \S+,", "Set by USER,"),
-        (r"verified: \d+ entries", "verified: N entries"),
-        (r"is entry \d+ of the \d+ of", "is entry N of"),
         (r"is installed: \S+", "is installed"),
     )
 )
 
 _ID = re.compile(r"LED-([0-9a-f]{8})")
+_SIZE = re.compile(r"(?<=verified: )\d+(?= entries)|(?<=checkpoint of )\d+(?= entries)")
 # The page is one of an installed Remit on its own port: an editable one begins with an entry more,
 # its waiver; and another port is a setting that comes into force, which is one more.
 _MORE = int(Distribution.current().editable) + 1
@@ -83,18 +81,24 @@ def same(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
+def here(text: str) -> str:
+    """A text of the page with the entry ids and sizes that they have here."""
+    text = _SIZE.sub(lambda found: str(int(found[0]) + _MORE), text)
+    return _ID.sub(lambda found: f"LED-{int(found[1], 16) + _MORE:08x}", text)
+
+
 def agrees(shown: str, printed: str) -> bool:
     """Whether ``printed`` is what the page shows."""
     pattern = "".join(
         r"(?:[^\n]*\n)*" if line == "…" else re.escape(line) + r"\n"
-        for line in same(shown).splitlines()
+        for line in same(here(shown)).splitlines()
     )
     return re.fullmatch(pattern, "".join(f"{x}\n" for x in same(printed).splitlines())) is not None
 
 
 def told(command: str, shown: str, printed: str) -> str:
     """Why a command failed the page."""
-    return f"$ {command}\n{same(printed)}\n--- the page shows:\n{same(shown)}"
+    return f"$ {command}\n{same(printed)}\n--- the page shows:\n{same(here(shown))}"
 
 
 class Newcomer:
@@ -133,8 +137,7 @@ class Newcomer:
                 assert kind == "sh", f"a block of {kind}, which nobody tries"
 
     def _here(self, text: str) -> str:
-        text = text.replace("127.0.0.1:4000", f"127.0.0.1:{self.port}")
-        return _ID.sub(lambda found: f"LED-{int(found[1], 16) + _MORE:08x}", text)
+        return here(text.replace("127.0.0.1:4000", f"127.0.0.1:{self.port}"))
 
     def _do(self, command: str) -> str:
         """Run a command in the shell; what it exports stays."""

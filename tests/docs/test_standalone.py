@@ -285,7 +285,10 @@ def proof_run(made: Made, proof: Path, record: Path | None = None) -> tuple[str 
 def test_a_proof_verifies(made: Made, tmp_path: Path) -> None:
     done = run(*proof_run(made, made.folder / "proof"))
     assert done.returncode == 0, done.stderr
-    assert "the record is entry 259 of the 315 of 'example.com/log'\nVERIFIED\n" in done.stdout
+    assert (
+        "is LED-00000103 of 'example.com/log', by a checkpoint of 315 entries\nVERIFIED\n"
+        in done.stdout
+    )
     proof = TlogProof.parse((made.folder / "proof").read_text())
     extra = tmp_path / "extra"
     extra.write_text(str(TlogProof(proof.index, proof.path, proof.signed, b"anything")))

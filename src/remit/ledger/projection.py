@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import orjson
 
@@ -39,6 +39,26 @@ _MAX_CACHED = 20_000
 
 ENTRY_SEQ = "entry_seq"
 """The column of a folded row with the number of the latest entry that changed it."""
+
+
+class Repairable(str):
+    """A sentence about a derived row, which a command can correct if the entries are sound.
+
+    Args:
+        said: the sentence.
+        repair: the command.
+
+    Attributes:
+        repair: the command.
+    """
+
+    repair: str
+
+    def __new__(cls, said: str, repair: str) -> Self:
+        """Return the sentence with its command."""
+        made = super().__new__(cls, said)
+        made.repair = repair
+        return made
 
 
 def _no_fold(rows: State, entry: LedgerEntry, seq: int) -> None:

@@ -21,6 +21,7 @@ from remit.ledger.projection import (
     ENTRY_SEQ,
     NO_END,
     Projection,
+    Repairable,
     Row,
     State,
     entries_of,
@@ -480,9 +481,7 @@ def check_tables(
         else:
             said = f"{table}: {column} of {name} is {readable(live)}, by the ledger "
             said += readable(recorded)
-        if one.repair:
-            said += f"; `{one.repair}` takes what the ledger says"
-        yield seq, said
+        yield seq, Repairable(said, one.repair) if one.repair else said
     yield from audit.findings
 
 

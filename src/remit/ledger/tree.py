@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from remit.ledger.entry import entry_id
 from remit.ledger.entry_reader import as_bytes
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.store import Execute, Store
@@ -240,7 +241,7 @@ def missing_hash(level: int, index: int) -> LedgerFormatError:
         level: level of the hash; 0 for entries.
         index: sequence number of the entry, or number of the hash in its level.
     """
-    what = f"entry {index}" if level == 0 else f"the tree hash {index} of level {level}"
+    what = entry_id(index) if level == 0 else f"the tree hash {index} of level {level}"
     return LedgerFormatError(
         f"The tree cannot be computed: {what} is missing.",
         next_step="Run `remit ledger verify` to see what is damaged.",

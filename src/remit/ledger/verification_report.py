@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from remit.ledger.entry import entry_id
+from remit.ledger.projection import Repairable
 from remit.ledger.table_checks import Finding, Uncheckable, reason_of
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
@@ -123,7 +124,7 @@ class VerificationReport:
             self.add(None, "unreadable", f"{name}: the check could not be finished: "
                                          f"{reason_of(error)}")  # fmt: skip
 
-    def take(self, kind: str, findings: Iterable[Finding]) -> None:
+    def take(self, kind: str, findings: Iterable[Finding], *, sound: bool = True) -> None:
         """Add the findings of a check as problems of a kind; :class:`Uncheckable` ones as notes.
 
         The findings are iterated here, so an error of the check is raised.
@@ -131,10 +132,14 @@ class VerificationReport:
         Args:
             kind: kind of the problems.
             findings: pairs of a sequence number (``None`` for none) and a sentence.
+            sound: False to leave out the command that corrects a :class:`Repairable` row, because
+                the entries have problems.
         """
         for seq, said in findings:
             if isinstance(said, Uncheckable):
                 self.notes.append(said)
+            elif isinstance(said, Repairable) and sound:
+                self.add(seq, kind, f"{said}; `{said.repair}` takes what the ledger says")
             else:
                 self.add(seq, kind, said)
 
@@ -203,8 +208,10 @@ def report_gap(report: VerificationReport, first: int, last: int) -> None:
         first: sequence number of the first missing entry.
         last: sequence number of the last missing entry.
     """
-    until = f" to {last}" if last > first else ""
-    report.add(first, "gap", f"entry {first}{until} is not there")
+    said = "this entry is missing"
+    if last > first:
+        said = f"the entries from this one to {entry_id(last)} are missing"
+    report.add(first, "gap", said)
 
 
 def report_tree_hash(report: VerificationReport, level: int, index: int) -> None:

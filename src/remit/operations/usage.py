@@ -132,7 +132,8 @@ def show_usage(
         reasons = read_fallbacks(root.ledger, by=names, **of)
         rows = [one.to_dict() for one in reasons.reasons]
         shown["fallbacks"] = {"calls": reasons.calls, "read": reasons.read, "reasons": rows}
-    return Answer(shown, _lines(root, shown, limit or _LISTED))
+    last = found.until if end else min(found.until, ends[1])  # not the end of this quarter hour
+    return Answer(shown, _lines(root, {**shown, "until": last.isoformat()}, limit or _LISTED))
 
 
 def _lines(root: RootPort, found: dict[str, Any], most: int) -> Iterator[str | Table]:

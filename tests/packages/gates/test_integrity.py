@@ -109,7 +109,7 @@ def test_a_later_run_checks_what_is_not_as_it_was(house: House) -> None:
             "UPDATE tree_hashes SET hash = zeroblob(32) WHERE level = 1 AND idx = 1",
             "tree_hashes: level 1",
         ),
-        ("DELETE FROM entries WHERE seq = 300", "entry 300 is not there"),
+        ("DELETE FROM entries WHERE seq = 300", "gap: this entry is missing"),
     ):
         _edit(house, change)
         assert back in house.errors("G6")
