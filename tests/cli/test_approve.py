@@ -75,9 +75,10 @@ def test_without_a_terminal_nothing_is_decided_without_yes(root: Path, cli: Cli)
     (request,) = _ask(root, 1)
     for options in ((), ("--deny",), ("--json",)):
         require_said(cli("last", *options), "Confirm with --yes", code=2)
+        require_said(cli(request[-2:], *options), "Confirm with --yes", code=2)
     (waiting,) = parsed(cli("--json"))["approvals"]
     assert (waiting["request_id"], waiting["state"]) == (request, "pending")
-    assert parsed(cli("last", "--yes", "--json"))["state"] == "granted"
+    assert parsed(cli(request, "--json"))["state"] == "granted"
 
 
 @pytest.mark.parametrize(

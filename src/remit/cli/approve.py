@@ -102,6 +102,8 @@ def approve(
             if not as_json:
                 say(f"instead    {json_text(given)}")
         if request.state == "pending":
+            # A program that names a request by its whole id has decided.
+            yes = yes or (request_id == request.request_id and not sys.stdin.isatty())
             confirm("Deny this call?" if deny else "Approve this call?", yes=yes, err=as_json)
         queue.decide(
             request.request_id,
