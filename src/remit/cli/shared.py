@@ -234,7 +234,7 @@ def _fitted(columns: list[Sequence[str]], room: int) -> list[int]:
 
 
 def line_width(stream: IO[str]) -> int:
-    """Return the columns of an output: those of a terminal, or ``COLUMNS``; else no bound."""
+    """Return the columns of a terminal, or ``COLUMNS``; without either, a number without bound."""
     if stream.isatty() or os.environ.get("COLUMNS"):
         return shutil.get_terminal_size().columns
     return sys.maxsize
