@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 import remit.agents.tools as _tools
-from remit.agents.tools import __all__ as __all__
 
 if TYPE_CHECKING:
     from remit.agents.tools import *

@@ -8,8 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool

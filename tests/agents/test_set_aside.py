@@ -11,8 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from remit.agents.sessions import Marks
 from remit.agents.supervisor.operational_loop import Exclusions, Outcome, failing, is_version_of

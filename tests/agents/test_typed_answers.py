@@ -9,8 +9,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired
-from typing import TypedDict as TypingTypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict as TypingTypedDict
 
 import pytest
 from pydantic import BaseModel, Field, field_validator

@@ -20,8 +20,7 @@ from tests.support.commands import require_said, run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.roots import new_root
 from tests.support.terminal import Terminal
-from tests.support.upstream import Upstream
-from tests.support.upstream import upstream as run_upstream
+from tests.support.upstream import Upstream, upstream as run_upstream
 
 SECRET = "sk-of-the-provider"
 

@@ -23,8 +23,7 @@ from remit.ledger.tlog import (
     leaf_hash,
     tree_root,
 )
-from tests.support.standalone import SCRIPT
-from tests.support.standalone import standalone as run
+from tests.support.standalone import SCRIPT, standalone as run
 
 OLD_SIZE = 100
 PROVED = "LED-00000103"

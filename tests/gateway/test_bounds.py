@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.billing import Billing, estimated_output

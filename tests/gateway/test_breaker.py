@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from remit.gateway import CircuitBreakerConfig, CircuitState
 from remit.gateway.circuit import Circuit, Outcome, Permit

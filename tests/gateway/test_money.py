@@ -16,11 +16,15 @@ from typing import Any
 
 import pytest
 from benchmarks.overspend import overspend
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from remit.gateway import CircuitBreakerConfig, LeaseLostError, LLMGateway, RouterConfig
-from remit.gateway import RouteOutcome as Outcome
+from remit.gateway import (
+    CircuitBreakerConfig,
+    LeaseLostError,
+    LLMGateway,
+    RouteOutcome as Outcome,
+    RouterConfig,
+)
 from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.budget import (
     BudgetLimits,

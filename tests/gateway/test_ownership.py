@@ -14,8 +14,7 @@ import pytest
 
 from remit.gateway import LLMGateway, RouterConfig
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
-from remit.gateway.leases import Owner
-from remit.gateway.leases import process_identity as ownership
+from remit.gateway.leases import Owner, process_identity as ownership
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.postgres import store
 from tests.support.postgres import PostgresServer, run_sql

@@ -10,8 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.budget import (

@@ -11,13 +11,11 @@ from typing import Annotated, Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import Field
 
 from remit.agents import OutputType
-from remit.agents.tools import Tool, ToolError
-from remit.agents.tools import tool as make_tool
+from remit.agents.tools import Tool, ToolError, tool as make_tool
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.metaschema import _KEYWORDS, plainly_schema
 from remit.kernel.schemas import _check_schema, _fits, first_problem, problems, schema_problem

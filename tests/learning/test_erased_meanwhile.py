@@ -16,8 +16,15 @@ from remit.learning import held_out_sides, is_held_out
 from remit.learning.proposals import Proposals
 from tests.learning.conftest import CONTRACT, MODEL
 from tests.learning.test_prompt_loop import RIGHT, Reflecting
-from tests.learning.test_wrong_question import CONTRACT as WEIGH
-from tests.learning.test_wrong_question import RULE, SYSTEM, WEAK, Model, request, world
+from tests.learning.test_wrong_question import (
+    CONTRACT as WEIGH,
+    RULE,
+    SYSTEM,
+    WEAK,
+    Model,
+    request,
+    world,
+)
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
 

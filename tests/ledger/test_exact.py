@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
@@ -20,9 +19,9 @@ from remit.ledger import (
     LedgerEntry,
     LedgerError,
     LedgerFormatError,
+    content as marked,
     wire_body,
 )
-from remit.ledger import content as marked
 from tests.support.soak import is_soak
 from tests.support.standalone import standalone
 from tests.support.stores import SIGNER, files_hold, outside

@@ -45,8 +45,7 @@ from tests.support.hostile import (
     same,
 )
 from tests.support.soak import sample
-from tests.support.standalone import load_standalone
-from tests.support.standalone import standalone as run_standalone
+from tests.support.standalone import load_standalone, standalone as run_standalone
 from tests.support.stores import SIGNER
 
 KEY = SIGNER.verifier_key

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import rfc8785
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from remit.ledger import Content, LedgerClient, LedgerEntry, content
 from remit.ledger.record_builder import prepare

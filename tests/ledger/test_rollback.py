@@ -13,8 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import default_settings

@@ -22,8 +22,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
 from remit.packages import Manifest, PackageError, PackageKey, package_lock, sign
 from tests.packages.install.world import entries, tree
-from tests.packages.making import archive_of as tar_archive
-from tests.packages.making import encoded, member
+from tests.packages.making import archive_of as tar_archive, encoded, member
 from tests.support.packages import archive_of, manifest_of
 
 Command = list[str]

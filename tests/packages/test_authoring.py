@@ -32,8 +32,7 @@ from remit.packages import (
 from tests.packages.making import FILES, directory_of, encoded, manifest_of, sha256
 from tests.support.agents import anthropic_runtime
 from tests.support.processes import run_program
-from tests.support.upstream import Upstream
-from tests.support.upstream import upstream as running_upstream
+from tests.support.upstream import Upstream, upstream as running_upstream
 from tests.support.wire import anthropic_answer, message, tool_use
 
 LIMITS = default_settings().packages

@@ -8,8 +8,7 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from multidict import CIMultiDict
 
 from remit.providers import ProviderError, error_of, error_of_event

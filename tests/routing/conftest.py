@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.upstream import Upstream
-from tests.support.upstream import upstream as run_upstream
+from tests.support.upstream import Upstream, upstream as run_upstream
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from tests.support.keeping import Keeper, keeping
 from tests.support.object_store import ObjectStore, object_store
 from tests.support.postgres import PostgresServer
 from tests.support.raw_provider import RawProvider, raw_provider
-from tests.support.upstream import Upstream
-from tests.support.upstream import upstream as run_upstream
+from tests.support.upstream import Upstream, upstream as run_upstream
 
 QUICK = """
 [gateway]

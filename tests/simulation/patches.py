@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from remit.agents.queue import submission as order_ids
-from remit.agents.queue import worker_leases
+from remit.agents.queue import submission as order_ids, worker_leases
 from remit.gateway import inflight
 from remit.gateway.budget import wait_queue as waiting
 from remit.gateway.leases import manager, process_identity, renewal

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.views import journey_page, journey_text, open_journey, prompt_journey

@@ -6,8 +6,16 @@ import functools
 import operator
 import types
 from collections.abc import Mapping
-from typing import Any, Generic, NotRequired, Required, get_args, get_origin, get_type_hints
-from typing import is_typeddict as is_typing_typeddict
+from typing import (
+    Any,
+    Generic,
+    NotRequired,
+    Required,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict as is_typing_typeddict,
+)
 
 import orjson
 from pydantic import TypeAdapter

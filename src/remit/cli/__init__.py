@@ -8,6 +8,4 @@ Start reading in :mod:`remit.cli.main`. Doors: ``main`` holds the commands, ``sh
 commands that other distributions add.
 """
 
-from remit.cli.main import main
-
-__all__ = ["main"]
+from remit.cli.main import main as main

@@ -33,11 +33,6 @@ from remit.providers import Body, ProviderResponse
 from remit.providers.prices import PriceTable, Usage
 from remit.providers.wire import FormBody
 
-__all__ = [
-    "IMAGE_TOKENS", "Bill", "Billing", "Tariff", "estimated_input", "estimated_output",
-    "input_bound",
-]  # fmt: skip
-
 _NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 _THINKING = ("thinking", "reasoning", "reasoning_effort")
 _MAX_TARIFFS = 1_024  # clients name models: what is remembered of them has an end

@@ -52,8 +52,6 @@ from remit.ledger import LedgerClient
 from remit.providers import EventSink, Outgoing, WireProvider
 from remit.providers.prices import PriceTable
 
-__all__ = ["CallReport", "LLMGateway"]
-
 BudgetMode = Literal["enforce", "warn", "off"]
 
 

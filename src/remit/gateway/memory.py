@@ -19,11 +19,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-__all__ = [
-    "LARGE_BYTES", "MEMORY_FULL", "Holding", "MemoryAccount", "memory", "run_large",
-    "run_to_the_end",
-]  # fmt: skip
-
 LARGE_BYTES = 1024 * 1024
 """Work on more bytes than this is done off the event loop."""
 

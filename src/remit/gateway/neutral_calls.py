@@ -14,9 +14,8 @@ from msgspec import structs
 from remit.gateway.memory import LARGE_BYTES
 from remit.gateway.stream import StreamTap
 from remit.gateway.transport import AnyProvider, too_long
-from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import is_countable
-from remit.kernel.exchange import PromptRequest, Reply, TextDelta
+from remit.kernel.exchange import MAX_ID_CHARS, PromptRequest, Reply, TextDelta
 from remit.kernel.loops import abandon, call_in_thread
 from remit.providers import MAX_BODY_BYTES, ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer

@@ -15,12 +15,6 @@ from remit.ledger import Content, LedgerClient, Transaction, is_plain_text, pars
 from remit.providers import Body
 from remit.providers.wire import CHAT, member_at
 
-__all__ = [
-    "MESSAGE_THREAD", "PASSED_NAMES", "STORED_CHAT", "KeptObject", "Objects", "forget",
-    "is_stored_chat", "keep", "may_name", "notes_made", "objects_named", "provider_id_of",
-    "texts_in", "untold_labels",
-]  # fmt: skip
-
 _MAX_ID_CHARS = 512
 _IDS_PER_QUERY = 500  # ids in one query
 _NAMES = (

@@ -13,11 +13,10 @@ from typing import Any
 
 from remit.gateway.billing import Bill, estimated_output
 from remit.gateway.config import RouterConfig
-from remit.gateway.validation import MAX_ID_CHARS
 from remit.gateway.values import Attempt, Call, Candidate, Failure, Refusal
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.kernel.exchange import MAX_ID_CHARS, PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load, sound_text
 from remit.ledger import EXACT, Content, LedgerClient, LedgerEntry, Prepared, content, utc_now
 from remit.providers import Body, Outgoing, ProviderResponse

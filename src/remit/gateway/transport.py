@@ -9,9 +9,8 @@ from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.stream import StreamTap, weight
-from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.errors import RemitError, excerpt
-from remit.kernel.exchange import Reply
+from remit.kernel.exchange import MAX_ID_CHARS, Reply
 from remit.kernel.json_text import JsonTextError, dump, has_more_values, load_exact
 from remit.providers import (
     MAX_BODY_BYTES,

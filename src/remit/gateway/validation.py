@@ -12,13 +12,15 @@ from msgspec import Struct
 
 from remit.gateway.media_bounds import Media
 from remit.kernel.canonical import NotCanonicalError, canonical_json, exact_json
-from remit.kernel.exchange import MAX_ID_CHARS, Message, PromptRequest, check_messages
+from remit.kernel.exchange import (
+    MAX_ID_CHARS,
+    Message,
+    PromptRequest,
+    check_messages,
+)
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import problems
 from remit.ledger import is_plain_text
-
-__all__ = ["MAX_ID_CHARS", "MAX_TOKENS", "Sent", "check_output", "check_request", "encode_sent",
-           "ids_of"]  # fmt: skip
 
 MAX_TOKENS = 10**9
 """Most output tokens that anybody can mean."""

@@ -20,12 +20,6 @@ from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOut
 from remit.ledger import Prepared, Transaction
 from remit.providers import Outgoing, ProviderResponse
 
-__all__ = [
-    "Attempt", "CachedAnswer", "Call", "CallReport", "Candidate",
-    "Choice", "Claim", "DecisionStep", "Failure", "Model", "OnRecord",
-    "Part", "Parts", "Refusal", "RefusedError", "circuit_open_text",
-]  # fmt: skip
-
 Claim = tuple[str, str, str]
 """Caller, idempotency key, and the call's own token."""
 

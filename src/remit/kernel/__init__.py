@@ -20,42 +20,42 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["lazy_names"]
-
 
 def lazy_names(door: str) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a door, which imports a module at the first use of its names.
 
-    The names are those that the door's file imports under ``if TYPE_CHECKING:``; the file is parsed
-    at the first use. The returned function takes a name, sets it in the door's module and returns
-    its value. It raises AttributeError for other names, and ImportError if the module cannot be
-    imported.
+    A door exports the names that its file imports as ``from module import Name as Name``; those
+    under ``if TYPE_CHECKING:`` are lazy. The file is parsed at the first use. The returned function
+    takes a name, sets it in the door's module and returns its value; ``__all__`` is the list of the
+    exported names. It raises AttributeError for other names, and ImportError if the module cannot
+    be imported.
 
     Args:
         door: the name of the door's module.
     """
-    places: dict[str, tuple[str, str]] = {}
+    places: dict[str, str] = {}
 
     def imported(name: str) -> Any:
         if not places:
-            places.update(_typed_imports(Path(str(sys.modules[door].__file__))))
-        if name not in places:
+            places.update(_exports(Path(str(sys.modules[door].__file__))))
+        if name != "__all__" and name not in places:
             raise AttributeError(f"module {door!r} has no attribute {name!r}")
-        module, defined = places[name]
-        value = getattr(importlib.import_module(module), defined)
+        if name == "__all__":
+            value: Any = sorted(places)
+        else:
+            value = getattr(importlib.import_module(places[name]), name)
         setattr(sys.modules[door], name, value)
         return value
 
     return imported
 
 
-def _typed_imports(file: Path) -> dict[str, tuple[str, str]]:
-    """Return the module and its name for each name that a file imports for type checkers."""
+def _exports(file: Path) -> dict[str, str]:
+    """Return the module of each name that a file imports under an alias equal to the name."""
     return {
-        alias.asname or alias.name: (str(node.module), alias.name)
-        for block in ast.parse(file.read_bytes()).body
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in block.body
+        alias.name: str(node.module)
+        for node in ast.walk(ast.parse(file.read_bytes()))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
+        if alias.asname == alias.name
     }

@@ -7,8 +7,6 @@ from zoneinfo import ZoneInfo
 
 from remit.kernel.errors import InvalidInputError
 
-__all__ = ["window_at", "zone_of"]
-
 
 def window_at(window: str, time_zone: str, at: float) -> tuple[int, int]:
     """Return the beginning and the end of the window that contains an instant.

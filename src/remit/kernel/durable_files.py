@@ -13,11 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = [
-    "fsync", "fsync_tree", "new_file", "publish", "read_regular", "replacing", "take_lock",
-    "write_new", "write_over",
-]  # fmt: skip
-
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:

@@ -18,8 +18,7 @@ from typing import Any
 import jsonschema
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
-from pydantic_core import SchemaError as PatternError
-from pydantic_core import SchemaValidator, core_schema
+from pydantic_core import SchemaError as PatternError, SchemaValidator, core_schema
 
 from remit.kernel.errors import InvalidInputError, excerpt
 

@@ -10,9 +10,6 @@ from typing import Any, Self
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["HOST", "TENANTS", "TenantFile", "check_name", "is_name",
-           "tenant_of_origin", "with_schema"]  # fmt: skip
-
 # Earlier names, for programs that catch them; they end with version 1.0.
 TenantError = RemitError
 

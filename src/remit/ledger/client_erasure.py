@@ -23,8 +23,7 @@ from remit.ledger.caller_deletion import (
 )
 from remit.ledger.client_queries import LedgerQueries
 from remit.ledger.client_writes import LedgerWrites
-from remit.ledger.entry import LedgerEntry, parse_entry_id
-from remit.ledger.entry import entry_id as format_id
+from remit.ledger.entry import LedgerEntry, entry_id as format_id, parse_entry_id
 from remit.ledger.entry_reader import marks
 from remit.ledger.erasure import (
     CACHED,

@@ -15,8 +15,7 @@ from typing import Any, Literal, Unpack
 from remit.ledger.archived_ranges import LEAVING, ArchivedRange, archived_ranges, archived_to
 from remit.ledger.clock import steps_back
 from remit.ledger.contents import ExactText
-from remit.ledger.entry import LedgerEntry, parse_entry_id
-from remit.ledger.entry import entry_id as format_id
+from remit.ledger.entry import LedgerEntry, entry_id as format_id, parse_entry_id
 from remit.ledger.entry_reader import GREATEST, EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError
 from remit.ledger.filter import Equalities, Filter, build_filter

@@ -38,9 +38,6 @@ from remit.ledger.tlog import (
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["EVENT", "PROOF_FORMAT", "TakenHead", "TenantProof", "check_heads",
-           "latest_head", "prove_through", "take_head"]  # fmt: skip
-
 EVENT = "TENANT_CHECKPOINT"
 PROOF_FORMAT = "remit-tenant-proof/1"
 """The ``format`` of a proof through both logs."""

@@ -18,11 +18,6 @@ import orjson
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.ledger.record import columns_of
 
-__all__ = [
-    "CERTAINTIES", "DIMENSIONS", "QUARTER_S", "SUMS", "USAGE_EVENTS", "added", "key_of",
-    "quarter_of", "rows_of", "usage_of",
-]  # fmt: skip
-
 DIMENSIONS = (
     "key_id", "user_id", "team_id", "organisation_id", "agent_id", "session_id", "contract_id",
     "provider_id", "model_id", "certainty",

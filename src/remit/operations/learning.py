@@ -460,8 +460,13 @@ def list_signals(
         LedgerError: the ledger cannot be read or written.
     """
     from remit.kernel.installed_files import InstalledFiles
-    from remit.learning import SignalPolicy, before_latest, read_samples, read_signals
-    from remit.learning import observe as record
+    from remit.learning import (
+        SignalPolicy,
+        before_latest,
+        observe as record,
+        read_samples,
+        read_signals,
+    )
     from remit.learning.judges import calibrated_judges
     from remit.ledger import instant
     from remit.packages import policy_epoch

@@ -34,8 +34,7 @@ def request_model(
         is_query: True for parameters of a URL, whose texts are converted; other values must have
             their exact type.
     """
-    from pydantic import ConfigDict, create_model
-    from pydantic import Field as Described
+    from pydantic import ConfigDict, Field as Described, create_model
 
     from remit.operations.results.page import Page
 
@@ -152,8 +151,7 @@ def argument_type(item: Field) -> Any:
 
 
 def _annotated(item: Field, is_query: bool) -> Any:
-    from pydantic import Field as Limits
-    from pydantic import TypeAdapter, WithJsonSchema
+    from pydantic import Field as Limits, TypeAdapter, WithJsonSchema
 
     from remit.kernel.exchange import MAX_ID_CHARS
     from remit.operations.results.page import Flag, Printable

@@ -23,19 +23,7 @@ from remit.ledger import (
     parse_entry_id,
 )
 from remit.packages.errors import PackageError
-from remit.packages.trust_policy import TrustPolicy, read_policy_file
-
-__all__ = [
-    "TrustChange",
-    "TrustPolicy",
-    "change_trust",
-    "prepare_trust",
-    "read_trust",
-    "recorded_trust",
-    "restore_trust",
-    "sync_trust",
-    "trust_problem",
-]
+from remit.packages.trust_policy import TrustPolicy as TrustPolicy, read_policy_file
 
 _EVENT = "CONFIG_CHANGED"
 _NEWEST = (

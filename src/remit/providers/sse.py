@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from remit.providers.protocol import ProviderError
 
-__all__ = ["MAX_EVENT_BYTES", "SseEvent", "SseParser"]
-
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"

@@ -22,8 +22,6 @@ from typing import BinaryIO
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["KnownModel", "WeightStore", "file_sha256", "known_models"]
-
 # Earlier names, for programs that catch them; they end with version 1.0.
 ModelError = RemitError
 

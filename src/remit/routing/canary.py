@@ -36,16 +36,6 @@ from remit.routing.weights import Rules, Weights
 if TYPE_CHECKING:
     from remit.routing.choice import RouteChoice
 
-__all__ = [
-    "Canary",
-    "CanaryTerms",
-    "Trial",
-    "canary_in_force",
-    "proposed_rules",
-    "terms_of",
-    "trials_agree",
-]
-
 Arm = Literal["new", "old"]
 
 _SEED = "remit-canary:"

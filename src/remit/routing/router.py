@@ -30,8 +30,7 @@ from remit.routing.learned_head import append_head
 from remit.routing.model_registry import Registry, read_routes
 from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
 from remit.routing.request import Asked, asked_of, asked_plainly, new_request
-from remit.routing.route import choose as choose_for
-from remit.routing.route import route as route_asked
+from remit.routing.route import choose as choose_for, route as route_asked
 from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, task_of
 from remit.routing.spend_controller import Spend
 from remit.routing.stage_requests import StagePrompts

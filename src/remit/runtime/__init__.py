@@ -18,71 +18,42 @@ from typing import TYPE_CHECKING
 from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
-    from remit.runtime.agent import Agent
-    from remit.runtime.agent_session import Conversation, TurnEnded
-    from remit.runtime.installation import known_tools, make_root, package_manager
-    from remit.runtime.operations_root import OpenRoot
-    from remit.runtime.order_app import load_app
-    from remit.runtime.order_handle import OrderHandle
-    from remit.runtime.order_worker import OrderWorker
+    from remit.runtime.agent import Agent as Agent
+    from remit.runtime.agent_session import Conversation as Conversation, TurnEnded as TurnEnded
+    from remit.runtime.installation import (
+        known_tools as known_tools,
+        make_root as make_root,
+        package_manager as package_manager,
+    )
+    from remit.runtime.operations_root import OpenRoot as OpenRoot
+    from remit.runtime.order_app import load_app as load_app
+    from remit.runtime.order_handle import OrderHandle as OrderHandle
+    from remit.runtime.order_worker import OrderWorker as OrderWorker
     from remit.runtime.providers import (
-        assemble_providers,
-        require_reachable,
-        resolve_model,
-        weight_store,
+        assemble_providers as assemble_providers,
+        require_reachable as require_reachable,
+        resolve_model as resolve_model,
+        weight_store as weight_store,
     )
     from remit.runtime.route_graders import (
-        Graders,
-        command_test,
-        grade_recorded,
-        load_grader,
-        right_answers,
+        Graders as Graders,
+        command_test as command_test,
+        grade_recorded as grade_recorded,
+        load_grader as load_grader,
+        right_answers as right_answers,
     )
     from remit.runtime.route_learner import (
-        RouteLearned,
-        RoutePlan,
-        RouteWanted,
-        figures_of,
-        learn_route,
-        plan_route,
-        prompts_of,
-        propose_route,
+        RouteLearned as RouteLearned,
+        RoutePlan as RoutePlan,
+        RouteWanted as RouteWanted,
+        figures_of as figures_of,
+        learn_route as learn_route,
+        plan_route as plan_route,
+        prompts_of as prompts_of,
+        propose_route as propose_route,
     )
-    from remit.runtime.routing import rules_of
-    from remit.runtime.runtime import Runtime
-    from remit.runtime.schedules import Schedule
+    from remit.runtime.routing import rules_of as rules_of
+    from remit.runtime.runtime import Runtime as Runtime
+    from remit.runtime.schedules import Schedule as Schedule
 else:
     __getattr__ = lazy_names(__name__)
-
-__all__ = [
-    "Agent",
-    "Conversation",
-    "Graders",
-    "OpenRoot",
-    "OrderHandle",
-    "OrderWorker",
-    "RouteLearned",
-    "RoutePlan",
-    "RouteWanted",
-    "Runtime",
-    "Schedule",
-    "TurnEnded",
-    "assemble_providers",
-    "command_test",
-    "figures_of",
-    "grade_recorded",
-    "known_tools",
-    "learn_route",
-    "load_app",
-    "load_grader",
-    "make_root",
-    "package_manager",
-    "plan_route",
-    "prompts_of",
-    "propose_route",
-    "require_reachable",
-    "resolve_model",
-    "right_answers",
-    "rules_of",
-    "weight_store",
-]

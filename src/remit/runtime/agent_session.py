@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from typing_extensions import override
 
 from remit.agents import AttachedOrder, OutputT, OutputType, UserMessage, split_message
-from remit.agents.supervisor import HO2Supervisor, Services, TurnEnded, TurnResult, UnfinishedTurn
+from remit.agents.supervisor import (
+    HO2Supervisor,
+    Services,
+    TurnEnded as TurnEnded,
+    TurnResult,
+    UnfinishedTurn,
+)
 from remit.agents.tools import Tool, ToolError, ToolWaitingError, giving, refuse_inner_turn
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
 from remit.kernel.json_text import sound
@@ -21,8 +27,6 @@ from remit.runtime.turn_streams import blocking_turn_events, turn_events
 
 if TYPE_CHECKING:
     from remit.learning import Feedback
-
-__all__ = ["Conversation", "TurnEnded"]
 
 _Asked = TypeVar("_Asked")
 

@@ -26,8 +26,6 @@ from remit.learning.proposals import Change, Proposals
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
 
-__all__ = ["REPLAY", "ReplayWanted", "Replays", "replay_report"]
-
 REPLAY = "replay"
 """The kind of an order that asks for one, and the agent that its calls are of."""
 

@@ -11,8 +11,6 @@ from remit.kernel.budget_windows import window_at, zone_of
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.usage import QUARTER_S
 
-__all__ = ["PERIODS", "Period", "instant_of", "periods_of", "quarters_of", "time_of"]
-
 PERIODS = ("hour", "day", "week", "month")
 """The kinds of periods by which usage can be grouped."""
 

@@ -16,10 +16,6 @@ from remit.ledger import LedgerClient
 from remit.ledger.usage import QUARTER_S
 from remit.views.periods import PERIODS, Period, periods_of, quarters_of, time_of
 
-__all__ = [
-    "BY", "SELECT_NAMES", "Usage", "UsageRow", "latest_quarters", "quarters_between", "read_usage",
-]  # fmt: skip
-
 _OF_KEY = "CASE WHEN u.{0} <> '' THEN u.{0} ELSE coalesce(k.{0}, '') END"
 
 SELECT_NAMES = {

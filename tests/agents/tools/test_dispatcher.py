@@ -19,8 +19,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from pydantic import BaseModel, model_serializer
 
 from remit.agents.tools import (

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.tlog import COSIGNATURE, Checkpoint, NoteSignature, SignedCheckpoint, Signer

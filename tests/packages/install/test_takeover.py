@@ -14,8 +14,7 @@ from remit.kernel.installed_files import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import AgentDocument, ManifestError, PackageError
 from remit.runtime.packaged_agents import packaged_agent
-from tests.packages.hostile import Stage
-from tests.packages.hostile import remit as command
+from tests.packages.hostile import Stage, remit as command
 from tests.packages.install.world import opened, tree
 from tests.support.packages import archive_of, manifest_of
 

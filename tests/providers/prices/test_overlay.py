@@ -8,8 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from remit.kernel.errors import RemitError
 from remit.providers.prices import Overlay, PriceTable, Usage, differences, read_litellm

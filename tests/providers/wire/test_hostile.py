@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from remit.providers.wire import answer_facts, is_other_form, stream_sum
 from tests.providers.dialects.bodies import ANSWERS

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from remit.providers.sse import SseParser
 from remit.providers.wire import Repeats, StreamSum, stream_sum

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from remit.ledger import LedgerClient, Transaction
 from remit.ledger.usage import INSERT, ON_CONFLICT, QUARTER_S

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.secrets import redact_secrets

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tuf.ngclient._internal.trusted_metadata_set import TrustedMetadataSet
 
 from index_tests.forging import forge, forge_snapshot, pointing_to

@@ -22,8 +22,7 @@ from pydantic_ai import (
 )
 from pydantic_ai.models import Model
 
-from remit.agents import WorkParkedError, result_text
-from remit.agents import tools as own
+from remit.agents import WorkParkedError, result_text, tools as own
 from remit_interop.run import Run
 
 

@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from remit.agents.queue.submission import ACTIVE_STATES, Row
-from remit.ledger import LedgerClient, LedgerEntry, Projection, Select, State, is_authentic
-from remit.ledger import Row as FoldedRow
+from remit.ledger import (
+    LedgerClient,
+    LedgerEntry,
+    Projection,
+    Row as FoldedRow,
+    Select,
+    State,
+    is_authentic,
+)
 
 _EARLIER_SESSION = (
     "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' AND seq < ? "

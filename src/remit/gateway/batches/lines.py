@@ -7,9 +7,8 @@ from collections.abc import Collection
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 from remit.gateway.transport import read_result
-from remit.gateway.validation import MAX_ID_CHARS
 from remit.gateway.values import Failure
-from remit.kernel.exchange import RouteOutcome
+from remit.kernel.exchange import MAX_ID_CHARS, RouteOutcome
 from remit.kernel.json_splice import spans, value_at
 from remit.kernel.json_text import RepeatedNameError
 from remit.ledger import is_plain_text

@@ -12,8 +12,6 @@ from typing import Any
 from remit.kernel.durable_files import replacing
 from remit.kernel.errors import ConfigError
 
-__all__ = ["BYTE_ORDER_MARK", "parse_toml", "set_values"]
-
 BYTE_ORDER_MARK = "\ufeff"
 
 

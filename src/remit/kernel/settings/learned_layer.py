@@ -13,8 +13,6 @@ from typing import Any
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed_files import InstalledFiles
 
-__all__ = ["LEARNABLE", "LEARNED_FOLDER", "learned_layers", "not_learnable"]
-
 LEARNED_FOLDER = "HOT/learned/"
 LEARNED_FILE = "settings.json"
 

@@ -10,9 +10,12 @@ import psycopg
 from typing_extensions import override
 
 from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
-from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
-from remit.ledger.postgres.connection import Rows as Found
-from remit.ledger.postgres.connection import Writer, is_connection_error
+from remit.ledger.postgres.connection import (
+    ENGINE_ERRORS as _ENGINE_ERRORS,
+    Rows as Found,
+    Writer,
+    is_connection_error,
+)
 from remit.ledger.postgres.schema import begin
 from remit.ledger.record_builder import Key
 from remit.ledger.schema import LAYOUT_VERSION, TABLES

@@ -6,6 +6,4 @@ package changes nothing in the database; after a sound run it writes a mark for 
 Start reading in ``verifier``; ``entries`` and ``contents`` check one range each.
 """
 
-from remit.ledger.verification.verifier import Verifier
-
-__all__ = ["Verifier"]
+from remit.ledger.verification.verifier import Verifier as Verifier

@@ -3,6 +3,9 @@
 The modules of the forms are imported by :func:`remit.operations.result_form`.
 """
 
-from remit.operations.results.page import Error, Flag, Page, Printable
-
-__all__ = ["Error", "Flag", "Page", "Printable"]
+from remit.operations.results.page import (
+    Error as Error,
+    Flag as Flag,
+    Page as Page,
+    Printable as Printable,
+)

@@ -14,10 +14,15 @@ from remit.kernel.json_text import JsonTextError, is_finite, load_exact
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.citations import message_citation
 from remit.providers.dialects.errors import DialectError, cannot, shaped
-from remit.providers.dialects.messages import request_reader as messages_reader
-from remit.providers.dialects.messages import request_writer as messages_writer
-from remit.providers.dialects.messages.streams import MessagesReader, MessagesWriter
-from remit.providers.dialects.messages.streams import whole as complete_message
+from remit.providers.dialects.messages import (
+    request_reader as messages_reader,
+    request_writer as messages_writer,
+)
+from remit.providers.dialects.messages.streams import (
+    MessagesReader,
+    MessagesWriter,
+    whole as complete_message,
+)
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import json_text
 from remit.providers.dialects.usage import usage_of

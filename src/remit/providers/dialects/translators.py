@@ -9,19 +9,27 @@ from typing import Any, NamedTuple
 from remit.kernel.exchange import BlockEnd, ToolUseStart, text_of
 from remit.kernel.json_text import has_wide_number, load_exact
 from remit.providers.dialects import converse
-from remit.providers.dialects.chat import request_reader as chat_reader
-from remit.providers.dialects.chat import request_writer as chat_writer
-from remit.providers.dialects.chat import streams as chat_streams
+from remit.providers.dialects.chat import (
+    request_reader as chat_reader,
+    request_writer as chat_writer,
+    streams as chat_streams,
+)
 from remit.providers.dialects.errors import DialectError, unreadable
-from remit.providers.dialects.gemini import request_reader as gemini_reader
-from remit.providers.dialects.gemini import request_writer as gemini_writer
+from remit.providers.dialects.gemini import (
+    request_reader as gemini_reader,
+    request_writer as gemini_writer,
+)
 from remit.providers.dialects.gemini.streams import GeminiReader, GeminiWriter
-from remit.providers.dialects.messages import request_reader as messages_reader
-from remit.providers.dialects.messages import request_writer as messages_writer
-from remit.providers.dialects.messages import streams as messages_streams
+from remit.providers.dialects.messages import (
+    request_reader as messages_reader,
+    request_writer as messages_writer,
+    streams as messages_streams,
+)
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.responses import request_reader as responses_reader
-from remit.providers.dialects.responses import request_writer as responses_writer
+from remit.providers.dialects.responses import (
+    request_reader as responses_reader,
+    request_writer as responses_writer,
+)
 from remit.providers.dialects.responses.streams import ResponsesReader, ResponsesWriter
 from remit.providers.dialects.streaming import (
     StreamReader,

@@ -200,8 +200,7 @@ def fork_ledger(
         InvalidInputError: there is no reason, or nobody can answer a needed confirmation.
         LedgerError: the ledger is not an older copy; nothing was changed.
     """
-    from remit.ledger import KeptHead, ledger_key
-    from remit.ledger import fork as fork_ledger
+    from remit.ledger import KeptHead, fork as fork_ledger, ledger_key
 
     ledger = root.ledger
     if (problem := ledger.checkpoints.problem()) and not is_sure:

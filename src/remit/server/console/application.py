@@ -48,7 +48,7 @@ from remit.server.console import (
 from remit.server.console.assets import ASSETS, scripts, style
 from remit.server.console.caches import KeptReport, KeptUsage, UntilNextEntry, WaitingApprovals
 from remit.server.console.cookies import Login
-from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
+from remit.server.console.forms import PREFIX as PREFIX, not_own, read_form, read_query, see
 from remit.server.console.live import Live
 from remit.server.console.pages import (
     Asked,
@@ -432,6 +432,3 @@ def _headers() -> tuple[tuple[bytes, bytes], ...]:
 def _merged(headers: Headers) -> list[tuple[bytes, bytes]]:
     own = {name for name, _ in headers}
     return [*headers, *(pair for pair in _headers() if pair[0] not in own)]
-
-
-__all__ = ["PREFIX", "Console"]

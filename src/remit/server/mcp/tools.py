@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
-from mcp.types import Tool as Definition
-from mcp.types import ToolAnnotations
+from mcp.types import Tool as Definition, ToolAnnotations
 from pydantic import Field
 
 from remit.agents.tools import Tool, ToolError, tool

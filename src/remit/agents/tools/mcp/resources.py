@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp import Client, MCPError
-from mcp.types import METHOD_NOT_FOUND
-from mcp.types import Tool as Offered
+from mcp.types import METHOD_NOT_FOUND, Tool as Offered
 
 from remit.agents.tools.mcp.conversion import block_text, resource_text, with_images
 from remit.agents.tools.mcp.text_pins import PinnedTexts

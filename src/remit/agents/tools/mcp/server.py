@@ -15,8 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Self, TypeVar
 
 from mcp import Client, MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
-from mcp.types import Tool as Offered
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR, Tool as Offered
 from pydantic import ValidationError
 
 from remit.agents.tools.definition import (
