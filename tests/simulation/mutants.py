@@ -25,7 +25,7 @@ def _late_lease() -> AbstractContextManager[Any]:
     """A lease counts from when the answer came."""
 
     def extended(self: Lease, asked_at: float) -> None:
-        self._until = manager._now() + self._lasts_s
+        self._until = manager.boot_time_s() + self._lasts_s
 
     return mock.patch.object(Lease, "extended", extended)
 

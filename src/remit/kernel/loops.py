@@ -9,6 +9,7 @@ import contextvars
 import functools
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
@@ -48,6 +49,15 @@ class Closeable(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release all resources. Closing twice is harmless."""
+
+
+def boot_time_s() -> float:
+    """Return the seconds of a clock that nobody can set and that runs while the machine sleeps.
+
+    Systems without such a clock have one that stands still meanwhile.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def abandon(task: asyncio.Future[Any]) -> None:

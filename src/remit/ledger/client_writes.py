@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
 
+from remit.kernel.loops import abandon
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.group_commit import GroupCommitter
 from remit.ledger.record_builder import Prepared, prepare
@@ -223,7 +224,7 @@ class LedgerWrites:
         """
         if self._probing is None or self._probing.done():
             self._probing = self.submit(_probe)
-            self._probing.add_done_callback(lambda probing: probing.exception())
+            abandon(self._probing)
 
     def _unit(self, entries: Iterable[LedgerEntry], subject_id: str | None) -> Unit:
         entries = list(entries)

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from remit.kernel.loops import boot_time_s
 from remit.ledger.entry_reader import PUT_INFO
 
 _log = logging.getLogger("remit.ledger")
@@ -144,12 +145,12 @@ class _WallWatch:
     """A watch that logs changes of the wall clock and differences between writers."""
 
     def __init__(self) -> None:
-        self._began = time.time() - _steady_s()
+        self._began = time.time() - boot_time_s()
         self._told = -_WARNING_INTERVAL_S
 
     def look(self) -> None:
         """Compare the wall clock with a clock that cannot be set; log a change."""
-        moved = time.time() - _steady_s() - self._began
+        moved = time.time() - boot_time_s() - self._began
         if abs(moved) < _STEP_S:
             return
         self._began += moved
@@ -160,12 +161,12 @@ class _WallWatch:
 
     def went_back(self, before: str, now: str) -> None:
         """Log that an entry's timestamp is earlier than that of the preceding entry."""
-        if _steady_s() - self._told < _WARNING_INTERVAL_S:
+        if boot_time_s() - self._told < _WARNING_INTERVAL_S:
             return
         behind = _behind_s(before, now)
         if behind < _STEP_S:
             return
-        self._told = _steady_s()
+        self._told = boot_time_s()
         _log.warning(
             "the entry before was written at %s by its writer's clock, %.0f s after this one's: "
             "check the clocks of all machines that write this ledger", before, behind,
@@ -195,12 +196,6 @@ def steps_back(select: Callable[..., list[tuple[Any, ...]]], size: int) -> list[
 
 def _behind_s(before: str, now: str) -> float:
     return (datetime.fromisoformat(before) - datetime.fromisoformat(now)).total_seconds()
-
-
-def _steady_s() -> float:
-    """Return seconds of a clock that cannot be set and that counts while the machine sleeps."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 WALL_WATCH = _WallWatch()

@@ -6,6 +6,7 @@ another worker has taken the order over.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,12 +40,8 @@ async def complete_attempt(
         LedgerError: the ledger cannot be written.
     """
 
-    def act(tx: Transaction, row: Row) -> None:
-        rows.delete(tx, row.order_id)
-        further = {"turn_entry_id": turn_entry_id, "figures": figures}
-        tx.append(entries.ended(row, "COMPLETED", **further))
-
-    return await _end(ledger, claim, act)
+    further = {"turn_entry_id": turn_entry_id, "figures": figures}
+    return await _end(ledger, claim, functools.partial(_delete, "COMPLETED", further))
 
 
 async def cancel_attempt(ledger: LedgerClient, claim: Row) -> bool:
@@ -60,11 +57,7 @@ async def cancel_attempt(ledger: LedgerClient, claim: Row) -> bool:
         LedgerError: the ledger cannot be written.
     """
 
-    def act(tx: Transaction, row: Row) -> None:
-        rows.delete(tx, row.order_id)
-        tx.append(entries.ended(row, "CANCELLED"))
-
-    return await _end(ledger, claim, act)
+    return await _end(ledger, claim, functools.partial(_delete, "CANCELLED", {}))
 
 
 async def fail_attempt(
@@ -162,6 +155,11 @@ async def _end(ledger: LedgerClient, claim: Row, act: Callable[[Transaction, Row
         return True
 
     return await ledger.submit(work)
+
+
+def _delete(decision: str, further: Mapping[str, Any], tx: Transaction, row: Row) -> None:
+    rows.delete(tx, row.order_id)
+    tx.append(entries.ended(row, decision, **further))
 
 
 def set_aside(tx: Transaction, row: Row, code: str, message: str) -> None:

@@ -19,6 +19,7 @@ from remit.agents.workorders.order import (
     WorkOrderState,
     WorkOrderType,
 )
+from remit.kernel.loops import abandon
 from remit.ledger import (
     Erased,
     LedgerEntry,
@@ -66,7 +67,7 @@ class WriteBuffer:
         Args:
             write: the future of the transaction.
         """
-        write.add_done_callback(_retrieve)
+        abandon(write)  # asyncio would log an error that is never awaited.
         self._under_way.append(write)
 
     async def settle(self) -> None:
@@ -275,12 +276,6 @@ class Journal:
         if self.buffer.held:
             self._submit(())
         return self.buffer.settle()
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Keep asyncio from logging an error that was never awaited."""
-    if not future.cancelled():
-        future.exception()
 
 
 _STATES = {

@@ -31,6 +31,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.provider_objects import provider_id_of
 from remit.gateway.transport import AnyProvider
 from remit.kernel.errors import RemitError
+from remit.kernel.loops import abandon
 from remit.ledger import LedgerClient
 from remit.providers import ProviderError, Timeouts, UpstreamProvider, error_of
 from remit.providers.wire import BATCHES, FILES
@@ -134,7 +135,8 @@ class Batches:
         if task is None:
             task = asyncio.create_task(self._settle(batch_id, gone))
             self._settling[batch_id] = task
-            task.add_done_callback(lambda done: self._settled(batch_id, done))
+            task.add_done_callback(lambda _: self._settling.pop(batch_id, None))
+            abandon(task)  # The waiting callers receive its error.
         await asyncio.shield(task)
 
     async def aclose(self) -> None:
@@ -146,11 +148,6 @@ class Batches:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _settled(self, batch_id: str, task: asyncio.Task[None]) -> None:
-        self._settling.pop(batch_id, None)
-        if not task.cancelled():
-            task.exception()  # The waiting callers have received the exception.
 
     def _rows(self, batch_id: str = "", *, owner: str = "") -> list[Row]:
         sql, named = f"SELECT {', '.join(Row._fields)} FROM batches", batch_id or owner

@@ -195,12 +195,10 @@ class Planner:
                 custom_id, body = read_line(dialect, text, endpoint_path)
                 require_unique(text, _LINE_MEMBERS)
             except BodyError as error:
-                raise BatchRefusedError(
-                    "INVALID_INPUT", f"{at.said}: {error.message}", at.field(error.param)
-                ) from error
+                raise _refused("INVALID_INPUT", at, error.message, error.param) from error
             if custom_id in seen:
-                said = f"{at.said}: another request has the same custom_id."
-                raise BatchRefusedError("INVALID_INPUT", said, at.field("custom_id"))
+                said = "another request has the same custom_id."
+                raise _refused("INVALID_INPUT", at, said, "custom_id")
             seen.add(custom_id)
             self._check_model(request, identity, provider_id, body.model, at)
             self._check_own(owner_of(identity), body, at)
@@ -225,20 +223,18 @@ class Planner:
         self, request: PromptRequest, identity: Identity, provider_id: str, model: str, at: Place
     ) -> None:
         asked = replace(request, model_id=model, provider_id=None, body=None)
-        field = at.field("model")
         named = self._names.candidates(asked)[0]
         routed = self._names.router_of(asked) is not None
         if not routed and (missing := self._names.not_set_up(*named)):
-            raise BatchRefusedError("PROVIDER_NOT_FOUND", f"{at.said}: {missing[:300]}", field)
+            raise _refused("PROVIDER_NOT_FOUND", at, missing[:300], "model")
         if routed or named != (provider_id, model):
-            said = f"{at.said}: {model[:100]} is not the name of a model of {provider_id}."
-            raise BatchRefusedError("INVALID_INPUT", said, field)
+            said = f"{model[:100]} is not the name of a model of {provider_id}."
+            raise _refused("INVALID_INPUT", at, said, "model")
         if not self._names.may_use(identity, asked, None, Model(provider_id, model, model)):
-            said = (
-                f"{at.said}: this key may not use {provider_id}/{model[:100]}; `GET "
-                f"/v1/models` lists its models"
+            said = f"this key may not use {provider_id}/{model[:100]}"
+            raise _refused(
+                "MODEL_NOT_ALLOWED", at, f"{said}; `GET /v1/models` lists its models", "model"
             )
-            raise BatchRefusedError("MODEL_NOT_ALLOWED", said, field)
 
     def _check_own(self, owner: str, body: Body, at: Place) -> None:
         """Raise BatchRefusedError if a request names a file or response of another owner.
@@ -247,31 +243,34 @@ class Planner:
         """
         names = objects_named(body)
         if names and (other := self._objects.of_others(names, owner)):
-            said = (
-                f"{at.said}: the object {other[:100]} does not exist; `GET /v1/files` "
-                "lists the files of the key"
-            )
-            raise BatchRefusedError("FILE_NOT_FOUND", said, at.field("body.file_id"))
+            said = f"the object {other[:100]} does not exist"
+            raise _refused(
+                "FILE_NOT_FOUND", at, f"{said}; `GET /v1/files` lists the files of the key",
+                "body.file_id",
+            )  # fmt: skip
         if body.endpoint is not RESPONSES:
             return
         asked = body.value.get("input")
         items = asked if type(asked) is list else []
         if body.value.get("conversation") is not None:  # Remit keeps them, no provider
-            said = f"{at.said}: a request of a batch cannot continue a conversation"
-            raise BatchRefusedError("INVALID_INPUT", said, at.field("body.conversation"))
+            said = "a request of a batch cannot continue a conversation"
+            raise _refused("INVALID_INPUT", at, said, "body.conversation")
         kept = [("previous_response_id", body.value.get("previous_response_id"))]
         kept += [
             (f"input[{n}].id", item.get("id")) for n, item in enumerate(items) if is_reference(item)
         ]
         for param, name in kept:
             if name is not None and not self._is_own(name, owner):
-                said = f"{at.said}: the earlier response does not exist"
-                raise BatchRefusedError(
-                    "PREVIOUS_RESPONSE_NOT_FOUND", said, at.field(f"body.{param}")
-                )
+                said = "the earlier response does not exist"
+                raise _refused("PREVIOUS_RESPONSE_NOT_FOUND", at, said, f"body.{param}")
 
     def _is_own(self, name: Any, owner: str) -> bool:
         if type(name) is not str or not is_plain_text(name):
             return False
         sql = "SELECT 1 FROM response_ids WHERE response_id = ? AND owner = ?"
         return bool(self._ledger.select(sql, (name, owner)))
+
+
+def _refused(code: str, at: Place, why: str, param: str | None) -> BatchRefusedError:
+    """Return (not raise) the refusal of a batch for a field of the request at ``at``."""
+    return BatchRefusedError(code, f"{at.said}: {why}", at.field(param))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.gateway.budget.account import FIELDS, BudgetRefusedError, Hold, TokenUsage
 from remit.gateway.budget.projection import BUDGETS
@@ -23,6 +23,8 @@ from remit.kernel.budget_windows import window_at
 from remit.kernel.canonical import is_countable
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, apply
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,7 @@ class TokenBudgeter:
             if token_limit is None:
                 token_limit = scope.requested_tokens or None
             limits = BudgetLimits(token_limit, turns=turn_limit)
-        wanted = limits
-        if tx is not None:
-            return _allocate(tx, scope, wanted, by)
-        return self._ledger.transact(lambda tx: _allocate(tx, scope, wanted, by))
+        return self._in(tx, self.allocation(scope, limits, by))
 
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str
@@ -125,6 +124,10 @@ class TokenBudgeter:
             by: who sets the limits; recorded.
         """
         return lambda tx: _allocate(tx, scope, limits, by)
+
+    def _in(self, tx: Transaction | None, call: Callable[[Transaction], _T]) -> _T:
+        """Return the result of ``call`` in a given transaction, or in one of its own."""
+        return self._ledger.transact(call) if tx is None else call(tx)
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
         """Return whether a call of this size would be allowed now.
@@ -198,10 +201,7 @@ class TokenBudgeter:
             accounts.write()
             tx.execute("INSERT INTO holds VALUES (?, ?)", (reservation_id, hold.encode()))
 
-        if tx is not None:
-            call(tx)
-        else:
-            self._ledger.transact(call)
+        self._in(tx, call)
 
     def settle(
         self, reservation_id: str, usage: TokenUsage, *, tx: Transaction | None = None
@@ -239,7 +239,7 @@ class TokenBudgeter:
             cost = usd_of(usage.cost_nano or 0)
             return DebitResult(True, accounts.remaining(hold.scopes), spent, cost)
 
-        return call(tx) if tx is not None else self._ledger.transact(call)
+        return self._in(tx, call)
 
     def release(self, reservation_id: str, *, tx: Transaction | None = None) -> None:
         """Settle a reservation with no usage. An unknown one is ignored.
@@ -319,7 +319,7 @@ class TokenBudgeter:
                 tx.append(entry),
             )
 
-        return call(tx) if tx is not None else self._ledger.transact(call)
+        return self._in(tx, call)
 
     def paid(
         self,

@@ -10,9 +10,9 @@ from typing import Any
 
 from remit.gateway.leases.process_identity import Owner
 from remit.kernel.errors import RemitError
-from remit.kernel.loops import run_blocking
+from remit.kernel.loops import abandon, boot_time_s, run_blocking
 from remit.kernel.settings import LeaseSettings
-from remit.ledger import Clock, LedgerClient, LedgerError, Transaction
+from remit.ledger import Clock, LedgerClient, LedgerError, Select, Transaction
 
 _TAKE = (
     "INSERT INTO leases (name, owner, until_ms, stop) VALUES (?, ?, ?, 0) "
@@ -73,7 +73,7 @@ class Lease:
         Raises:
             LeaseLostError: the lease has expired or was taken.
         """
-        if self._lost or _now() >= self._until:
+        if self._lost or boot_time_s() >= self._until:
             raise LeaseLostError(
                 f"The lease on {self.name} ran out while this process was suspended.",
                 next_step="Another process may have taken over the work; check before you "
@@ -124,12 +124,6 @@ class Lease:
     def lost(self) -> None:
         """Note that another process took the lease."""
         self._lost = True
-
-
-def _now() -> float:
-    """Return seconds by a clock that also runs while the machine sleeps, if the system has one."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class LeaseManager:
@@ -226,10 +220,8 @@ class LeaseManager:
         Raises:
             LedgerError: the ledger cannot be read.
         """
-        clock: Transaction | LedgerClient = self._ledger if tx is None else tx
         read = self._ledger.select if tx is None else tx.execute
-        rows = read("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-        return bool(rows) and not self._is_free(str(rows[0][0]), int(rows[0][1]), clock)
+        return bool(self._holder(name, read, self._ledger if tx is None else tx))
 
     def holders(self, prefix: str) -> dict[str, Owner | None]:
         """Return the holders of the names that begin with ``prefix``, keyed by name. Blocks.
@@ -267,8 +259,7 @@ class LeaseManager:
         """
 
         def ask(tx: Transaction) -> bool:
-            rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-            if not rows or self._is_free(str(rows[0][0]), int(rows[0][1]), tx):
+            if not self._holder(name, tx.execute, tx):
                 return False
             tx.execute("UPDATE leases SET stop = 1 WHERE name = ?", (name,))
             return True
@@ -282,14 +273,13 @@ class LeaseManager:
         pause = _FIRST_WAIT_S
 
         def take(tx: Transaction) -> tuple[str, Any]:
-            rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-            if rows and not self._is_free(str(rows[0][0]), int(rows[0][1]), tx):
-                return str(rows[0][0]), None
+            if holder := self._holder(name, tx.execute, tx):
+                return holder, None
             tx.execute_many(_TAKE, [(name, owner, tx.now_ms + self._lasts_ms)])
             return "", None if read is None else read(tx)
 
         while True:
-            asked_at = _now()
+            asked_at = boot_time_s()
             holder, found = await self._ledger.submit(take)
             if not holder:
                 return Lease(name, owner, self._settings.lasts_s, asked_at, found)
@@ -301,6 +291,14 @@ class LeaseManager:
                 )
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_WAIT_S)
+
+    def _holder(self, name: str, read: Select, clock: Clock) -> str:
+        """Return the owner of a lease that may not be taken; empty if it may be taken."""
+        rows = read("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
+        for owner, until_ms in rows:
+            if not self._is_free(str(owner), int(until_ms), clock):
+                return str(owner)
+        return ""
 
     def _is_free(self, owner: str, until_ms: int, clock: Clock) -> bool:
         """Return True if a lease may be taken from its owner."""
@@ -343,7 +341,7 @@ class LeaseManager:
             found = tx.execute("SELECT owner FROM leases WHERE name = ?", (lease.name,))
             return bool(found) and found[0][0] == lease.owner
 
-        asked_at = _now()
+        asked_at = boot_time_s()
         if await self._ledger.submit(extend):
             lease.extended(asked_at)
         else:
@@ -357,12 +355,5 @@ class LeaseManager:
 
     def _release(self, name: str, owner: str) -> None:
         """Release the lease after everything that was written while it was held."""
-        self._ledger.submit(
-            lambda tx: tx.execute_many(_RELEASE, [(name, owner)])
-        ).add_done_callback(_ignore_failure)
-
-
-def _ignore_failure(future: asyncio.Future[Any]) -> None:
-    """Ignore a failed release: the lease expires."""
-    if not future.cancelled():
-        future.exception()
+        # After a failed release, the lease expires.
+        abandon(self._ledger.submit(lambda tx: tx.execute_many(_RELEASE, [(name, owner)])))
