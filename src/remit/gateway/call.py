@@ -4,7 +4,7 @@
 streams and routed calls. Read on in the modules that the steps name:
 
 1. **admit**: :mod:`remit.gateway.admission` checks the request and its caller;
-2. **choose**: :mod:`remit.gateway.choice` resolves a name to a model and its fallbacks; a
+2. **choose**: :mod:`remit.gateway.model_names` resolves a name to a model and its fallbacks; a
    router (:mod:`remit.routing.router`) chooses for the name of a route;
 3. **attempt**: :mod:`remit.gateway.attempt` begins (first commit), sends and settles (second
    commit, with the decision in it); the next model follows if this one failed;
@@ -36,7 +36,6 @@ from remit.gateway.attempt import Attempts
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.call_transactions import CircuitChangedError, IdempotencyKeyUsedError
 from remit.gateway.cancellation import TOO_LATE, cancel_calls
-from remit.gateway.choice import Names
 from remit.gateway.circuit import Permit
 from remit.gateway.circuit_breakers import Breakers
 from remit.gateway.config import RouterConfig
@@ -44,6 +43,7 @@ from remit.gateway.erasures import ErasedMeanwhileError, not_retried
 from remit.gateway.failures import budget_refusal, refusal_of_budget, refusal_of_failure
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
+from remit.gateway.model_names import Names
 from remit.gateway.outgoing_requests import Candidates
 from remit.gateway.provider_objects import may_name
 from remit.gateway.recorded_answers import recorded_answer

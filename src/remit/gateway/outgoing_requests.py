@@ -13,8 +13,8 @@ from typing import Any, cast
 from msgspec.structs import replace as replace_fields
 
 from remit.gateway.billing import Billing
-from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
+from remit.gateway.model_names import Names
 from remit.gateway.neutral_calls import in_neutral_form
 from remit.gateway.provider_objects import Objects, objects_named
 from remit.gateway.session_owners import owner_of

@@ -127,12 +127,12 @@ from remit.ledger.table_checks import (
     until_failure as until_failure,
 )
 from remit.ledger.usage_tables import USAGE_TABLES as USAGE_TABLES
-from remit.ledger.verification_marks import (
+from remit.ledger.verification.marks import (
     Marks as Marks,
     keep_mark as keep_mark,
     read_mark as read_mark,
 )
-from remit.ledger.verification_report import (
+from remit.ledger.verification.report import (
     Problem as Problem,
     Progress as Progress,
     StateCheck as StateCheck,

@@ -27,8 +27,8 @@ from remit.ledger.search import TextIndex
 from remit.ledger.store import Store
 from remit.ledger.store_factory import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
-from remit.ledger.verification_marks import Marks
-from remit.ledger.verification_report import Progress, StateCheck, VerificationReport
+from remit.ledger.verification.marks import Marks
+from remit.ledger.verification.report import Progress, StateCheck, VerificationReport
 
 
 class LedgerClient(LedgerErasures, Closeable):
@@ -251,7 +251,7 @@ class LedgerClient(LedgerErasures, Closeable):
         Returns:
             The report, with its problems in ledger order.
         """
-        from remit.ledger.verification import Verifier  # imports multiprocessing
+        from remit.ledger.verification.verifier import Verifier  # imports multiprocessing
 
         verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks)
         report = verifier.verify(checkpoint, jobs, deep, progress, since_mark)

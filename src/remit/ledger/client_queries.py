@@ -22,7 +22,7 @@ from remit.ledger.filter import Equalities, Filter, build_filter
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Store, transact
 from remit.ledger.tree import LedgerTree
-from remit.ledger.verification_report import Progress
+from remit.ledger.verification.report import Progress
 
 Order = Literal["asc", "desc"]
 

@@ -37,7 +37,7 @@ from remit.ledger.tlog import (
 )  # fmt: skip
 from remit.ledger.tree import LedgerTree, missing_hash
 from remit.ledger.usage_tables import archived_usage
-from remit.ledger.verification_report import Progress
+from remit.ledger.verification.report import Progress
 
 Format = Literal["jsonl", "tiles"]
 

@@ -35,7 +35,7 @@ from remit.ledger.tlog.note import parse_base64
 from remit.ledger.tree import LedgerTree
 from remit.ledger.usage import INSERT
 from remit.ledger.usage_tables import archived_usage_problem
-from remit.ledger.verification_report import Progress
+from remit.ledger.verification.report import Progress
 
 _ENTRY = {"seq": int, "entry_hash": str, "record": str, "contents": list, "steps": list}
 _NOTHING = "Nothing was imported. Get the export again from its source."

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
     from remit.ledger.store import Transaction
     from remit.ledger.table_checks import Finding, Select
-    from remit.ledger.verification_report import Progress
+    from remit.ledger.verification.report import Progress
 
 Row = dict[str, Any]
 """The values of a row, keyed by column."""

@@ -28,13 +28,13 @@ from remit.ledger.projection import (
     fold_entries,
 )
 from remit.ledger.table_checks import Uncheckable, imported_size, locked, readable, until_failure
-from remit.ledger.verification_marks import keep_mark, read_mark
+from remit.ledger.verification.marks import keep_mark, read_mark
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
     from remit.ledger.store import Transaction
     from remit.ledger.table_checks import Finding, Select
-    from remit.ledger.verification_report import Progress
+    from remit.ledger.verification.report import Progress
 
 _NAMED = 500
 _MAX_DIFFERENCES = 1000

@@ -14,8 +14,8 @@ from remit.ledger.client import LedgerClient
 from remit.ledger.errors import LedgerError
 from remit.ledger.key_files import LedgerKey
 from remit.ledger.last_signed_head import KeptHead
-from remit.ledger.verification_marks import Marks
-from remit.ledger.verification_report import StateCheck
+from remit.ledger.verification.marks import Marks
+from remit.ledger.verification.report import StateCheck
 
 _PLACE_FILE = "ledger.place"
 

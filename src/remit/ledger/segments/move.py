@@ -43,7 +43,7 @@ from remit.ledger.store import Store, Transaction
 from remit.ledger.tlog import TILE_WIDTH, Checkpoint
 from remit.ledger.tree import LedgerTree
 from remit.ledger.usage_tables import carried_usage
-from remit.ledger.verification_report import Progress
+from remit.ledger.verification.report import Progress
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient

@@ -13,7 +13,7 @@ from remit.ledger.search import TextIndex
 from remit.ledger.segments.segment import facts_of, rows_of, steps_above
 from remit.ledger.segments.selection import sessions_of
 from remit.ledger.store import Store, Transaction
-from remit.ledger.verification_report import Progress
+from remit.ledger.verification.report import Progress
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient

@@ -41,7 +41,7 @@ from remit.ledger.store_factory import open_store
 from remit.ledger.subjects import BEFORE, subjects_before
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey
 from remit.ledger.tree import LedgerTree
-from remit.ledger.verification_report import Progress, VerificationReport
+from remit.ledger.verification.report import Progress, VerificationReport
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
@@ -451,7 +451,7 @@ def _check(
     progress: Progress | None,
 ) -> VerificationReport:  # fmt: skip
     """Return the result of the ordinary verification of a segment and of its comparison."""
-    from remit.ledger.verification import Verifier  # imports multiprocessing
+    from remit.ledger.verification.verifier import Verifier  # imports multiprocessing
 
     reopen = functools.partial(open_store, store.location, ledger._settings, create=False)
     verifier = Verifier(reopen, store, _key_of(store, ledger.verifier_key), ())

@@ -5,5 +5,3 @@ package changes nothing in the database; after a sound run it writes a mark for 
 
 Start reading in ``verifier``; ``entries`` and ``contents`` check one range each.
 """
-
-from remit.ledger.verification.verifier import Verifier as Verifier

@@ -21,7 +21,7 @@ from remit.ledger.record import is_erasure_of
 from remit.ledger.store import Store
 from remit.ledger.subjects import subjects_before
 from remit.ledger.table_checks import reason_of
-from remit.ledger.verification_report import VerificationReport
+from remit.ledger.verification.report import VerificationReport
 
 _NONCE_BYTES = 32
 _UNSHOWN = "no entry is noted to show the stored value"

@@ -33,7 +33,7 @@ from remit.ledger.tlog import TlogError, read_tile
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 from remit.ledger.verification.contents import check_subjects, erasure_is_sound
-from remit.ledger.verification_report import VerificationReport, report_gap, report_tree_hash
+from remit.ledger.verification.report import VerificationReport, report_gap, report_tree_hash
 
 _PAGE = 400
 _SHOWN = """

@@ -14,7 +14,7 @@ from remit.ledger.tlog import (
     VerifierKey,
     node_hash,
 )
-from remit.ledger.verification_report import VerificationReport
+from remit.ledger.verification.report import VerificationReport
 
 TreeHead = tuple[bool, SignedCheckpoint]
 """A signed tree head, and True if the caller gave it; False if it is stored in the ledger."""

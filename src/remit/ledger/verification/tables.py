@@ -15,7 +15,7 @@ from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.verification.contents import erasure_is_sound
 from remit.ledger.verification.entries import as_hash
-from remit.ledger.verification_report import VerificationReport, report_tree_hash
+from remit.ledger.verification.report import VerificationReport, report_tree_hash
 
 _INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", ARCHIVED_TO, BEFORE})
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from remit.ledger.clock import utc_now
 from remit.ledger.store import Store, may_have_left
-from remit.ledger.verification_marks import Marks
+from remit.ledger.verification.marks import Marks
 
 _NAME = "verification"
 _TABLES = {

@@ -16,7 +16,9 @@ from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_ro
 from remit.ledger.verification.contents import check_contents, check_steps, check_unnamed_subjects
 from remit.ledger.verification.entries import EntryRange, check_entries, known_entries
 from remit.ledger.verification.heads import check_heads, read_heads
+from remit.ledger.verification.marks import Marks
 from remit.ledger.verification.processes import runner
+from remit.ledger.verification.report import Progress, VerificationReport, report_gap
 from remit.ledger.verification.tables import (
     check_erasures,
     check_info,
@@ -26,8 +28,6 @@ from remit.ledger.verification.tables import (
     last_id,
 )
 from remit.ledger.verification.verified_mark import VerifiedMark, tree_digest
-from remit.ledger.verification_marks import Marks
-from remit.ledger.verification_report import Progress, VerificationReport, report_gap
 
 _T = TypeVar("_T")
 

@@ -1,4 +1,4 @@
-"""The choice of models: the port of choosers, and the chooser of names with fallbacks."""
+"""Names of models: the models and fallbacks that a name means, and the port of routers."""
 
 from __future__ import annotations
 
