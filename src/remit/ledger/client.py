@@ -253,8 +253,10 @@ class LedgerClient(LedgerErasures, Closeable):
         """
         from remit.ledger.verification.verifier import Verifier  # imports multiprocessing
 
-        verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks)
-        report = verifier.verify(checkpoint, jobs, deep, progress, since_mark)
+        report = Verifier(
+            self._reopen, self._store, self.verifier_key, witnesses, self.marks,
+            outside=checkpoint, jobs=jobs, deep=deep, progress=progress,
+        ).verify(since_mark=since_mark)  # fmt: skip
         with report.guard("the head kept next to the key"):
             if problem := self.checkpoints.problem():
                 report.add(None, "checkpoint", problem)

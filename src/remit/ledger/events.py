@@ -260,9 +260,8 @@ _TABLE = (
     Event("OWNER_NAMED", "auth", ("kind", "owner_id", "name", "by"),
           "A user, team or organisation was declared (`CREATED`) or renamed (`RENAMED`)."),
     Event("CONFIG_CHANGED", "packages or ledger", ("by",),
-          "The trusted package keys, a waiver, the settings or the prices changed "
-          "(`settings`, `price_changes`: each with its former and its new value), or the "
-          "ledger was forked.",
+          "The trusted package keys, a waiver, the settings or the prices changed (`settings`, "
+          "`price_changes`: each with its former and its new value), or the ledger was forked.",
           ("file", "sha256", "policy", "waiver", "distribution_version", "settings",
            "settings_sha256", "overrides", "prices", "price_changes", "fork")),
     Event("TENANT_CREATED", "tenants", ("tenant", "origin", "verifier_key", "place", "by"),
@@ -270,19 +269,16 @@ _TABLE = (
     Event("TENANT_CHECKPOINT", "tenants",
           ("tenant", "origin", "size", "root", "checkpoint", "verifier_key", "extends",
            "consistency"),
-          "The signed head of a tenant's log, with the proof that it extends the earlier head"
-          " of `extends` entries; with the decision `FORKED`, the first head under another "
-          "origin."),
+          "The signed head of a tenant's log, with the proof that it extends the earlier head of "
+          "`extends` entries; with the decision `FORKED`, the first head under another origin."),
     Event("TENANT_MOVED", "tenants",
           ("tenant", "origin", "size", "root", "from_place", "place", "move_id", "by"),
-          "The whole ledger of a tenant was moved to another database; the entry states its "
-          "head."),
+          "The whole ledger of a tenant was moved to another database; the entry states its head."),
     Event("TENANT_OLD_PLACE_REMOVED", "tenants", ("tenant", "place", "move_id", "by"),
           "The former database of a moved tenant was removed with its content."),
     Event("TENANT_REMOVED", "tenants",
           ("tenant", "origin", "size", "root", "place", "exported", "removal_id", "by"),
-          "A tenant was removed and its data erased; the entry states the last head of its "
-          "log."),
+          "A tenant was removed and its data erased; the entry states the last head of its log."),
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}

@@ -108,8 +108,7 @@ class TextIndex:
                 "The text index of this ledger is missing or incomplete, and cannot be "
                 f"written: {error.message}",
                 next_step="Search a writable copy of the ledger. Once the index is complete, the "
-                "ledger "
-                "can be searched read-only.",
+                "ledger can be searched read-only.",
             ) from error
 
     def _catch_up(self, progress: Callable[[int, int], None] | None) -> None:

@@ -265,8 +265,7 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
             f"Another program changed {path}: the file differs from the keys that {newest.id} "
             "and earlier entries record.",
             next_step="Find out who made the change, and keep a copy: `remit package trust "
-            "restore` "
-            "replaces it with the recorded one.",
+            "restore` replaces it with the recorded one.",
         )
     policy = _recorded_policy(newest)
     if current:

@@ -181,8 +181,7 @@ class TrustPolicy:
                 "two_such_keys" if found else "no_such_key",
                 f"{count} with {shown(given)}." if clear else f"{shown(given)} is too short.",
                 next_step=f"Give the complete id, or at least its first {_MIN_ID_DIGITS} digits; "
-                "`remit "
-                "package trust show` lists the keys.",
+                "`remit package trust show` lists the keys.",
             )
         return found[0]
 

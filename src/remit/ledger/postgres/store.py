@@ -237,8 +237,7 @@ class PostgresStore(Store):
             return LedgerConnectionError(
                 f"The connection to {self.location} broke while a commit was under way: {detail}.",
                 next_step="The entries may or may not be recorded: look them up (`remit ledger "
-                "tail`) "
-                "before you write them again.",
+                "tail`) before you write them again.",
             )
         if is_connection_error(error):
             return LedgerConnectionError(
@@ -441,8 +440,7 @@ class PostgresStore(Store):
             raise LedgerError(
                 f"The ledger {self.location} could not be compacted: {reason(error)}.",
                 next_step="The content is erased from the tables. Run `remit ledger compact` to "
-                "remove "
-                "the bytes from the files.",
+                "remove the bytes from the files.",
             ) from error
         finally:
             writer.drop()

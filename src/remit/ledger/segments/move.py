@@ -244,8 +244,7 @@ def _not_given(one: ArchivedRange, here: int) -> LedgerError:
     return LedgerError(
         f"{one.entry.id} of {one.entry.timestamp} records that {one.count} of the entries "
         f"{one.first} to {one.end - 1} were archived; {here} of them are still in the database, "
-        f"and their segment {segment_name(one.first, one.end)} was not given. "
-        "Nothing was removed.",
+        f"and their segment {segment_name(one.first, one.end)} was not given. Nothing was removed.",
         next_step="Give the directory that contains it: `remit ledger segment --finish --archive "
         f"DIR`.{again if here == one.count else ''}",
     )

@@ -454,8 +454,8 @@ def _check(
     from remit.ledger.verification.verifier import Verifier  # imports multiprocessing
 
     reopen = functools.partial(open_store, store.location, ledger._settings, create=False)
-    verifier = Verifier(reopen, store, _key_of(store, ledger.verifier_key), ())
-    report = verifier.verify(None, jobs, True, progress)
+    key = _key_of(store, ledger.verifier_key)
+    report = Verifier(reopen, store, key, (), jobs=jobs, progress=progress).verify()
     with report.guard("the record of its ledger"):
         assert store.segment is not None
         if not len(left) == len(store.segment) == len(left.common(store.segment)):

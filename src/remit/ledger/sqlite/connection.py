@@ -93,9 +93,8 @@ def _opening_error(path: Path, error: sqlite3.Error) -> LedgerError:
         )
     return LedgerError(
         f"The ledger {path} cannot be opened: {error}.",
-        next_step="Check the path, its permissions and the free space. A ledger that was "
-        "not closed has a -wal file and opens only in a writable directory: copy both "
-        "files there.",
+        next_step="Check the path, its permissions and the free space. A ledger that was not "
+        "closed has a -wal file and opens only in a writable directory: copy both files there.",
     )
 
 

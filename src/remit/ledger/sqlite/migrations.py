@@ -125,9 +125,7 @@ def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, 
             f"The table {table} contains objects that no version of Remit created: "
             f"{', '.join(foreign)}.",
             next_step="Find out who created them. Without them (DROP TRIGGER, or ALTER TABLE "
-            f"{table} "
-            "DROP "
-            "COLUMN, in a copy of the file) the ledger can be opened.",
+            f"{table} DROP COLUMN, in a copy of the file) the ledger can be opened.",
         )
     names = ", ".join(known)
     connection.execute(sql.replace(f"CREATE TABLE {table}", f"CREATE TABLE migrating_{table}", 1))

@@ -116,8 +116,7 @@ class VerifierKey:
             raise TlogError(
                 "This is not a verifier key.",
                 next_step="A verifier key looks like origin+1a2b3c4d+BASE64; `remit ledger key` "
-                "prints "
-                "it.",
+                "prints it.",
             )
         key = cls(name, data[1:], data[0])
         if key.key_id.hex() != digits:

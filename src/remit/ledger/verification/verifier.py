@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TypeVar
 
 from remit.ledger.archived_ranges import ArchivedRange, Places, archived_ranges, left_of
@@ -52,6 +52,10 @@ class Verifier:
         key: the key that checkpoints are checked by; ``None`` leaves signatures unchecked.
         witnesses: keys whose cosignatures are reported.
         marks: the marks of the root; ``None`` neither reads nor writes a mark.
+        outside: a signed checkpoint that the caller held; ``None`` if there is none.
+        jobs: number of processes; up to 40,000 rows one is used.
+        deep: True to have the engine check its file too; ignored under a mark.
+        progress: called with the number of checked rows and their total; ``None`` for none.
     """
 
     _reopen: Callable[[], Store]
@@ -59,19 +63,19 @@ class Verifier:
     _key: VerifierKey | None
     _witnesses: Sequence[VerifierKey]
     _marks: Marks | None = None
+    _: KW_ONLY
+    outside: str | bytes | SignedCheckpoint | None = None
+    jobs: int = 1
+    deep: bool = True
+    progress: Progress | None = None
+    _known: VerifiedMark = field(default_factory=VerifiedMark, init=False)  # the mark in use
+    _now: VerifiedMark = field(default_factory=VerifiedMark, init=False)  # the mark to be written
     _report: VerificationReport = field(default_factory=VerificationReport, init=False)
     _named: set[int] = field(default_factory=set, init=False)  # the values that name subjects
     _waiting: int = field(default=0, init=False)  # entries that were archived and are to be removed
     _unread_archived: int = field(default=0, init=False)
 
-    def verify(
-        self,
-        outside: str | bytes | SignedCheckpoint | None,
-        jobs: int,
-        deep: bool,
-        progress: Progress | None,
-        since_mark: bool = False,
-    ) -> VerificationReport:
+    def verify(self, *, since_mark: bool = False) -> VerificationReport:
         """Return the result of :meth:`LedgerClient.verify`; write a mark if the ledger is sound.
 
         Tables of other parts, the stored head and segments are not checked here. An error of a
@@ -79,44 +83,31 @@ class Verifier:
         differ.
 
         Args:
-            outside: a signed checkpoint that the caller held; ``None`` if there is none.
-            jobs: number of processes; up to 40,000 rows one is used.
-            deep: True to have the engine check its file too; ignored under a mark.
-            progress: called with the number of checked rows and their total; ``None`` for none.
             since_mark: True to read entries below the last mark only in samples, if the mark is of
                 this ledger. Any fault then leads to a full verification, with ``deep``.
         """
         report = self._report
         marks = self._marks
-        before, known, now = VerifiedMark(), VerifiedMark(), VerifiedMark()
+        before = VerifiedMark()
         with report.guard("the mark of the last verification"):
             before = VerifiedMark.read(marks)
             if since_mark and before.is_of(self._store):
-                known = before
-                report.last_full = now.verified = before.verified
-        self._read(outside, jobs, deep and not known.size, progress, known, now)
-        if known.size and not report.verified:  # where, a whole check finds out
-            again = Verifier(self._reopen, self._store, self._key, self._witnesses, self._marks)
-            return again.verify(outside, jobs, deep, progress)
+                self._known = before
+                report.last_full = self._now.verified = before.verified
+        self._read()
+        if self._known.size and not report.verified:  # where, a whole check finds out
+            return replace(self).verify()
         with report.guard("the mark of the last verification"):
-            if problem := before.contradiction(self._store, now.size):
+            if problem := before.contradiction(self._store, self._now.size):
                 path = marks.path("verification") if marks else ""
                 path = f"; if this was intended, keep {path} as a copy elsewhere" if path else ""
                 report.add(None, "checkpoint", problem + path)
             if report.verified and marks is not None:
-                now.write(marks, self._store)
+                self._now.write(marks, self._store)
         return report
 
-    def _read(
-        self,
-        outside: str | bytes | SignedCheckpoint | None,
-        jobs: int,
-        deep: bool,
-        progress: Progress | None,
-        known: VerifiedMark,
-        now: VerifiedMark,
-    ) -> None:
-        report, store = self._report, self._store
+    def _read(self) -> None:
+        report, store, known, now = self._report, self._store, self._known, self._now
         notes: list[tuple[int, str]] = []
         with report.guard("checkpoints"):
             # The notes first: one that comes while we read would cover entries we do not.
@@ -141,7 +132,7 @@ class Verifier:
         with report.guard("ledger_info and migrations"):
             check_info(report, store, self._key)
         with report.guard("entries and their content"):
-            self._read_entries(contents, steps, notes, outside, jobs, deep, progress, known, now)
+            self._read_entries(contents, steps, notes)
         ends = known.ends
         with report.guard("message_steps"):
             check_unnamed_steps(report, store, ends.get("step_id", 0), ends.get("seq", 0))
@@ -159,26 +150,15 @@ class Verifier:
                 "segment --finish` removes them"
             )
 
-    def _read_entries(
-        self,
-        contents: int,
-        steps: int,
-        notes: list[tuple[int, str]],
-        outside: str | bytes | SignedCheckpoint | None,
-        jobs: int,
-        deep: bool,
-        progress: Progress | None,
-        known: VerifiedMark,
-        now: VerifiedMark,
-    ) -> None:
+    def _read_entries(self, contents: int, steps: int, notes: list[tuple[int, str]]) -> None:
         """Check content, message steps and entries in ranges, then the tree."""
-        report, size = self._report, now.size
+        report, known, now, size = self._report, self._known, self._now, self._now.size
         content_ranges: list[_Range] = []
         step_ranges: list[_Range] = []
         with report.guard("contents and message_steps"):
             content_ranges = list(self._ranges("content_id", "contents", 1, contents))
             step_ranges = list(self._ranges("step_id", "message_steps", 1, steps))
-        heads = read_heads(report, notes, outside, self._key)
+        heads = read_heads(report, notes, self.outside, self._key)
         wanted = {one.checkpoint.size for _, one in heads if one.checkpoint.size <= size}
         archived: list[ArchivedRange] = []
         left = Places(0)
@@ -204,12 +184,13 @@ class Verifier:
         def advance(number: int) -> None:
             nonlocal done
             done = min(done + number, total)
-            if progress is not None:
-                progress(done, total)
+            if self.progress is not None:
+                self.progress(done, total)
 
         advance(0)
-        with runner(self._reopen, self._store, jobs if total > _MIN_PARALLEL_ROWS else 1) as pool:
-            file_problems = pool.start(_check_file, deep)
+        jobs = self.jobs if total > _MIN_PARALLEL_ROWS else 1
+        with runner(self._reopen, self._store, jobs) as pool:
+            file_problems = pool.start(_check_file, self.deep and not known.size)
             try:
                 bad_contents: dict[int, str] = {}
                 bad_steps: dict[int, str] = {}
@@ -240,7 +221,7 @@ class Verifier:
                     self._known_entries(*item) if item in unread else next(read)
                     for item in entry_ranges
                 )
-                roots, partials, blamed = self._join(size, parts, known, now, advance)
+                roots, partials, blamed = self._join(size, parts, advance)
                 advance(total)  # there were gaps
             finally:
                 report.merge(file_problems())
@@ -297,16 +278,12 @@ class Verifier:
             low += _RANGE
 
     def _join(
-        self,
-        size: int,
-        ranges: Iterable[EntryRange],
-        known: VerifiedMark,
-        now: VerifiedMark,
-        advance: Callable[[int], None],
+        self, size: int, ranges: Iterable[EntryRange], advance: Callable[[int], None]
     ) -> tuple[list[bytes], dict[int, bytes], set[str]]:
         """Join the results of ranges: links across their borders, and the tree in order."""
         roots: list[bytes] = []
-        partials = {int(number): bytes.fromhex(root) for number, root in known.partials.items()}
+        known = self._known.partials.items()
+        partials = {int(number): bytes.fromhex(root) for number, root in known}
         blamed: set[str] = set()
         last_hash: str | None = ""
         expected = 0
@@ -327,7 +304,7 @@ class Verifier:
             self._waiting += part.waiting
             last_hash = part.last_hash
             expected = part.last + 1
-        now.entry_hash = last_hash or ""
+        self._now.entry_hash = last_hash or ""
         if not size:
             partials.setdefault(size, b"")
         return roots, partials, blamed

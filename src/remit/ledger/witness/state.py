@@ -143,8 +143,7 @@ class WitnessState:
             raise WitnessError(
                 f"The witness's record {path} is missing.",
                 next_step="Restore its newest copy. If there is no copy, create another witness "
-                "with a "
-                "new key: with this key and no record, it would cosign a rewritten log.",
+                "with a new key: with this key and no record, it would cosign a rewritten log.",
             )
         self._path = path
         self._lock = threading.RLock()

@@ -119,8 +119,7 @@ def check_constraints(context: GateContext) -> GateRun:
     needed = sum(len(package.manifest.dependencies) for package in packages.values())
     message = (
         f"{len(packages)} packages within their frameworks' ceilings, settings within {ceilings} "
-        f"ceilings, {needed} dependencies met; {len(used)} tools and models used, all "
-        "permitted"
+        f"ceilings, {needed} dependencies met; {len(used)} tools and models used, all permitted"
     )
     if waived := [*waived, *(f"{what} ({entry_id})" for what, entry_id in stated.used.items())]:
         message += f"; waived, because only the ledger records them: {', '.join(waived)}"

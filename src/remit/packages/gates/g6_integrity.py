@@ -53,8 +53,7 @@ def check_integrity(context: GateContext) -> GateRun:
     )
     if report.last_full:
         message += (
-            f"; {report.unread} of them "
-            f"were not read again; the last full check was on {report.last_full} (--full checks "
-            "all)"
+            f"; {report.unread} of them were not read again; the last full check was on "
+            f"{report.last_full} (--full checks all)"
         )
     return message
