@@ -408,7 +408,10 @@ class Breakers:
             before = self._circuit(key) if local is None or key in self._rows else local.circuit
             if outcome == "ok" and not before.open and before.failures == 0 and not noted:
                 return
-            change = functools.partial(_answered, self._config, generation, outcome)
+
+            def change(circuit: Circuit, now_ms: int) -> Circuit:
+                return circuit.answered(self._config, generation, outcome, now_ms)
+
             after = change(before, self._now_ms())
             if after is before and not noted:
                 return
@@ -457,7 +460,7 @@ class Breakers:
         before = _circuit_of(rows[0]) if rows else _NEW
         after = change(before, tx.now_ms)
         if after is not before:
-            tx.execute(_PUT, (*key, *_values_of(after)))
+            tx.execute(_PUT, (*key, *(int(getattr(after, name)) for name in _COLUMNS)))
         with self._lock:
             local.done = max(local.done, step)
             if local.steps == step:  # A later step is pending; its state is newer.
@@ -465,17 +468,6 @@ class Breakers:
         return after
 
 
-def _answered(
-    config: CircuitBreakerConfig, generation: int, outcome: Outcome, circuit: Circuit, now_ms: int
-) -> Circuit:
-    """Return a circuit after the result of a call."""
-    return circuit.answered(config, generation, outcome, now_ms)
-
-
 def _circuit_of(row: tuple[Any, ...]) -> Circuit:
     failures, opened, *rest = row
     return Circuit(failures, bool(opened), *rest)
-
-
-def _values_of(circuit: Circuit) -> tuple[int, ...]:
-    return tuple(int(getattr(circuit, name)) for name in _COLUMNS)

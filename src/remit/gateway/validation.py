@@ -92,7 +92,7 @@ def check_request(request: PromptRequest) -> str:
         text = "\x00"
     # Nearly all are short and plain.
     if (len(text) > MAX_ID_CHARS or not text.isascii() or "\x00" in text) and (
-        problem := _wrong_id(ids)
+        problem := next(filter(None, map(_wrong_text, _IDS, ids)), "")
     ):
         return problem
     most, warmth = request.max_tokens, request.temperature
@@ -114,10 +114,6 @@ def check_request(request: PromptRequest) -> str:
         if found:
             return f"template_variables: {found[0]}"
     return ""
-
-
-def _wrong_id(ids: Sequence[Any]) -> str:
-    return next(filter(None, map(_wrong_text, _IDS, ids)), "")
 
 
 def _wrong_text(name: str, value: Any) -> str:

@@ -169,13 +169,11 @@ class PackageManager:
         with self._locked() as registry:
             file = self._path / TrustPolicy.FILE
             trust = prepare_trust(file, self._ledger, trusting, self._by, reason=reason)
-            change = trust if isinstance(trust, TrustChange) else None
-            policy = trust.policy if isinstance(trust, TrustChange) else trust
             shipped = functools.partial(sign_shipped, self._root)
             present: list[Candidate] = []
             new: list[Candidate] = []
             for incoming in archives:
-                candidate = admit(incoming, policy, self.settings, dev=dev, shipped=shipped)
+                candidate = admit(incoming, trust.policy, self.settings, dev=dev, shipped=shipped)
                 (present if self._is_installed(candidate, registry) else new).append(candidate)
             names = [candidate.package.package_id for candidate in [*present, *new]]
             if twice := [name for name in names if names.count(name) > 1]:
@@ -187,10 +185,10 @@ class PackageManager:
             changes = planned_installation(new, registry, only_upgrade=only_upgrade)
             registry, installed = self._carry_out(
                 changes, registry, extra_entries, approve=approve, dev=dev, present=present,
-                trust=change,
+                trust=trust,
             )  # fmt: skip
-            if change is not None and installed:
-                change.policy.save(file)
+            if trust.append is not None and installed:
+                trust.policy.save(file)
             names = [candidate.package.package_id for candidate in present]
             return [registry.packages[name] for name in [*names, *installed]]
 
@@ -446,7 +444,7 @@ class PackageManager:
                     "Another machine changed the packages of this ledger at the same time.",
                     next_step="Run the command again.",
                 )
-            if trust is not None:
+            if trust is not None and trust.append is not None:
                 trust.append(tx)
             for entry in entries:
                 tx.append(entry)

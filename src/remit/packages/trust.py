@@ -111,15 +111,16 @@ class TrustChange:
 
     Attributes:
         policy: the new policy, to be saved once the change is recorded.
-        what: one line about the change.
-        append: appends the ``CONFIG_CHANGED`` entry in a transaction, and returns the entry's id.
+        what: one line about the change; empty without a change.
+        append: appends the ``CONFIG_CHANGED`` entry in a transaction, and returns the entry's id;
+            None if the policy stays equal.
             PackageError ``trust_moved``: another change was recorded since the preparation;
             ``too_many_keys``: the policy does not fit into an entry.
     """
 
     policy: TrustPolicy
     what: str
-    append: Callable[[Transaction], str]
+    append: Callable[[Transaction], str] | None
 
 
 def change_trust(
@@ -154,8 +155,8 @@ def change_trust(
             the next change writes the file.
     """
     made = prepare_trust(path, ledger, change, by, reason=reason)
-    if isinstance(made, TrustPolicy):
-        return made, "", ""
+    if made.append is None:
+        return made.policy, "", ""
     entry_id = ledger.transact(made.append)
     made.policy.save(path)
     return made.policy, entry_id, made.what
@@ -168,8 +169,8 @@ def prepare_trust(
     by: str,
     *,
     reason: str = "",
-) -> TrustChange | TrustPolicy:
-    """Return a change of the trusted keys to record; the present policy if it stays equal.
+) -> TrustChange:
+    """Return a change of the trusted keys to record.
 
     Appends nothing. An unfinished earlier change is written to the file. The arguments are those of
     :func:`change_trust`.
@@ -183,7 +184,7 @@ def prepare_trust(
         old.save(path)
     new = change(old)
     if new == old:
-        return old
+        return TrustChange(old, "", None)
     what = _describe(old, new) + (f": {reason}" if reason else "")
     data = new.encoded()
     metadata = {

@@ -111,10 +111,9 @@ class TableEngine:
         marks = ", ".join("?" * len(queues))
         rest = f"AND queue IN ({marks}) LIMIT 1"
         select = self._ledger.select
-        if select(f"SELECT 1 FROM orders WHERE state = 'ready' {rest}", queues):
-            return True
-        if select(f"SELECT 1 FROM orders WHERE state = 'held' {rest}", queues):
-            return True
+        for state in ("ready", "held"):
+            if select(f"SELECT 1 FROM orders WHERE state = '{state}' {rest}", queues):
+                return True
         due = select("SELECT min(due_ms) FROM orders WHERE state = 'delayed'")[0][0]
         return due is not None and due <= self._ledger.now_ms
 

@@ -140,7 +140,7 @@ def load_settings(
         _merge(merged, layer, f"environment {name}", sources)
     for key, value in (flags or {}).items():
         _merge(merged, _nest(key, value), "flag", sources)
-    if path is not None and (tenant := _tenant_at(path)) is not None:
+    if path is not None and (tenant := TenantFile.read(path.parent, to_open=True)) is not None:
         _merge(merged, _of_tenant(tenant, path, variables), "tenant.json", sources)
     try:
         return LoadedSettings(Settings.model_validate(merged), sources, defaults)
@@ -168,10 +168,6 @@ def _of_environment(
                 key = f"{section}.{key[len(section) + 1 :]}"
             if "." in key:  # Other variables are some other program's.
                 yield name, _nest(key, _parse(key, text))
-
-
-def _tenant_at(path: Path) -> TenantFile | None:
-    return TenantFile.read(path.parent, to_open=True)
 
 
 def _of_tenant(
