@@ -16,7 +16,7 @@ from msgspec.structs import replace as replace_fields
 
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
-from remit.kernel.json_text import sound, sound_text
+from remit.kernel.json_text import is_finite, sound, sound_text
 from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, json_text
@@ -218,7 +218,14 @@ class Growth:
             self._events.append(exchange.ToolInputDelta(index, text))
 
     def end_call(self, index: int, block: dict[str, Any]) -> None:
-        """Add the end of a call, and its input if no piece of it was added."""
+        """Add the end of a call, and its input if no piece of it was added.
+
+        Raises:
+            DialectError: the input holds a number that JSON text cannot repeat: over 4,300 digits
+                or, with a fraction or exponent, beyond a double.
+        """
+        if not is_finite(block["input"]):
+            raise DialectError("The provider's answer holds a number that cannot be kept.")
         if block["input"] and index not in self._with_input:
             self.input(index, arguments_text(block["input"]))
         self._events.append(exchange.BlockEnd({**block, "id": self._ids[index]}, index))

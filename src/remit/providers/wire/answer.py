@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import orjson
 from msgspec import Struct
 
 from remit.kernel.json_text import JsonTextError, load_exact
@@ -204,14 +203,14 @@ class StreamSum:
 
 
 def read_event(data: bytes) -> Any:
-    """Return an event's parsed data after :func:`counted_once`; None if it is not JSON."""
+    """Return an event's parsed data after :func:`counted_once`; None if it is not JSON.
+
+    Integers of any size are exact, because arguments of a tool's call may hold them.
+    """
     try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        try:
-            value = load_exact(data)
-        except JsonTextError:
-            return None
+        value = load_exact(data)
+    except JsonTextError:
+        return None
     return counted_once(data, value)
 
 
