@@ -369,7 +369,6 @@ class StreamTap:
         """
         if self._on_text is not None and chunk.events:
             self._tell_texts(chunk.events)
-        self._has_begun = self._has_begun or begins
         # Without a sink, a chunk that holds nothing of the answer reaches nobody.
         passed = False if self._sink is None and chunk.events == [] else None
         if self._sink is not None:
@@ -406,8 +405,14 @@ class StreamTap:
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
 
+    def note(self, raw: bytes) -> None:
+        """Note that bytes of the stream have come, which are kept if the stream is recorded."""
+        self._has_begun = True
+        if self.wire is not None:
+            self.wire.append(raw)
+
     def break_off(self) -> None:
-        """Allow no other attempt if an answer has begun, held back or not: it may be paid for."""
+        """Allow no other attempt if anything has come, such as a comment: it may be paid for."""
         if self._has_begun and not self.was_passed_on:
             self._mark()
 

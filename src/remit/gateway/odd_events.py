@@ -1,0 +1,119 @@
+"""Events of a provider's stream that are not what they seem.
+
+A server may state an error in a form that no client reads, send a whole answer in place of a
+stream, or repeat a count that only Remit asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from remit.providers import ProviderError, error_of_event
+from remit.providers.sse import SseEvent
+
+_NAMED = ("anthropic.messages", "bedrock.converse")
+"""Endpoints whose clients know an error by the event's name alone."""
+_UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
+"""Endpoints whose clients know an error by the member ``error`` of an event alone."""
+_NULL = b',"usage":null'
+_NO_USAGE = re.compile(rb',\s*"usage":\s*null')
+
+
+class Opening:
+    """The text before the first readable event of a stream: perhaps an answer that is no stream.
+
+    Comments are no part of the text.
+
+    Attributes:
+        is_past: True once a readable event has come.
+        size: bytes of the text.
+    """
+
+    def __init__(self) -> None:
+        self.is_past = False
+        self.size = 0
+        self._parts: list[bytes] = []
+        self._is_json = self._has_data = False
+
+    def take(self, event: SseEvent, *, is_readable: bool) -> bool:
+        """Add an event; return True if the client must not get it, because it is part of JSON.
+
+        Args:
+            event: the event; one without the end of an event may be the end of JSON.
+            is_readable: True if the stream is one of events.
+        """
+        raw = event.raw
+        if is_readable or self.is_past:
+            self.is_past, self.size = True, 0
+            self._parts.clear()
+            return False
+        if self._is_json or (raw.strip() and not raw.startswith(b":")):
+            self._is_json = self._is_json or (not self._parts and raw.lstrip().startswith(b"{"))
+            self._has_data = self._has_data or (event.complete and event.data != b"")
+            self._parts.append(raw)
+            self.size += len(raw)
+        return self._is_json
+
+    def answer(self) -> bytes | None:
+        """Return the answer after the end of a stream without a readable event; None if there is
+        none.
+
+        The answer is a JSON object, or the text if that has data.
+        """
+        text = b"".join(self._parts)
+        if not self._is_json:
+            return text if self._has_data else None
+        text = text.strip()
+        return text if text.endswith(b"}") else None
+
+
+def stated_error(event: SseEvent, value: Any) -> ProviderError | None:
+    """Return the error that an event states; None for any other event.
+
+    An event named ``error`` is one, whatever its data.
+
+    Args:
+        event: the event.
+        value: its parsed data; None if it is not JSON.
+    """
+    error = error_of_event(value)
+    if error is None and event.name == "error":
+        stated = event.data.decode("utf-8", "replace") if value is None else value
+        error = error_of_event({"type": "error", "error": stated})
+    return error
+
+
+def shows_error(endpoint: str, event: SseEvent, value: Any) -> bool:
+    """Return True if clients of the endpoint see that an event states an error.
+
+    Args:
+        endpoint: the endpoint of the stream, such as ``openai.chat``.
+        event: an event that states one.
+        value: its parsed data.
+    """
+    if event.is_field:
+        return False
+    if endpoint in _NAMED:
+        return event.name == "error"
+    if type(value) is not dict:
+        return False
+    is_typed = endpoint not in _UNNAMED and value.get("type") in ("error", "response.failed")
+    return is_typed or bool(value.get("error"))
+
+
+def without_usage(event: SseEvent, value: Any) -> tuple[bytes, bool]:
+    """Return an event's bytes without an empty usage, and whether it holds the usage alone.
+
+    Args:
+        event: an event of a stream whose usage only Remit asked for.
+        value: its parsed data.
+    """
+    raw = event.raw
+    if type(value) is not dict or "usage" not in value:
+        return raw, False
+    if value["usage"] is not None:
+        return raw, value.get("choices") == []
+    if raw.count(b'"usage"') == 1:
+        raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
+    return raw, False
