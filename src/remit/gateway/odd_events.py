@@ -26,28 +26,21 @@ class Opening:
     Comments are no part of the text.
 
     Attributes:
-        is_past: True once a readable event has come.
         size: bytes of the text.
     """
 
     def __init__(self) -> None:
-        self.is_past = False
         self.size = 0
         self._parts: list[bytes] = []
         self._is_json = self._has_data = False
 
-    def take(self, event: SseEvent, *, is_readable: bool) -> bool:
+    def takes(self, event: SseEvent) -> bool:
         """Add an event; return True if the client must not get it, because it is part of JSON.
 
         Args:
             event: the event; one without the end of an event may be the end of JSON.
-            is_readable: True if the stream is one of events.
         """
         raw = event.raw
-        if is_readable or self.is_past:
-            self.is_past, self.size = True, 0
-            self._parts.clear()
-            return False
         if self._is_json or (raw.strip() and not raw.startswith(b":")):
             self._is_json = self._is_json or (not self._parts and raw.lstrip().startswith(b"{"))
             self._has_data = self._has_data or (event.complete and event.data != b"")
@@ -68,20 +61,15 @@ class Opening:
         return text if text.endswith(b"}") else None
 
 
-def stated_error(event: SseEvent, value: Any) -> ProviderError | None:
-    """Return the error that an event states; None for any other event.
-
-    An event named ``error`` is one, whatever its data.
+def named_error(event: SseEvent, value: Any) -> ProviderError | None:
+    """Return the error of an event that is named ``error``, whatever its data.
 
     Args:
         event: the event.
         value: its parsed data; None if it is not JSON.
     """
-    error = error_of_event(value)
-    if error is None and event.name == "error":
-        stated = event.data.decode("utf-8", "replace") if value is None else value
-        error = error_of_event({"type": "error", "error": stated})
-    return error
+    stated = event.data.decode("utf-8", "replace") if value is None else value
+    return error_of_event({"type": "error", "error": stated})
 
 
 def shows_error(endpoint: str, event: SseEvent, value: Any) -> bool:
@@ -102,18 +90,12 @@ def shows_error(endpoint: str, event: SseEvent, value: Any) -> bool:
     return is_typed or bool(value.get("error"))
 
 
-def without_usage(event: SseEvent, value: Any) -> tuple[bytes, bool]:
-    """Return an event's bytes without an empty usage, and whether it holds the usage alone.
+def without_usage(raw: bytes) -> bytes:
+    """Return the bytes of an event without its empty usage, if it holds no other.
 
     Args:
-        event: an event of a stream whose usage only Remit asked for.
-        value: its parsed data.
+        raw: an event whose usage is null, because only Remit asked for it.
     """
-    raw = event.raw
-    if type(value) is not dict or "usage" not in value:
-        return raw, False
-    if value["usage"] is not None:
-        return raw, value.get("choices") == []
-    if raw.count(b'"usage"') == 1:
-        raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
-    return raw, False
+    if raw.count(b'"usage"') != 1:
+        return raw
+    return raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)

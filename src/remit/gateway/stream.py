@@ -104,7 +104,7 @@ class StreamTap:
         self.next_weighing = _STEP_BYTES
         self.kept = 0  # bytes, at the last weighing
         self.holding: Holding | None = None  # once the stream has grown
-        self._asks_usage = self._has_begun = False
+        self._asks_usage = False
         self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
         self.records = False
@@ -139,7 +139,7 @@ class StreamTap:
             asks_usage: True if only Remit asked for the usage, so that the client must not see it.
             reader: reads the events for a client of another dialect; None for one of their own.
         """
-        self._sum, self._asks_usage, self._has_begun = total, asks_usage, False
+        self._sum, self._asks_usage = total, asks_usage
         self._reader = reader
         self.kept = self.came = 0
         self.next_weighing = _STEP_BYTES
@@ -405,15 +405,9 @@ class StreamTap:
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
 
-    def note(self, raw: bytes) -> None:
-        """Note that bytes of the stream have come, which are kept if the stream is recorded."""
-        self._has_begun = True
-        if self.wire is not None:
-            self.wire.append(raw)
-
     def break_off(self) -> None:
         """Allow no other attempt if anything has come, such as a comment: it may be paid for."""
-        if self._has_begun and not self.was_passed_on:
+        if (self.came or self.kept) and not self.was_passed_on:
             self._mark()
 
     def read(self, value: Any) -> list[StreamEvent]:

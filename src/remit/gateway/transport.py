@@ -7,7 +7,7 @@ import hashlib
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
-from remit.gateway.odd_events import Opening, shows_error, stated_error, without_usage
+from remit.gateway.odd_events import Opening, named_error, shows_error, without_usage
 from remit.gateway.stream import StreamTap, weight
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.errors import RemitError, excerpt
@@ -121,11 +121,12 @@ async def _streamed(
 ) -> ProviderResponse:
     endpoint = outgoing.body.endpoint.name
     headers = passed_on(reply.headers)
-    total, opening = stream_sum(endpoint), Opening()
+    total = stream_sum(endpoint)
     translates = called != endpoint and tap.wanted
     reader = stream_reader(endpoint, total) if translates else None
     tap.listen(total, asks_usage=outgoing.asks_usage, reader=reader)
-    is_over = False
+    opening: Opening | None = None
+    is_over = has_begun = False
     async for events in reply.events(tap.pass_on):
         tap.catch_up()
         left = len(events)
@@ -133,21 +134,30 @@ async def _streamed(
             await tap.weigh(reply.waiting)
         for event in events:
             left -= 1
-            tap.note(event.raw)
+            if tap.wire is not None:
+                tap.wire.append(event.raw)
             before = total.pieces
             if len(event.data) > LARGE_BYTES:
                 value = await run_large(total.add, event.name, event.data)
             else:
                 value = total.add(event.name, event.data)
-            error = stated_error(event, value)
+            error = error_of_event(value)
+            if error is None and event.name == "error":
+                error = named_error(event, value)
             is_over = error is not None or total.is_last
-            is_held = opening.take(event, is_readable=is_over or value is not None)
+            is_held = False
+            if is_over or value is not None:
+                has_begun, opening = True, None
+            elif not has_begun:
+                opening = opening or Opening()
+                is_held = opening.takes(event)
             is_shown = error is None or shows_error(endpoint, event, value)
             # A client cannot read a cut event. An error that no client sees is worded by Remit.
             if not is_held and (is_over or event.complete) and (is_shown or total.pieces > before):
                 raw, asked = event.raw, False
-                if outgoing.asks_usage:
-                    raw, asked = without_usage(event, value)
+                if outgoing.asks_usage and type(value) is dict and "usage" in value:
+                    asked = value["usage"] is not None and value.get("choices") == []
+                    raw = raw if value["usage"] is not None else without_usage(raw)
                 chunk = WireChunk(
                     endpoint, raw if event.complete else raw + b"\n\n", event.name, value,
                     is_over and is_shown, asked, "", left > 0, headers, total,
@@ -155,7 +165,7 @@ async def _streamed(
                 )  # fmt: skip
                 is_error = error is not None and is_shown
                 await tap.chunk(chunk, begins=chunk.has_data and not is_error)
-            if opening.is_past:
+            if has_begun:
                 tap.may_pass_on()
             if error is not None:
                 tap.drop_held()
@@ -167,14 +177,14 @@ async def _streamed(
             tap.came += weight(event.raw)
             if tap.came > tap.next_weighing:
                 await tap.weigh()
-                if tap.kept + opening.size > MAX_BODY_BYTES:
+                if tap.kept + (0 if opening is None else opening.size) > MAX_BODY_BYTES:
                     raise too_long("takes more")
             elif left and not left % _EVENTS_AT_ONCE:
                 await asyncio.sleep(0)
         if is_over:
             break
     tap.catch_up()
-    if (came := opening.answer()) is not None:
+    if opening is not None and (came := opening.answer()) is not None:
         tap.unheard()
         return whole(outgoing, reply, came, called != endpoint)
     if not total.ended:

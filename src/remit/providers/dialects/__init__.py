@@ -32,6 +32,7 @@ from remit.providers.dialects.translators import (
     write_request,
 )
 from remit.providers.dialects.usage import reported
+from remit.providers.dialects.whole_streams import own_events
 
 __all__ = [
     "DialectError",
@@ -41,6 +42,7 @@ __all__ = [
     "StreamReader",
     "bedrock_exception",
     "error_body",
+    "own_events",
     "read_answer",
     "read_request",
     "reported",

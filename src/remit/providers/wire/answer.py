@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import orjson
 from msgspec import Struct
 
 from remit.kernel.json_text import JsonTextError, load_exact
@@ -46,6 +47,7 @@ _NEUTRAL = {word: reason for reason, words in _WORDS.items() for word in words}
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _USAGE = re.compile(rb'"usage(?:Metadata)?"[ \t\n\r]*:[ \t\n\r]*(.)')
 _NAME = re.compile(rb'"([^"\\]*)"[ \t\n\r]*:')
+_WIDE = re.compile(rb"[0-9]{19}")  # perhaps of an integer above 64 bits, which orjson rounds
 _ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, never escaped by an honest provider
 _OF_USAGE = re.compile("usage|[tT]oken|cache|server_tool|iterations|_requests|_queries|ephemeral")
 
@@ -208,7 +210,12 @@ def read_event(data: bytes) -> Any:
     Integers of any size are exact, because arguments of a tool's call may hold them.
     """
     try:
-        value = load_exact(data)
+        value = load_exact(data) if _WIDE.search(data) else orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            value = load_exact(data)
+        except JsonTextError:
+            return None
     except JsonTextError:
         return None
     return counted_once(data, value)
