@@ -1,12 +1,11 @@
 """Events of a provider's stream that are not what they seem.
 
-A server may state an error in a form that no client reads, send a whole answer in place of a
-stream, or repeat a count that only Remit asked for.
+A server may state an error in a form that no client reads, or send a whole answer in place of a
+stream.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from remit.providers import ProviderError, error_of_event
@@ -16,8 +15,6 @@ _NAMED = ("anthropic.messages", "bedrock.converse")
 """Endpoints whose clients know an error by the event's name alone."""
 _UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
 """Endpoints whose clients know an error by the member ``error`` of an event alone."""
-_NULL = b',"usage":null'
-_NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
 
 class Opening:
@@ -88,14 +85,3 @@ def shows_error(endpoint: str, event: SseEvent, value: Any) -> bool:
         return False
     is_typed = endpoint not in _UNNAMED and value.get("type") in ("error", "response.failed")
     return is_typed or bool(value.get("error"))
-
-
-def without_usage(raw: bytes) -> bytes:
-    """Return the bytes of an event without its empty usage, if it holds no other.
-
-    Args:
-        raw: an event whose usage is null, because only Remit asked for it.
-    """
-    if raw.count(b'"usage"') != 1:
-        return raw
-    return raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)

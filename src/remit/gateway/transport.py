@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
-from remit.gateway.odd_events import Opening, named_error, shows_error, without_usage
+from remit.gateway.odd_events import Opening, named_error, shows_error
 from remit.gateway.stream import StreamTap, weight
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.errors import RemitError, excerpt
@@ -42,6 +43,8 @@ from remit.providers.wire import (
 )
 
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
+_NULL = b',"usage":null'
+_NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
 AnyProvider = Provider | AsyncProvider | StreamingProvider | WireProvider
 
@@ -156,8 +159,10 @@ async def _streamed(
             if not is_held and (is_over or event.complete) and (is_shown or total.pieces > before):
                 raw, asked = event.raw, False
                 if outgoing.asks_usage and type(value) is dict and "usage" in value:
-                    asked = value["usage"] is not None and value.get("choices") == []
-                    raw = raw if value["usage"] is not None else without_usage(raw)
+                    if value["usage"] is not None:
+                        asked = value.get("choices") == []
+                    elif raw.count(b'"usage"') == 1:  # there only because Remit asked for it
+                        raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
                 chunk = WireChunk(
                     endpoint, raw if event.complete else raw + b"\n\n", event.name, value,
                     is_over and is_shown, asked, "", left > 0, headers, total,

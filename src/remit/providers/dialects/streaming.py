@@ -21,6 +21,7 @@ from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, json_text
 from remit.providers.protocol import ProviderResponse
+from remit.providers.upstream_errors import error_of_event
 
 _PIECE = {
     exchange.TextDelta: "text",
@@ -257,6 +258,8 @@ class StreamReader(ABC):
             return []
         if not isinstance(data, Mapping):
             raise unreadable("an event")
+        if (error := error_of_event(data)) is not None:
+            raise error
         return self._read(self._feed, data)
 
     def finish(self) -> list[StreamEvent]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import orjson
 from msgspec import Struct
 
-from remit.kernel.json_text import JsonTextError, load_exact
+from remit.kernel.json_text import JsonTextError, has_wide_number, load_exact
 from remit.providers.wire.delta_sums import Pieces
 from remit.providers.wire.usage import Usage
 
@@ -47,7 +47,6 @@ _NEUTRAL = {word: reason for reason, words in _WORDS.items() for word in words}
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _USAGE = re.compile(rb'"usage(?:Metadata)?"[ \t\n\r]*:[ \t\n\r]*(.)')
 _NAME = re.compile(rb'"([^"\\]*)"[ \t\n\r]*:')
-_WIDE = re.compile(rb"[0-9]{19}")  # perhaps of an integer above 64 bits, which orjson rounds
 _ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, never escaped by an honest provider
 _OF_USAGE = re.compile("usage|[tT]oken|cache|server_tool|iterations|_requests|_queries|ephemeral")
 
@@ -207,18 +206,17 @@ class StreamSum:
 def read_event(data: bytes) -> Any:
     """Return an event's parsed data after :func:`counted_once`; None if it is not JSON.
 
-    Integers of any size are exact, because arguments of a tool's call may hold them.
+    Integers above 64 bits are exact in events with arguments of a tool's call.
     """
     try:
-        value = load_exact(data) if _WIDE.search(data) else orjson.loads(data)
+        if b'"arg' not in data or not has_wide_number(data):
+            return counted_once(data, orjson.loads(data))
     except orjson.JSONDecodeError:
-        try:
-            value = load_exact(data)
-        except JsonTextError:
-            return None
+        pass
+    try:
+        return counted_once(data, load_exact(data))
     except JsonTextError:
         return None
-    return counted_once(data, value)
 
 
 def counted_once(data: bytes, value: Any) -> Any:

@@ -15,7 +15,6 @@ from remit.providers.dialects.citations import annotations_of, read_citations
 from remit.providers.dialects.errors import (
     check_members,
     error_body,
-    failed,
     shaped,
     unreadable,
 )
@@ -67,8 +66,6 @@ class ChatReader(StreamReader):
         self._ended = False
 
     def _feed(self, data: Mapping[str, Any]) -> None:
-        if data.get("error"):
-            raise failed(data["error"])
         choice = self._sum.first_choice
         if choice is None or self._ended:
             return
