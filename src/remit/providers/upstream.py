@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import orjson
 
@@ -17,6 +18,7 @@ from remit.providers.request_bodies import WireDialect
 from remit.providers.upstream_errors import error_of
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
+from remit.providers.wire.body import member_at
 from remit.providers.wire.endpoint_table import (
     CHAT,
     CONVERSE,
@@ -223,17 +225,18 @@ def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 def _is_forgotten(said: bytes) -> bool:
     """Return True if the error says that the previous response is unknown."""
-    try:
-        error = orjson.loads(said).get("error")
-    except (orjson.JSONDecodeError, AttributeError):
-        return False
-    return isinstance(error, dict) and error.get("code") == "previous_response_not_found"
+    return bool(member_at(_json(said), "error.code") == "previous_response_not_found")
 
 
 def _no_endpoint(said: bytes) -> bool:
     """Return True if the error concerns the path and not a model or an item."""
+    error = member_at(_json(said), "error")
+    return not (member_at(error, "code") or member_at(error, "param"))
+
+
+def _json(text: bytes) -> Any:
+    """Return the value of a JSON text; None if it is not JSON."""
     try:
-        error = orjson.loads(said).get("error")
-    except (orjson.JSONDecodeError, AttributeError):
-        return True
-    return not (isinstance(error, dict) and (error.get("code") or error.get("param")))
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None

@@ -183,19 +183,17 @@ class Relay:
     def _begin(self, answer_id: str, model: str = "") -> bytes:
         keeper = self._keeper
         if keeper is not None:  # The stream must equal the stored response.
-            self._writer = stream_writer(
-                self._endpoint, keeper.asked, answer_id=keeper.response_id,
-                created=keeper.created, model=self._body.model,
-            )  # fmt: skip
-            keeper.writer = self._writer
+            call, answer_id, created = keeper.asked, keeper.response_id, keeper.created
+            model = self._body.model
         else:
-            self._writer = stream_writer(
-                self._endpoint,
-                read_request(self._endpoint, self._body.value),
-                answer_id=answer_id or "stream",
-                created=self._created or int(time.time()),
-                model=model or self._body.model,
-            )
+            call = read_request(self._endpoint, self._body.value)
+            created = self._created or int(time.time())
+        self._writer = stream_writer(
+            self._endpoint, call, answer_id=answer_id or "stream", created=created,
+            model=model or self._body.model,
+        )  # fmt: skip
+        if keeper is not None:
+            keeper.writer = self._writer
         start: bytes = self._writer.start()
         return start
 

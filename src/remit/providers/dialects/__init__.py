@@ -31,10 +31,11 @@ from remit.providers.dialects.translators import (
     write_answer,
     write_request,
 )
-from remit.providers.dialects.usage import reported
+from remit.providers.dialects.usage import PARTS, reported
 from remit.providers.dialects.whole_streams import own_events
 
 __all__ = [
+    "PARTS",
     "DialectError",
     "ModelCall",
     "ResponseFormat",

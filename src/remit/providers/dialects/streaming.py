@@ -122,8 +122,13 @@ class StreamWriter(ABC):
 
 def sse(name: str, data: Mapping[str, Any]) -> bytes:
     """Return one server-sent event; ``name`` is also the ``type`` in its data."""
-    body = json_text({"type": name, **data}).encode()
-    return b"event: " + name.encode() + b"\ndata: " + body + b"\n\n"
+    return event_bytes({"type": name, **data}, name)
+
+
+def event_bytes(data: Mapping[str, Any], name: str = "") -> bytes:
+    """Return one server-sent event; without a line for the name if that is empty."""
+    named = f"event: {name}\n" if name else ""
+    return f"{named}data: {json_text(data)}\n\n".encode()
 
 
 def stream_events(answer: ProviderResponse) -> list[StreamEvent]:

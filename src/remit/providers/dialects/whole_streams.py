@@ -5,11 +5,11 @@ A client that asked for a stream reads no event in a whole answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from remit.kernel.json_text import load_exact
-from remit.providers.dialects.streaming import sse
+from remit.providers.dialects.streaming import event_bytes, sse
 from remit.providers.dialects.tool_calls import json_text
 from remit.providers.wire.body import member_at
 
@@ -31,18 +31,13 @@ def own_events(endpoint: str, answer: bytes, *, with_usage: bool) -> list[bytes]
     """
     value = load_exact(answer)
     if endpoint in ("openai.chat", "openai.completions"):
-        wire = [_data("", chunk) for chunk in _chunks(value, with_usage=with_usage)]
+        wire = [event_bytes(chunk) for chunk in _chunks(value, with_usage=with_usage)]
         return [*wire, b"data: [DONE]\n\n"]
     if endpoint == "anthropic.messages":
         return [sse(name, data) for name, data in _message_events(value)]
     if endpoint == "bedrock.converse":
-        return [_data(name, data) for name, data in _converse_events(value)]
-    return [_data("", value)]
-
-
-def _data(name: str, data: Mapping[str, Any]) -> bytes:
-    named = b"event: %b\n" % name.encode() if name else b""
-    return b"%bdata: %b\n\n" % (named, json_text(data).encode())
+        return [event_bytes(data, name) for name, data in _converse_events(value)]
+    return [event_bytes(value)]
 
 
 def _listed(value: Any) -> list[dict[str, Any]]:
