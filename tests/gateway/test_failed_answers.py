@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -163,3 +163,39 @@ def test_odd_usage_ends_no_call_and_odd_words_discard_no_counts(
     (state,) = budgeter.status(BudgetScope("SES-TESTTEST"))
     assert state.reserved_nano == 0
     assert state.spent_nano > 0
+
+
+class _Wordless:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("message", ["half \ud800 of a character", _Wordless()])
+def test_a_message_that_is_no_text_leaves_no_dispatch_without_its_exchange(
+    ledger: LedgerClient, message: Any
+) -> None:
+    class Failing:
+        def send(self, request: Any) -> Any:
+            raise ProviderError("SERVER_ERROR", message, maybe_billed=True)
+
+    gateway = LLMGateway(ledger, config=RouterConfig(max_retries=0), dev_mode=True)
+    gateway.register_provider("openai", cast("Any", Failing()))
+    response = gateway.route(prompt_request(model_id="openai/gpt-4o-mini", max_tokens=9))
+    assert response.outcome is RouteOutcome.ERROR
+    stated = ledger.read(response.exchange_entry_id).metadata["error_message"]
+    assert stated == response.error_message
+    stated.encode()
+
+
+def test_a_refusal_that_is_no_text_is_recorded(ledger: LedgerClient) -> None:
+    class Refusing:
+        def outgoing(self, request: Any) -> Any:
+            raise ProviderError("INVALID_REQUEST", cast("Any", _Wordless()))
+
+        async def send(self, outgoing: Any, timeouts: Any) -> Any: ...
+
+    gateway = LLMGateway(ledger, dev_mode=True)
+    gateway.register_provider("openai", cast("Any", Refusing()))
+    response = gateway.route(prompt_request(model_id="openai/gpt-4o-mini", max_tokens=9))
+    assert "without a readable message" in str(response.error_message)
+    assert ledger.read_by_event_type("PROMPT_REJECTED")

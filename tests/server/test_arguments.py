@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.server.running import Served
+from tests.server.running import Served, serving
 from tests.support.raw_provider import RawProvider, whole
 from tests.support.wire import completion, function_call, message, sse, tool_use
 
@@ -114,6 +115,41 @@ def test_a_number_that_cannot_be_kept_does_not_become_null(
     status, raw, headers = served.ask("POST", "/v1/chat/completions", body)
     assert (status, json.loads(raw)["error"]["code"]) == (502, "answer_untranslatable")
     assert headers["x-should-retry"] == "false"
+
+
+@pytest.fixture(scope="module")
+def google(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with a provider of Gemini's dialect, which writes arguments as objects."""
+    toml = f'[providers.google]\nkind = "gemini"\nbase_url = "{provider.url}/v1beta"\n'
+    toml += 'default_model = "gemini-2.5-flash"\napi_key = "AIza-up"\n'
+    with serving(tmp_path_factory.mktemp("google") / "root", provider.url, toml=toml) as served:
+        yield served
+
+
+@pytest.mark.parametrize("number", [str(_BIG), "1e400"])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions", "/v1/messages"])
+def test_a_great_number_in_a_stream_of_objects_is_not_rounded(
+    google: Served, provider: RawProvider, path: str, number: str
+) -> None:
+    """A number that JSON text cannot repeat ends the stream with an error."""
+    part = {"functionCall": {"name": "look", "args": {"a": 0}}}
+    chunk = {"candidates": [{"index": 0, "content": {"role": "model", "parts": [part]},
+                             "finishReason": "STOP"}]}  # fmt: skip
+    wire = sse([chunk])[0].replace(b'"a": 0', f'"a": {number}'.encode())
+    assert number.encode() in wire
+    _provide(provider, whole(wire, kind="text/event-stream"))
+    body: dict[str, Any] = {"model": "google/gemini-2.5-flash", "stream": True}
+    if path == "/v1/responses":
+        body |= {"input": "hi", "tools": [{"type": "function", **_FUNCTION}]}
+    elif path == "/v1/messages":
+        body |= {"max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
+                 "tools": [{"name": "look", "input_schema": {"type": "object"}}]}  # fmt: skip
+    else:
+        body |= {"messages": [{"role": "user", "content": "hi"}],
+                 "tools": [{"type": "function", "function": _FUNCTION}]}  # fmt: skip
+    _, raw, _ = google.ask("POST", path, body)
+    is_kept = number == str(_BIG)
+    assert (number in raw.decode(), b"cannot be translated" in raw) == (is_kept, not is_kept), raw
 
 
 def test_a_great_number_in_a_request_is_not_rounded(served: Served, provider: RawProvider) -> None:

@@ -148,6 +148,27 @@ def test_a_stream_that_breaks_behind_a_chunk_without_content_is_not_asked_again(
     assert len(paths) == len(google.entries("EXCHANGE", session)) == 1
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", _GOOGLE])
+@pytest.mark.parametrize(
+    "begun", [b": thinking\n\n" * 3, b"retry: 3000\n\n", b'{"id": "c", "choices', b'data: {"id"']
+)
+def test_a_stream_that_breaks_before_any_chunk_is_not_asked_again(
+    google: Served, provider: RawProvider, path: str, begun: bytes
+) -> None:
+    """Something came, so the provider works on the answer and may charge it."""
+    paths, session = replies(provider, whole(begun, kind="text/event-stream")), new_session()
+    body = _to_chat_or_google(path)
+    _, raw, _ = google.ask("POST", path, body, headers={"x-remit-session": session})
+    assert b"the stream ended before the answer did" in raw
+    (entry,) = google.entries("EXCHANGE", session)
+    assert (len(paths), entry.metadata["cost_certainty"]) == (1, "upper_bound")
+    error = {"error": {"message": "busy", "type": "server_error"}}
+    refused = whole(b": thinking\n\n" + sse([error])[0], kind="text/event-stream")
+    paths = replies(provider, refused)
+    google.ask("POST", path, body)
+    assert len(paths) > 1  # the provider says itself that it made nothing
+
+
 @pytest.mark.parametrize("comment", [b"", b": thinking\n\n"])
 @pytest.mark.parametrize("form", ["a role", "no parts"])
 def test_a_chunk_without_content_does_not_wait_for_long(

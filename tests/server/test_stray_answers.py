@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
+from remit.providers.sse import SseParser
+from remit.providers.wire import stream_sum
 from tests.server.running import FORM, Served, form, new_session, serving
 from tests.support.raw_provider import RawProvider, whole
 from tests.support.wire import completion, message, message_events, response, sse
@@ -386,6 +388,64 @@ def test_a_whole_answer_is_one_although_it_calls_itself_a_stream(
     assert b"busy" in raw
     last = served.entries("EXCHANGE", session)[-1]
     assert (last.decision, last.metadata["cost_usd"]) == ("ERROR", 0)
+
+
+_CHOICES = [
+    {"index": index, "message": {"role": "assistant", "content": text}, "logprobs": None,
+     "finish_reason": "stop", "x_score": index}
+    for index, text in enumerate("ab")
+]  # fmt: skip
+_BLOCKS = [
+    {"type": "thinking", "thinking": "hm", "signature": "Ev4"},
+    {"type": "text", "text": "fine", "citations": [{"type": "char_location", "cited_text": "f"}]},
+    {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"a": 12345678901234567890123}},
+    {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}},
+    {"type": "odd", "x": [1]},
+]
+_WHOLE: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "choices": ("/v1/chat/completions", "openai.chat", {**_CHAT, "choices": _CHOICES, "x_own": 1}),
+    "calls": ("/v1/chat/completions", "openai.chat", completion(None, [
+        {"id": f"call_{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        for n in range(2)])),
+    "completions": ("/v1/completions", "openai.completions", {
+        "id": "c", "object": "text_completion", "created": 1, "model": "gpt-4o-mini",
+        "choices": [{"text": "fine", "index": 0, "logprobs": None, "finish_reason": "stop"}],
+        "usage": _CHAT["usage"], "x_own": 1}),
+    "blocks": ("/v1/messages", "anthropic.messages", {
+        **message(), "content": _BLOCKS, "stop_reason": "tool_use", "stop_sequence": None,
+        "container": {"id": "c"}}),
+    "pictures": ("/v1/images/generations", "openai.images", {"created": 1, "data": [
+        {"b64_json": "QQ=="}], "usage": {"total_tokens": 9, "input_tokens": 1,
+                                         "output_tokens": 8}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("comment", [b"", b": wait\n\n"])
+@pytest.mark.parametrize("form", _WHOLE)
+def test_an_answer_that_calls_itself_a_stream_keeps_all_its_members(
+    served: Served, provider: RawProvider, form: str, comment: bytes
+) -> None:
+    """The client's events add up to the provider's own answer, with its id and unknown members."""
+    path, endpoint, sent = _WHOLE[form]
+    model = {"blocks": "claude-sonnet-4-5", "pictures": "gpt-image-1"}.get(form, "gpt-4o-mini")
+    body = {**asked(path, model, stream=True), "stream_options": {"include_usage": True}}
+    if form in ("pictures", "completions"):
+        body = {"model": model, "stream": True, "prompt": "hi"}
+        body["stream_options"] = {"include_usage": True}
+    if form in ("pictures", "blocks"):
+        del body["stream_options"]
+    replies(provider, whole(comment + json.dumps(sent).encode(), kind="text/event-stream"))
+    status, raw, headers = served.ask("POST", path, body)
+    assert (status, "event-stream" in headers["content-type"]) == (200, True), raw
+    total = stream_sum(endpoint)
+    for event in SseParser().feed(raw):
+        if event.data:
+            total.add(event.name, event.data)
+    if form == "pictures":
+        assert json.dumps(sent["data"]).encode() in raw.replace(b'":', b'": ')
+        return
+    assert total.ended
+    assert total.answer() == sent
 
 
 @pytest.mark.parametrize("path", _PATHS)

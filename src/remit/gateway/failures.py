@@ -13,7 +13,9 @@ from remit.gateway.circuit import Permit
 from remit.gateway.neutral_calls import finite
 from remit.gateway.stream import StreamTap
 from remit.gateway.values import Attempt, Call, Candidate, Failure, Refusal
+from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
+from remit.kernel.json_text import sound_text
 from remit.providers import CODES, ProviderError
 
 _log = logging.getLogger("remit.gateway")
@@ -64,7 +66,7 @@ def failure_of(
         failure = Failure(
             RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
             error.code if error.code in CODES else "PROVIDER_ERROR",
-            str(error.message),
+            message_of(error),
             billing,
             finite(error.retry_after_s),
             error.reply,
@@ -102,9 +104,23 @@ def cancelled(
         billing: how the attempt is billed.
         suffix: text to add to the reason.
     """
-    said = str(error.args[0]) if error.args else ""
+    said = error.args[0] if error.args else ""
     why = said if said in ENDED_BY else "the caller disconnected"
     return Failure(RouteOutcome.ERROR, "CANCELLED", why + suffix, billing)
+
+
+def message_of(error: RemitError) -> str:
+    """Return an error's message as valid Unicode, which the ledger can store.
+
+    A message of a provider object may be no text, or have no text.
+
+    Args:
+        error: the error.
+    """
+    try:
+        return sound_text(str(error.message))
+    except Exception:  # noqa: BLE001 - an object of the provider's may raise anything
+        return f"the provider object raised {type(error).__name__} without a readable message"
 
 
 def _billing_of(

@@ -18,7 +18,7 @@ from remit.kernel.canonical import is_countable
 from remit.kernel.exchange import MAX_ID_CHARS, PromptRequest, Reply, TextDelta
 from remit.kernel.loops import abandon, call_in_thread
 from remit.providers import MAX_BODY_BYTES, ProviderError, ProviderRequest, ProviderResponse
-from remit.providers.dialects import SoundStream, read_request, sound_answer
+from remit.providers.dialects import PARTS, SoundStream, read_request, sound_answer
 from remit.providers.wire import ended_by
 
 
@@ -204,13 +204,9 @@ def _is_countable_usage(answer: ProviderResponse) -> bool:
     )
 
 
-_MORE_COUNTS = (
-    "cached_input_tokens", "reasoning_tokens", "cache_write_tokens", "cache_write_short_tokens",
-    "cache_write_long_tokens", "audio_input_tokens", "audio_output_tokens",
-)  # fmt: skip
-_more_counts = operator.attrgetter(*_MORE_COUNTS)
+_more_counts = operator.attrgetter(*PARTS)
 _UNREPORTED: dict[str, Any] = {
-    **dict.fromkeys((*_MORE_COUNTS, "audio_seconds")),
+    **dict.fromkeys((*PARTS, "audio_seconds")),
     "input_tokens": 0, "output_tokens": 0, "usage_reported": False, "server_tool_uses": {},
     "served": {},
 }  # fmt: skip

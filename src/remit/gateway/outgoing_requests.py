@@ -14,6 +14,7 @@ from msgspec.structs import replace as replace_fields
 
 from remit.gateway.billing import Billing
 from remit.gateway.config import RouterConfig
+from remit.gateway.failures import message_of
 from remit.gateway.model_names import Names
 from remit.gateway.neutral_calls import in_neutral_form
 from remit.gateway.provider_objects import Objects, objects_named
@@ -178,7 +179,7 @@ class Candidates:
             outgoing = cast("WireProvider", provider).outgoing(order)
         except (DialectError, InvalidInputError, ProviderError) as error:
             param = getattr(error, "param", None)
-            refusal = Refusal("INVALID_INPUT", error.message, param)
+            refusal = Refusal("INVALID_INPUT", message_of(error), param)
             raise RefusedError(refusal) from error
         except LedgerError:
             raise

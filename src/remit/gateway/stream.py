@@ -104,7 +104,7 @@ class StreamTap:
         self.next_weighing = _STEP_BYTES
         self.kept = 0  # bytes, at the last weighing
         self.holding: Holding | None = None  # once the stream has grown
-        self._asks_usage = self._has_begun = False
+        self._asks_usage = False
         self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
         self.records = False
@@ -139,7 +139,7 @@ class StreamTap:
             asks_usage: True if only Remit asked for the usage, so that the client must not see it.
             reader: reads the events for a client of another dialect; None for one of their own.
         """
-        self._sum, self._asks_usage, self._has_begun = total, asks_usage, False
+        self._sum, self._asks_usage = total, asks_usage
         self._reader = reader
         self.kept = self.came = 0
         self.next_weighing = _STEP_BYTES
@@ -369,7 +369,6 @@ class StreamTap:
         """
         if self._on_text is not None and chunk.events:
             self._tell_texts(chunk.events)
-        self._has_begun = self._has_begun or begins
         # Without a sink, a chunk that holds nothing of the answer reaches nobody.
         passed = False if self._sink is None and chunk.events == [] else None
         if self._sink is not None:
@@ -407,8 +406,8 @@ class StreamTap:
                 self._fell_silent(error)
 
     def break_off(self) -> None:
-        """Allow no other attempt if an answer has begun, held back or not: it may be paid for."""
-        if self._has_begun and not self.was_passed_on:
+        """Allow no other attempt if anything has come, such as a comment: it may be paid for."""
+        if (self.came or self.kept) and not self.was_passed_on:
             self._mark()
 
     def read(self, value: Any) -> list[StreamEvent]:

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
+from remit.gateway.odd_events import Opening, named_error, shows_error
 from remit.gateway.stream import StreamTap, weight
 from remit.kernel.errors import RemitError, excerpt
 from remit.kernel.exchange import MAX_ID_CHARS, Reply
@@ -29,7 +30,6 @@ from remit.providers import (
     passed_on,
 )
 from remit.providers.dialects import read_answer, reported, sound_answer, stream_reader
-from remit.providers.sse import SseEvent
 from remit.providers.wire import (
     MESSAGES,
     Passed,
@@ -42,10 +42,6 @@ from remit.providers.wire import (
 )
 
 _EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
-_NAMED = ("anthropic.messages", "bedrock.converse")
-"""Endpoints whose clients know an error by the event's name alone."""
-_UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
-"""Endpoints whose clients know an error by the member ``error`` of an event alone."""
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
@@ -131,86 +127,70 @@ async def _streamed(
     translates = called != endpoint and tap.wanted
     reader = stream_reader(endpoint, total) if translates else None
     tap.listen(total, asks_usage=outgoing.asks_usage, reader=reader)
-    unread: list[bytes] | None = []  # Data received before the first readable event.
-    rest = b""  # An unfinished event without data: perhaps the end of an answer that is no stream.
-    is_object = False  # True if what came is perhaps the beginning of one
-    last = False
+    opening: Opening | None = None
+    is_over = has_begun = False
     async for events in reply.events(tap.pass_on):
         tap.catch_up()
         left = len(events)
         if not left and isinstance(reply, UpstreamReply):
             await tap.weigh(reply.waiting)
         for event in events:
+            left -= 1
             if tap.wire is not None:
                 tap.wire.append(event.raw)
-            left -= 1
             before = total.pieces
             if len(event.data) > LARGE_BYTES:
                 value = await run_large(total.add, event.name, event.data)
             else:
                 value = total.add(event.name, event.data)
             error = error_of_event(value)
-            if error is None and event.name == "error":  # whatever its data is: so clients have it
-                stated = event.data.decode("utf-8", "replace") if value is None else value
-                error = error_of_event({"type": "error", "error": stated})
-            last = error is not None or total.is_last
-            raw = event.raw
-            if not event.complete:
-                if not last:
-                    rest = b"" if event.data else raw
-                    continue  # cut within an event: no client can read it
-                raw += b"\n\n"
-            asked = False
-            if outgoing.asks_usage and type(value) is dict and "usage" in value:
-                if value["usage"] is not None:
-                    asked = value.get("choices") == []
-                elif raw.count(b'"usage"') == 1:  # there only because Remit asked for it
-                    raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
-            if error is not None and not _is_seen(endpoint, event, value):
-                if total.pieces > before:
-                    part = WireChunk(endpoint, raw, event.name, value, headers=headers, total=total)
-                    await tap.chunk(part, begins=True)
-                raw = b""  # no client takes it for an error: Remit words it
-            if unread is not None:
-                if value is None and not last:
-                    unread.append(raw)
-                    is_object = is_object or raw.startswith(b"{")
-                else:
-                    unread, is_object = None, False
-            neutral = tap.read(value) if translates else None
-            chunk = WireChunk(
-                endpoint, raw, event.name, value, last, asked, "", left > 0, headers, total,
-                neutral, event.data != b"",
-            )  # fmt: skip
-            if not is_object:
-                await tap.chunk(chunk, begins=error is None and chunk.has_data)
-            if unread is None:
+            if error is None and event.name == "error":
+                error = named_error(event, value)
+            is_over = error is not None or total.is_last
+            is_held = False
+            if is_over or value is not None:
+                has_begun, opening = True, None
+            elif not has_begun:
+                opening = opening or Opening()
+                is_held = opening.takes(event)
+            is_shown = error is None or shows_error(endpoint, event, value)
+            # A client cannot read a cut event. An error that no client sees is worded by Remit.
+            if not is_held and (is_over or event.complete) and (is_shown or total.pieces > before):
+                raw, asked = event.raw, False
+                if outgoing.asks_usage and type(value) is dict and "usage" in value:
+                    if value["usage"] is not None:
+                        asked = value.get("choices") == []
+                    elif raw.count(b'"usage"') == 1:  # there only because Remit asked for it
+                        raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
+                chunk = WireChunk(
+                    endpoint, raw if event.complete else raw + b"\n\n", event.name, value,
+                    is_over and is_shown, asked, "", left > 0, headers, total,
+                    tap.read(value) if translates else None, event.data != b"",
+                )  # fmt: skip
+                is_error = error is not None and is_shown
+                await tap.chunk(chunk, begins=chunk.has_data and not is_error)
+            if has_begun:
                 tap.may_pass_on()
             if error is not None:
                 tap.drop_held()
                 had = await _assembled(total, tap, endpoint, reply.status, headers)
                 error.answer = had if had.usage_reported else None
                 raise error
-            if last:
+            if is_over:
                 break
-            tap.came += weight(raw)
+            tap.came += weight(event.raw)
             if tap.came > tap.next_weighing:
                 await tap.weigh()
-                if tap.kept + sum(map(len, unread or ())) > MAX_BODY_BYTES:
+                if tap.kept + (0 if opening is None else opening.size) > MAX_BODY_BYTES:
                     raise too_long("takes more")
             elif left and not left % _EVENTS_AT_ONCE:
                 await asyncio.sleep(0)
-        if last:
+        if is_over:
             break
     tap.catch_up()
-    if unread is not None:
-        heard = [raw for raw in unread if not raw.startswith(b":")]
-        text = b"".join((*heard, rest)).strip()
-        is_object = text.startswith(b"{")
-        if text.endswith(b"}") if is_object else heard:
-            tap.unheard()
-            came = text if is_object else b"".join((*unread, rest))
-            return whole(outgoing, reply, came, called != endpoint)
+    if opening is not None and (came := opening.answer()) is not None:
+        tap.unheard()
+        return whole(outgoing, reply, came, called != endpoint)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
@@ -221,18 +201,6 @@ async def _streamed(
     if called and tap.problem is not None and answer.reply is not None:
         raise _not_this_api(reply.content_type, answer.reply, total.answer()) from tap.problem
     return answer
-
-
-def _is_seen(endpoint: str, event: SseEvent, value: Any) -> bool:
-    """Return True if clients of the endpoint take an event that states an error for one."""
-    if any(line.startswith(b"error:") for line in event.raw.splitlines()):
-        return False  # a field that no client reads
-    if endpoint in _NAMED:
-        return event.name == "error"
-    if type(value) is not dict:
-        return False
-    is_typed = endpoint not in _UNNAMED and value.get("type") in ("error", "response.failed")
-    return is_typed or bool(value.get("error"))
 
 
 async def _assembled(

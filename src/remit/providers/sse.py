@@ -34,12 +34,14 @@ class SseEvent(Struct):
         name: the ``event`` field; empty if there is none.
         data: the ``data`` fields, joined by line feeds; empty if there are none.
         complete: True if the blank line came before the stream ended.
+        is_field: True if the data stand in a field ``error``, which no client reads.
     """
 
     raw: bytes
     name: str
     data: bytes
     complete: bool = True
+    is_field: bool = False
 
 
 class SseParser:
@@ -156,7 +158,7 @@ def _event(raw: bytes, start: int = 0) -> SseEvent:
         elif field == b"event":
             name = value.removeprefix(b" ").decode("utf-8", "replace")
     if error is not None and data in (None, b"[DONE]"):
-        name, data = "error", error
+        return SseEvent(raw, "error", error, is_field=True)
     return SseEvent(raw, name, data or b"")
 
 

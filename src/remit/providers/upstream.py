@@ -6,17 +6,16 @@ import functools
 import time
 from collections.abc import Collection, Mapping
 
-import orjson
-
 from remit.kernel.exchange import ModelCapabilities, Reply
 from remit.kernel.settings import ProviderSettings
 from remit.providers.clouds import signed, signer
 from remit.providers.dialects.targets import target_of
 from remit.providers.protocol import Outgoing, ProviderError, ProviderReply
 from remit.providers.request_bodies import WireDialect
-from remit.providers.upstream_errors import error_of
+from remit.providers.upstream_errors import error_of, json_value
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
+from remit.providers.wire.body import member_at
 from remit.providers.wire.endpoint_table import (
     CHAT,
     CONVERSE,
@@ -223,17 +222,10 @@ def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 def _is_forgotten(said: bytes) -> bool:
     """Return True if the error says that the previous response is unknown."""
-    try:
-        error = orjson.loads(said).get("error")
-    except (orjson.JSONDecodeError, AttributeError):
-        return False
-    return isinstance(error, dict) and error.get("code") == "previous_response_not_found"
+    return bool(member_at(json_value(said), "error.code") == "previous_response_not_found")
 
 
 def _no_endpoint(said: bytes) -> bool:
     """Return True if the error concerns the path and not a model or an item."""
-    try:
-        error = orjson.loads(said).get("error")
-    except (orjson.JSONDecodeError, AttributeError):
-        return True
-    return not (isinstance(error, dict) and (error.get("code") or error.get("param")))
+    error = member_at(json_value(said), "error")
+    return not (member_at(error, "code") or member_at(error, "param"))

@@ -84,7 +84,7 @@ def error_of(
         body: the body: an error object of any dialect, text, HTML, or nothing.
         secrets: texts that the message must not contain.
     """
-    value = _json(body)
+    value = json_value(body)
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if value is None and body:
         if kind in ("", "text/plain"):
@@ -115,7 +115,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         secrets: texts that the message must not contain.
     """
     if isinstance(data, bytes):
-        data = _json(data)
+        data = json_value(data)
     if type(data) is list and len(data) == 1:  # Gemini sends errors in a list.
         data = data[0]
     if type(data) is not dict:
@@ -297,7 +297,8 @@ def _shown(message: str, secrets: Collection[str]) -> str:
     return shown.encode("utf-8", "replace").decode()
 
 
-def _json(data: bytes) -> Any:
+def json_value(data: bytes) -> Any:
+    """Return the value of a JSON text; None if it is not JSON."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -15,8 +15,8 @@ from remit.gateway import Dispatched
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import Body, WireChunk
-from remit.providers.dialects import read_request, stream_events, stream_writer
-from remit.providers.wire import GENERATE
+from remit.providers.dialects import own_events, read_request, stream_events, stream_writer
+from remit.providers.wire import GENERATE, member_at
 from remit.server.answers import answer_of, end_comment, failure
 from remit.server.refusals import HttpError, error_event, status_of
 from remit.server.request import Request
@@ -183,19 +183,17 @@ class Relay:
     def _begin(self, answer_id: str, model: str = "") -> bytes:
         keeper = self._keeper
         if keeper is not None:  # The stream must equal the stored response.
-            self._writer = stream_writer(
-                self._endpoint, keeper.asked, answer_id=keeper.response_id,
-                created=keeper.created, model=self._body.model,
-            )  # fmt: skip
-            keeper.writer = self._writer
+            call, answer_id, created = keeper.asked, keeper.response_id, keeper.created
+            model = self._body.model
         else:
-            self._writer = stream_writer(
-                self._endpoint,
-                read_request(self._endpoint, self._body.value),
-                answer_id=answer_id or "stream",
-                created=self._created or int(time.time()),
-                model=model or self._body.model,
-            )
+            call = read_request(self._endpoint, self._body.value)
+            created = self._created or int(time.time())
+        self._writer = stream_writer(
+            self._endpoint, call, answer_id=answer_id or "stream", created=created,
+            model=model or self._body.model,
+        )  # fmt: skip
+        if keeper is not None:
+            keeper.writer = self._writer
         start: bytes = self._writer.start()
         return start
 
@@ -268,29 +266,31 @@ class Relay:
     def all_at_once(self, response: PromptResponse) -> None:
         """Send a complete answer as a stream, with its end.
 
-        The answer is a replay, or that of a provider that does not stream. The stream of a replayed
-        stored response, or of a provider's own, has its exact text.
+        The answer is a replay, or that of a provider that does not stream. An answer of the
+        client's own dialect keeps all its members.
 
         Args:
             response: outcome of a successful call.
 
         Raises:
-            RemitError: the answer cannot be translated.
+            RemitError: the answer cannot be translated, or is not JSON.
         """
         self._forget()
         self._dispatch = response.dispatch_entry_id or self._dispatch
-        came = response.reply
-        answer = None if response.replayed else answer_of(response)
-        is_exact = came is not None and (answer is None or came.endpoint == self._endpoint)
-        if self._keeper is not None and came is not None and is_exact:
-            wire = self._comment(response) + stream_of(came.body)
-            self._end(wire)
+        came, comment = response.reply, self._comment(response)
+        if came is not None and came.endpoint == self._endpoint:
+            if self._keeper is not None:
+                self._end(comment + stream_of(came.body))
+                return
+            options = self._body.value.get("stream_options")
+            asks = member_at(options, "include_usage") is True
+            *events, last = own_events(self._endpoint, came.body, with_usage=asks)
+            self._end(b"".join([*events, comment, last]))
             return
-        answer = answer or answer_of(response)
+        answer = answer_of(response)
         parts = [self._begin(self._dispatch or response.exchange_entry_id, response.model_id)]
         parts += [self._writer.event(event) for event in stream_events(answer)]
-        end = self._comment(response) + self._writer.end(answer)
-        self._end(b"".join(parts) + end)
+        self._end(b"".join([*parts, comment, self._writer.end(answer)]))
 
     def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
         """End the stream with an error event, instead of its own last event.

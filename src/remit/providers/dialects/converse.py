@@ -24,6 +24,7 @@ from remit.providers.dialects.messages.streams import (
     whole as complete_message,
 )
 from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.streaming import event_bytes
 from remit.providers.dialects.tool_calls import json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
@@ -391,17 +392,17 @@ class ConverseWriter(MessagesWriter):
     @override
     def end(self, answer: ProviderResponse) -> bytes:
         metadata = {"usage": usage_of("bedrock.converse", answer), "metrics": {"latencyMs": 0}}
-        return super().end(answer) + _event("metadata", metadata)
+        return super().end(answer) + event_bytes(metadata, "metadata")
 
     @override
     def _sse(self, name: str, data: Mapping[str, Any]) -> bytes:
         if name == "error":  # The server makes an exception of it.
             return super()._sse(name, data)
         if name == "message_start":
-            return _event("messageStart", {"role": "assistant"})
+            return event_bytes({"role": "assistant"}, "messageStart")
         if name == "message_delta":
             word = data["delta"]["stop_reason"]
-            return _event("messageStop", {"stopReason": _WORDS.get(word, word)})
+            return event_bytes({"stopReason": _WORDS.get(word, word)}, "messageStop")
         if name == "message_stop":
             return b""
         at = {"contentBlockIndex": data["index"]}
@@ -410,9 +411,9 @@ class ConverseWriter(MessagesWriter):
         if not self._shown:
             return b""
         if name == "content_block_stop":
-            return _event("contentBlockStop", at)
+            return event_bytes(at, "contentBlockStop")
         delta = converse_delta(data["delta"])
-        return b"" if delta is None else _event("contentBlockDelta", {"delta": delta, **at})
+        return b"" if delta is None else event_bytes({"delta": delta, **at}, "contentBlockDelta")
 
     def _started(self, block: dict[str, Any], at: dict[str, Any]) -> bytes:
         """Return the beginning of a block; a text or a thought begins with its first piece."""
@@ -420,14 +421,10 @@ class ConverseWriter(MessagesWriter):
         self._shown = kind in _SHOWN
         if kind == "tool_use":
             start = {"toolUse": {"toolUseId": block["id"], "name": block["name"]}}
-            return _event("contentBlockStart", {"start": start, **at})
+            return event_bytes({"start": start, **at}, "contentBlockStart")
         if kind == "redacted_thinking":
-            return _event("contentBlockDelta", {"delta": converse_block(block), **at})
+            return event_bytes({"delta": converse_block(block), **at}, "contentBlockDelta")
         return b""
-
-
-def _event(name: str, data: Mapping[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), json_text(data).encode())
 
 
 def whole(message: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:

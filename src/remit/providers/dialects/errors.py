@@ -12,7 +12,6 @@ from typing import Any
 
 from remit.kernel.errors import RemitError
 from remit.providers.dialects.model_call import ModelCall
-from remit.providers.protocol import ProviderError
 
 _OPENAI = {
     401: "authentication_error", 402: "insufficient_quota", 403: "permission_error",
@@ -134,12 +133,6 @@ def check_members(value: Mapping[str, Any], members: Mapping[str, type], where: 
     for name, kind in members.items():
         if (found := value.get(name)) is not None and type(found) is not kind:
             raise unreadable(f"{where}.{name}")
-
-
-def failed(error: Any) -> ProviderError:
-    """Return the error that a provider reports in place of an answer or event."""
-    said = error.get("message", error) if isinstance(error, Mapping) else error
-    return ProviderError("SERVER_ERROR", str(said), True, maybe_billed=True)
 
 
 def bedrock_exception(status: int) -> str:

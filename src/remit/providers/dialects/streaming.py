@@ -16,11 +16,12 @@ from msgspec.structs import replace as replace_fields
 
 from remit.kernel import exchange
 from remit.kernel.exchange import StreamEvent
-from remit.kernel.json_text import sound, sound_text
+from remit.kernel.json_text import is_finite, sound, sound_text
 from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, json_text
 from remit.providers.protocol import ProviderResponse
+from remit.providers.upstream_errors import error_of_event
 
 _PIECE = {
     exchange.TextDelta: "text",
@@ -121,8 +122,13 @@ class StreamWriter(ABC):
 
 def sse(name: str, data: Mapping[str, Any]) -> bytes:
     """Return one server-sent event; ``name`` is also the ``type`` in its data."""
-    body = json_text({"type": name, **data}).encode()
-    return b"event: " + name.encode() + b"\ndata: " + body + b"\n\n"
+    return event_bytes({"type": name, **data}, name)
+
+
+def event_bytes(data: Mapping[str, Any], name: str = "") -> bytes:
+    """Return one server-sent event; without a line for the name if that is empty."""
+    named = f"event: {name}\n" if name else ""
+    return f"{named}data: {json_text(data)}\n\n".encode()
 
 
 def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
@@ -218,7 +224,14 @@ class Growth:
             self._events.append(exchange.ToolInputDelta(index, text))
 
     def end_call(self, index: int, block: dict[str, Any]) -> None:
-        """Add the end of a call, and its input if no piece of it was added."""
+        """Add the end of a call, and its input if no piece of it was added.
+
+        Raises:
+            DialectError: the input holds a number that JSON text cannot repeat: over 4,300 digits
+                or, with a fraction or exponent, beyond a double.
+        """
+        if not is_finite(block["input"]):
+            raise DialectError("The provider's answer holds a number that cannot be kept.")
         if block["input"] and index not in self._with_input:
             self.input(index, arguments_text(block["input"]))
         self._events.append(exchange.BlockEnd({**block, "id": self._ids[index]}, index))
@@ -250,6 +263,8 @@ class StreamReader(ABC):
             return []
         if not isinstance(data, Mapping):
             raise unreadable("an event")
+        if (error := error_of_event(data)) is not None:
+            raise error
         return self._read(self._feed, data)
 
     def finish(self) -> list[StreamEvent]:

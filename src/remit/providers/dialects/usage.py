@@ -12,10 +12,12 @@ from typing import Any
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.usage import Usage
 
-_PARTS = (
+PARTS = (
     "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
     "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
 )  # fmt: skip
+"""The counts of a :class:`ProviderResponse` that are parts of its tokens."""
+
 _FORMS: Mapping[str, Mapping[str, str]] = {
     "openai.chat": {
         "prompt_tokens": "input", "completion_tokens": "output", "total_tokens": "total",
@@ -62,7 +64,7 @@ def reported(usage: Usage | None) -> dict[str, Any]:
         "server_tool_uses": usage.server_tool_uses,
         "served": usage.served,
     }
-    for name in _PARTS:
+    for name in PARTS:
         fields[name] = getattr(usage, name) or None
     return fields
 

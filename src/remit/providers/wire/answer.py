@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import orjson
 from msgspec import Struct
 
-from remit.kernel.json_text import JsonTextError, load_exact
+from remit.kernel.json_text import JsonTextError, has_wide_number, load_exact
 from remit.providers.wire.delta_sums import Pieces
 from remit.providers.wire.usage import Usage
 
@@ -204,15 +204,19 @@ class StreamSum:
 
 
 def read_event(data: bytes) -> Any:
-    """Return an event's parsed data after :func:`counted_once`; None if it is not JSON."""
+    """Return an event's parsed data after :func:`counted_once`; None if it is not JSON.
+
+    Integers above 64 bits are exact in events with arguments of a tool's call.
+    """
     try:
-        value = orjson.loads(data)
+        if b'"arg' not in data or not has_wide_number(data):
+            return counted_once(data, orjson.loads(data))
     except orjson.JSONDecodeError:
-        try:
-            value = load_exact(data)
-        except JsonTextError:
-            return None
-    return counted_once(data, value)
+        pass
+    try:
+        return counted_once(data, load_exact(data))
+    except JsonTextError:
+        return None
 
 
 def counted_once(data: bytes, value: Any) -> Any:

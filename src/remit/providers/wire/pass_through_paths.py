@@ -20,8 +20,6 @@ _ID = "{id}"
 _IDS = re.compile(r"[A-Za-z0-9_.:@~+=-]{1,512}")
 """The form of ids. A slash or a percent sign could lead to another path of the provider."""
 
-_Tree = dict[str, Any]
-
 _REFUSED = (
     "/organization", "/organizations", "/projects", "/api_keys", "/invites", "/usage", "/costs",
     "/realtime", "/live", "/tunnels", "/webhook_endpoints", "/webhook_event_types", "/safety",
@@ -113,18 +111,23 @@ PASSED_PATHS = tuple(_rows())
 """Every request that Remit passes on."""
 
 
-def _tree(dialect: str) -> _Tree:
-    root: _Tree = {}
+def _templates() -> dict[tuple[str, int], list[tuple[list[str], dict[str, PassedPath]]]]:
+    """Return the parts of each path with its rows by method, keyed by dialect and number of parts.
+
+    A word stands before an id.
+    """
+    rows: dict[tuple[str, str], dict[str, PassedPath]] = {}
     for row in PASSED_PATHS:
-        if row.dialect == dialect:
-            node = root
-            for part in row.template.strip("/").split("/"):
-                node = node.setdefault(part, {})
-            node.setdefault("", {})[row.method] = row
-    return root
+        rows.setdefault((row.dialect, row.template.strip("/")), {})[row.method] = row
+    listed = [(dialect, path.split("/"), each) for (dialect, path), each in rows.items()]
+    listed.sort(key=lambda one: [part == _ID for part in one[1]])
+    found: dict[tuple[str, int], list[tuple[list[str], dict[str, PassedPath]]]] = {}
+    for dialect, parts, each in listed:
+        found.setdefault((dialect, len(parts)), []).append((parts, each))
+    return found
 
 
-_TREES = {dialect: _tree(dialect) for dialect in ("openai", "anthropic")}
+_TEMPLATES = _templates()
 
 
 def find_passed(dialect: str, path: str) -> tuple[dict[str, PassedPath], tuple[str, ...]]:
@@ -139,21 +142,11 @@ def find_passed(dialect: str, path: str) -> tuple[dict[str, PassedPath], tuple[s
     Returns:
         Empty if the dialect has no such path, or an id in the path has a form that no id has.
     """
-    return _find(_TREES[dialect], path.strip("/").split("/"), ())
-
-
-def _find(
-    node: _Tree, parts: list[str], ids: tuple[str, ...]
-) -> tuple[dict[str, PassedPath], tuple[str, ...]]:
-    if not parts:
-        return node.get("", {}), ids
-    for name in (parts[0], _ID):
-        is_id = name == _ID
-        if name not in node or not name or (is_id and not _is_id(parts[0])):
-            continue
-        found = _find(node[name], parts[1:], (*ids, parts[0]) if is_id else ids)
-        if found[0]:
-            return found
+    parts = path.strip("/").split("/")
+    for template, rows in _TEMPLATES.get((dialect, len(parts)), ()):
+        pairs = [*zip(template, parts, strict=True)]
+        if all(_is_id(part) if name == _ID else name == part for name, part in pairs):
+            return rows, tuple(part for name, part in pairs if name == _ID)
     return {}, ()
 
 

@@ -15,14 +15,13 @@ from remit.providers.dialects.citations import annotations_of, read_citations
 from remit.providers.dialects.errors import (
     check_members,
     error_body,
-    failed,
     shaped,
     unreadable,
 )
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import google_extra, thought_seal
-from remit.providers.dialects.streaming import StreamReader, StreamWriter
-from remit.providers.dialects.tool_calls import free_text, json_text
+from remit.providers.dialects.streaming import StreamReader, StreamWriter, event_bytes
+from remit.providers.dialects.tool_calls import free_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.chat import ChatSum
@@ -67,8 +66,6 @@ class ChatReader(StreamReader):
         self._ended = False
 
     def _feed(self, data: Mapping[str, Any]) -> None:
-        if data.get("error"):
-            raise failed(data["error"])
         choice = self._sum.first_choice
         if choice is None or self._ended:
             return
@@ -242,12 +239,14 @@ class ChatWriter(StreamWriter):
         word = _WORDS.get(answer.finish_reason, "tool_calls" if self._calls else "stop")
         last = self._chunk({}, word)
         if self._include_usage:
-            last += _data({**self._head, "choices": [], "usage": usage_of("openai.chat", answer)})
+            last += event_bytes(
+                {**self._head, "choices": [], "usage": usage_of("openai.chat", answer)}
+            )
         return last + b"data: [DONE]\n\n"
 
     @override
     def error(self, status: int, code: str, message: str) -> bytes:
-        return _data(error_body("openai.chat", status, code, message))
+        return event_bytes(error_body("openai.chat", status, code, message))
 
     def _text(self, kind: str, text: str) -> bytes:
         return self._chunk({"content" if kind == "text" else kind: text})
@@ -288,11 +287,7 @@ class ChatWriter(StreamWriter):
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return _data({**self._head, "choices": [choice]})
-
-
-def _data(value: dict[str, Any]) -> bytes:
-    return b"data: " + json_text(value).encode() + b"\n\n"
+        return event_bytes({**self._head, "choices": [choice]})
 
 
 def _annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

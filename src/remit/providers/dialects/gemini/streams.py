@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.providers.dialects.errors import error_body, failed, shaped, unreadable
+from remit.providers.dialects.errors import error_body, shaped, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import gemini_seal
 from remit.providers.dialects.streaming import StreamReader, StreamWriter
@@ -36,8 +36,6 @@ class GeminiReader(StreamReader):
         self._calls = 0
 
     def _feed(self, data: Mapping[str, Any]) -> None:
-        if data.get("error"):
-            raise failed(data["error"])
         if "candidates" in data:
             shaped(data["candidates"], list, "candidates")
         parts = self._sum.parts

@@ -13,7 +13,6 @@ from remit.providers.dialects.citations import citations_of, read_citations
 from remit.providers.dialects.errors import (
     check_members,
     error_body,
-    failed,
     shaped,
     unreadable,
 )
@@ -65,8 +64,6 @@ class MessagesReader(StreamReader):
 
     def _feed(self, data: Mapping[str, Any]) -> None:
         kind = data.get("type")
-        if kind == "error" or (kind is None and data.get("error") and "content" not in data):
-            raise failed(data.get("error"))
         whole = kind == "message" or isinstance(data.get("content"), list)  # Nothing is streamed.
         _check("message" if whole else kind, data)
         while self._begun < self._sum.count:

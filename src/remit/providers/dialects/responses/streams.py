@@ -10,7 +10,7 @@ from typing_extensions import override
 from remit.kernel import exchange
 from remit.providers.dialects.citations import annotations_of, read_citations
 from remit.providers.dialects.client_tools import item_fields
-from remit.providers.dialects.errors import check_members, failed, shaped, unreadable
+from remit.providers.dialects.errors import check_members, shaped, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.responses.request_reader import read_item
 from remit.providers.dialects.responses.request_writer import ended, response_object
@@ -68,11 +68,6 @@ class ResponsesReader(StreamReader):
         if not isinstance(kind, str):
             kind, data = "response.completed", {"response": data}
         answer = data.get("response")
-        error = answer.get("error") if isinstance(answer, dict) else answer
-        if kind == "error":
-            raise failed(data.get("error") or data)
-        if kind == "response.failed" or _has_failed(answer):
-            raise failed(error or "the response failed")
         if isinstance(answer, dict):
             check_members(answer, _RESPONSE, "response")
         if kind in ("response.completed", "response.incomplete"):
@@ -183,11 +178,6 @@ class ResponsesReader(StreamReader):
             if not state.begun:
                 self._out.call(index, block["id"], block["name"])
             self._out.end_call(index, block)
-
-
-def _has_failed(answer: Any) -> bool:
-    failed = isinstance(answer, dict) and (answer.get("error") or answer.get("status") == "failed")
-    return bool(failed)
 
 
 def _read(item: dict[str, Any]) -> list[dict[str, Any]]:
