@@ -12,10 +12,6 @@ from typing import Any
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.usage import Usage
 
-_PARTS = (
-    "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
-    "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
-)  # fmt: skip
 _FORMS: Mapping[str, Mapping[str, str]] = {
     "openai.chat": {
         "prompt_tokens": "input", "completion_tokens": "output", "total_tokens": "total",
@@ -56,15 +52,19 @@ def reported(usage: Usage | None) -> dict[str, Any]:
     """
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0, "usage_reported": False}
-    fields: dict[str, Any] = {
+    return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "server_tool_uses": usage.server_tool_uses,
         "served": usage.served,
+        "cached_input_tokens": usage.cached_input_tokens or None,
+        "cache_write_tokens": usage.cache_write_tokens or None,
+        "cache_write_short_tokens": usage.cache_write_short_tokens or None,
+        "cache_write_long_tokens": usage.cache_write_long_tokens or None,
+        "reasoning_tokens": usage.reasoning_tokens or None,
+        "audio_input_tokens": usage.audio_input_tokens or None,
+        "audio_output_tokens": usage.audio_output_tokens or None,
     }
-    for name in _PARTS:
-        fields[name] = getattr(usage, name) or None
-    return fields
 
 
 def usage_of(endpoint: str, answer: ProviderResponse) -> dict[str, Any]:
