@@ -555,7 +555,9 @@ def test_a_raised_bound_concerns_its_cause_and_its_account_alone(ledger: LedgerC
 _TWICE = [
     (RESPONSES, b'{"model":"m","input":[{"type":"%b","tools":[{"type":"web_search"}],"tools":[]}]}'
      % kind, "input")
-    for kind in (b"additional_tools", b"tool_search_output", b"\\u0061dditional_tools")
+    for kind in (
+        b"additional_tools", b"tool_search_output", b"\\u0061dditional_tools", b"tool\\u005faddition",
+    )
 ] + [
     (CHAT, b'{"model":"m","messages":[{"role":"user"}],"tools":'
      b'[{"type":"web_search","max_uses":500, "max_uses":1}]}', "tools"),

@@ -43,6 +43,7 @@ MALFORMED = {
     "a number": "9",
     "one count twice": '{"IN":9000,"IN":1,"OUT":1}',
     "one count twice, escaped": '{"IN":9000,"\\u0049N":1,"OUT":1}',
+    "one count twice, a joint escaped": '{"IN":9000,"I\\u004e":1,"OUT":1}',
     "more cached than came in": '{"IN":9,"OUT":9,"DETAILS":{"CACHED":99}}',
     "more sound than came in": '{"IN":9,"OUT":9,"DETAILS":{"audio_tokens":99}}',
     "negative details": '{"IN":9,"OUT":9,"DETAILS":{"CACHED":-5},"MADE":{"THOUGHT":-5}}',
@@ -83,17 +84,20 @@ class Way:
     def reply(self, usage: str, member: str = '"usage":') -> bytes:
         parts = [part.replace('"usage":USAGE', member + usage) for part in self.answer]
         for name, own in self.names.items():
-            parts = [
-                part.replace(f'"{name}"', f'"{own}"').replace(_escaped(name), _escaped(own))
-                for part in parts
-            ]
+            joint = next((at for at, one in enumerate(own) if not one.islower()), 0)
+            for spelled, given in (
+                (f'"{name}"', f'"{own}"'),
+                (_escaped(name), _escaped(own)),
+                (_escaped(name, 1), _escaped(own, joint)),
+            ):
+                parts = [part.replace(spelled, given) for part in parts]
         if not self.streamed:
             return whole(parts[0].encode())
         return whole("".join(f"{part}\n\n" for part in parts).encode(), STREAM)
 
 
-def _escaped(name: str) -> str:
-    return f'"\\u{ord(name[0]):04x}{name[1:]}"'
+def _escaped(name: str, at: int = 0) -> str:
+    return f'"{name[:at]}\\u{ord(name[at]):04x}{name[at + 1:]}"'
 
 
 def _chat(**more: Any) -> dict[str, Any]:

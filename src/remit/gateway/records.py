@@ -13,7 +13,7 @@ from typing import Any
 
 from remit.gateway.billing import Bill, estimated_output
 from remit.gateway.config import RouterConfig
-from remit.gateway.values import Attempt, Call, Candidate, Failure, Refusal
+from remit.gateway.values import Attempt, Call, Failure, Refusal
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import MAX_ID_CHARS, PromptRequest, PromptResponse, RouteOutcome
@@ -167,7 +167,12 @@ def exchange_entry(
         "finish_reason": finish,
         "latency_ms": attempt.latency_ms,
     }
-    if not _is_hash_derived(to):
+    # Readers compute the hash of the caller's request from a request that was sent unchanged.
+    given, is_derived = request.body, not to.sent.is_exact
+    if given is not None:
+        sent = None if to.outgoing is None else to.outgoing.body
+        is_derived = type(sent) is type(given) is Body and sent.raw == given.raw
+    if not is_derived:
         metadata["context_hash"] = Content(to.sent.context_hash)
     if isinstance(result, Failure):
         metadata["error_code"] = result.code
@@ -230,18 +235,6 @@ def exchange_entry(
         prompts_used=_prompts(request.prompt_pack_id) if request.prompt_pack_id else [],
         metadata=metadata,
     )
-
-
-def _is_hash_derived(to: Candidate) -> bool:
-    """Return True if readers can compute the ``context_hash`` from the recorded request.
-
-    The hash is that of the caller's request, and the record has the request that was sent.
-    """
-    body = to.request.body
-    if body is None:
-        return not to.sent.is_exact
-    sent = to.outgoing.body if to.outgoing is not None else None
-    return type(sent) is type(body) is Body and sent.raw == body.raw
 
 
 def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:

@@ -351,7 +351,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
         except RemitError as error:
             raise _not_this_api(neutral, came, value) from error
     # JSON text spells half a character as an escape, and in no other way.
-    is_sound = bool(came.body) and b"\\u" not in came.body
+    is_sound = bool(came.body) and (b"\\" not in came.body or b"\\u" not in came.body)
     found = answer_facts(came.endpoint, value)
     answer = ProviderResponse(
         content=found.text, model=found.model[:MAX_ID_CHARS], finish_reason=found.finish_reason,

@@ -172,8 +172,8 @@ def prepare(
         raise InvalidInputError("The entry has no event_type.")
     if not isinstance(entry.metadata, dict):
         raise InvalidInputError("The entry's metadata is not a dict.")
-    prompts = list(entry.prompts_used) if isinstance(entry.prompts_used, (list, tuple)) else [0]
-    if not {*map(type, prompts)} <= {str}:
+    prompts = entry.prompts_used
+    if not isinstance(prompts, (list, tuple)) or (prompts and {*map(type, prompts)} != {str}):
         raise InvalidInputError("The entry's prompts_used is not a list of texts.")
     if subject_id is not None:
         require_plain_text("subject_id", subject_id)
@@ -199,7 +199,7 @@ def prepare(
                 "id": _PLACE_TEXT,
                 "metadata": _in_order(metadata) if walk.is_odd else metadata,
                 "previous_hash": _PLACE_TEXT,
-                "prompts_used": prompts,
+                "prompts_used": [*prompts],
                 "reason": stands,
                 "seq": _PLACE,
                 "submission_id": submission_id,
@@ -210,7 +210,7 @@ def prepare(
     except (TypeError, UnicodeEncodeError) as error:
         _refuse_keys(entry.metadata)
         raise surrogate_error() from error
-    if b"\\u0000" in record:
+    if b"\\" in record and b"\\u0000" in record:  # The first search is a fifth of the second.
         named = {"event_type": event_type, "submission_id": submission_id, **columns._asdict()}
         for name, value in named.items():
             if value is not None and "\x00" in value:
@@ -292,23 +292,21 @@ class _Walk(Struct):
             _refuse_reserved(value)
         if not names.isascii():
             self.is_odd = True
-        copy: dict[str, Any] = {}
-        keys = self.keys
+        keys, copy = self.keys, {**value}
         for key, item in value.items():
             kind = type(item)
+            if kind is str and key not in keys:
+                continue  # Most values, as they are.
             if kind is Content:
                 copy[key] = self.hole(item)
             elif key in keys:
                 copy[key] = self.hole(Content(str(item) if kind is ContentText else item))
-            elif (
-                kind is str
-                or item is None
+            elif not (
+                item is None
                 or kind is bool
                 or (kind is int and -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER)
                 or (kind is float and 1e-5 <= item < 1e15 and not item.is_integer())
-            ):
-                copy[key] = item  # orjson writes such a number as RFC 8785 does.
-            else:
+            ):  # orjson writes all other numbers as RFC 8785 does.
                 copy[key] = self._value(key, item, depth)
         return copy
 

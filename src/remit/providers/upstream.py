@@ -212,12 +212,16 @@ def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
     The result has the headers in :data:`PASSED_ON` and the headers of rate limits.
     """
-    passed: list[tuple[str, str]] = []
-    for name, value in headers.items():
-        low = name.lower()
-        if low in PASSED_ON or low.startswith(_LIMITS):
-            passed.append((low, value.strip()))
-    return tuple(passed)
+    return tuple(
+        [(low, value.strip()) for name, value in headers.items() if (low := _passed_as(name))]
+    )
+
+
+@functools.lru_cache(1024)
+def _passed_as(name: str) -> str:
+    """Return a header's name as a client receives it; empty if it is not passed on."""
+    low = name.lower()
+    return low if low in PASSED_ON or low.startswith(_LIMITS) else ""
 
 
 def _is_forgotten(said: bytes) -> bool:

@@ -126,7 +126,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = response.get("error") if isinstance(response, Mapping) else None
     elif kind == "error" or data.get("object") == "error":
         value = data.get("error") or {k: v for k, v in data.items() if k != "type"}
-    elif _stated_in(data):
+    elif "error" in data and _stated_in(data):
         if isinstance(kind, str) and kind != "message":  # an event of a tool that failed
             return None
         value = data["error"]
@@ -136,7 +136,10 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = data
     else:  # OpenRouter, Groq
         first = choices[0] if type(choices) is list and choices else None
-        value = _stated_in(first) or _stated_in(data.get("x_groq"))
+        value = None
+        for place in (first, data.get("x_groq")):
+            if type(place) is dict and "error" in place:
+                value = value or _stated_in(place)
         if not value:
             return None
     error = _error(value, None, secrets)

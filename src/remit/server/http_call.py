@@ -78,7 +78,8 @@ class Call:
         Args:
             handler: serves the request.
         """
-        task = self._task = self._connection.loop.create_task(handler(self))
+        # With a name of its own a task is made faster: asyncio writes none.
+        task = self._task = asyncio.Task(handler(self), loop=self._connection.loop, name="call")
         self._connection.tasks.add(task)
         task.add_done_callback(self._ended)
 

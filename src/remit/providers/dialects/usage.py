@@ -6,6 +6,7 @@ counts. The Messages API counts them separately.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ PARTS = (
     "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
 )  # fmt: skip
 """The counts of a :class:`ProviderResponse` that are parts of its tokens."""
+_parts = operator.attrgetter(*PARTS)
 
 _FORMS: Mapping[str, Mapping[str, str]] = {
     "openai.chat": {
@@ -58,15 +60,13 @@ def reported(usage: Usage | None) -> dict[str, Any]:
     """
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0, "usage_reported": False}
-    fields: dict[str, Any] = {
+    return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "server_tool_uses": usage.server_tool_uses,
         "served": usage.served,
+        **{name: count or None for name, count in zip(PARTS, _parts(usage), strict=True)},
     }
-    for name in PARTS:
-        fields[name] = getattr(usage, name) or None
-    return fields
 
 
 def usage_of(endpoint: str, answer: ProviderResponse) -> dict[str, Any]:

@@ -47,7 +47,7 @@ _NEUTRAL = {word: reason for reason, words in _WORDS.items() for word in words}
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _USAGE = re.compile(rb'"usage(?:Metadata)?"[ \t\n\r]*:[ \t\n\r]*(.)')
 _NAME = re.compile(rb'"([^"\\]*)"[ \t\n\r]*:')
-_ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, never escaped by an honest provider
+_ESCAPED = re.compile(rb"\\u00[4-7]")  # in a name; honest providers escape no letter or underscore
 _OF_USAGE = re.compile("usage|[tT]oken|cache|server_tool|iterations|_requests|_queries|ephemeral")
 
 
@@ -230,7 +230,7 @@ def counted_once(data: bytes, value: Any) -> Any:
         data: the JSON text.
         value: its parsed value.
     """
-    if b"\\u00" not in data or _ESCAPED.search(data) is None:
+    if b"\\" not in data or _ESCAPED.search(data) is None:
         found = _USAGE.search(data)
         if found is None:
             return value

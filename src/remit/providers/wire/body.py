@@ -42,8 +42,10 @@ _DECISIVE = frozenset(
     }
 )  # fmt: skip
 """Members on which money, the model or the way of a call rests."""
-_BRINGS_TOOLS = (b"additional_tools", b"tool_search_output", b"tool_addition", b"\\u006", b"\\u007")
-"""Texts of a body whose prompt may define tools; an escape may hide a letter of such a name."""
+_BRINGS_TOOLS = re.compile(rb'"(?:additional_tools|tool_search_output|tool_addition)"')
+"""Matches the text of a body whose prompt may define tools."""
+_ESCAPED = re.compile(rb"\\u00[4-7]")
+"""Matches an escape that may hide a letter or the underscore of such a name."""
 _LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9-]")  # a list of tokens is one text
 _MAX_INPUT_ITEMS = 20_000  # messages, or items of the input: each is a value of its own on record
 _SNAKE_CASE = re.compile("[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
@@ -257,7 +259,7 @@ class Body(Struct, gc=False):
             raise BodyError(error.message, error.message.partition(" ")[0]) from None
         has_two_spellings = endpoint.dialect == "gemini"
         read_once = endpoint.read_once
-        if any(map(raw.__contains__, _BRINGS_TOOLS)):
+        if _BRINGS_TOOLS.search(raw) or (b"\\" in raw and _ESCAPED.search(raw)):
             read_once = (*read_once, endpoint.prompt)
         for name, (start, end) in places.items():
             if (camel_case(name) if has_two_spellings else name) in read_once:
