@@ -244,7 +244,7 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
 
             reports += self.transact(call)
         if any(report.values for report in reports):
-            remainder = self._store.compact()
+            remainder = self.compact()
             reports = [replace(report, remainder=remainder) for report in reports]
         return reports
 
@@ -398,8 +398,8 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
             return replace(report, remainder=running)
 
         report: ErasureReport = self.transact(call)
-        copies = "" if dry_run else self._store.compact()
-        return replace(report, remainder=f"{copies} {report.remainder}".strip())
+        remainder = "" if dry_run else self.compact()
+        return replace(report, remainder=f"{remainder} {report.remainder}".strip())
 
     def _erase_in(
         self, tx: Any, ids: list[int], entry: LedgerEntry | None, segments: list[Found]
@@ -428,12 +428,15 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         """Remove erased bytes from the files; return the reason if some remain, else empty.
 
         On SQLite some remain while other processes read. On PostgreSQL some remain while an older
-        transaction is open, and perhaps in the server's write-ahead log.
+        transaction is open, and perhaps in the server's write-ahead log. Copies that interrupted
+        runs of `remit ledger segment` left are removed, and named if they are elsewhere.
 
         Raises:
             LedgerError: the database cannot be compacted.
         """
-        return self._store.compact()
+        from remit.ledger.segments import remove_copies
+
+        return f"{self._store.compact()} {remove_copies(self)}".strip()
 
 
 def _entry(

@@ -12,11 +12,11 @@ versions.
 """
 
 from remit.ledger.segments.conversion import convert
+from remit.ledger.segments.copies import interrupted_copies, remove_copies
 from remit.ledger.segments.move import SegmentReport, cut_at, finish, move_to_segment
 from remit.ledger.segments.removal import Guard
 from remit.ledger.segments.segment import (
     check_segments,
-    interrupted_copies,
     open_segments,
     purge,
     purge_all,
@@ -35,5 +35,6 @@ __all__ = [
     "open_segments",
     "purge",
     "purge_all",
+    "remove_copies",
     "segments_in",
 ]
