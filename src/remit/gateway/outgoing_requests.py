@@ -135,8 +135,8 @@ class Candidates:
         Raises:
             RefusedError: the key may not use the model (``MODEL_NOT_ALLOWED``), its provider is not
                 set up (``PROVIDER_NOT_FOUND``), no model is named or the request cannot be
-                expressed for it (``INVALID_INPUT``), or the adapter raises any other error or returns no
-                ``Outgoing`` (``PROVIDER_ERROR``).
+                expressed for it (``INVALID_INPUT``), or the adapter raises any other error or
+                returns no ``Outgoing`` (``PROVIDER_ERROR``).
         """
         provider_id, model_id, sent = model.provider_id, model.model_id, call.sent
         assert sent is not None

@@ -18,6 +18,7 @@ from remit.ledger.caller_deletion import (
     calls_in_flight,
     erasable,
     feedback_on,
+    repeated_erasure,
     session_of,
     withdrawn_from,
 )
@@ -94,7 +95,9 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         values is erased too. An ``ERASURE`` entry is appended, and the database's files are
         compacted. Content in attached segments is erased after it. All cached answers are deleted.
         Bytes that remain, and calls in flight that may record more, are named in ``remainder``. An
-        interrupted erasure of attached segments is completed first.
+        interrupted erasure of attached segments is completed first. A repeated erasure completes
+        the files and reports 0 values under the earlier ``ERASURE``; for a person, whom no entry
+        names, without its id.
 
         Args:
             entry_id: the entry whose content is erased.
@@ -388,6 +391,8 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
             found = [found_in(*pair) for pair in zip(selects[1:], ids[1:], strict=True)]
             ids[0] |= stored_of(tx, found)
             running = calls_in_flight(tx, entry.metadata)
+            if not any(ids) and (earlier := repeated_erasure(tx, entry.metadata)) is not None:
+                return ErasureReport(earlier, 0, 0, [], running)
             if not any(ids):
                 raise ErasureError(
                     f"There is no content to erase. {running}".strip(),
