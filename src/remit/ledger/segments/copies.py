@@ -8,6 +8,7 @@ of a copy are in the database or in the archive from which the copy is made.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
@@ -19,13 +20,14 @@ from remit.kernel.durable_files import fsync
 from remit.ledger.archived_ranges import COPY
 from remit.ledger.entry_reader import PUT_INFO
 from remit.ledger.errors import LedgerError
+from remit.ledger.store import Transaction
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
+    from remit.ledger.client_erasure import LedgerErasures
 
 _NAME = re.compile(r"\d{12}-\d{12}\.new-[0-9a-f]{8}")
 _COPIES = f"SELECT name, value FROM ledger_info WHERE name LIKE '{COPY}%' ORDER BY name"
-_FORGET = "DELETE FROM ledger_info WHERE name = ?"
 
 
 def new_copy(ledger: LedgerClient, path: Path) -> Path:
@@ -59,10 +61,10 @@ def publish_copy(ledger: LedgerClient, copy: Path, path: Path) -> None:
         raise LedgerError(f"{path} exists, and this ledger recorded no such segment.")
     copy.rename(path)
     fsync(path.parent)
-    ledger.transact(lambda tx: tx.execute(_FORGET, (f"{COPY}{copy}",)))
+    ledger.transact(functools.partial(_forget, f"{COPY}{copy}"))
 
 
-def remove_copies(ledger: LedgerClient, directory: Path | None = None) -> str:
+def remove_copies(ledger: LedgerErasures, directory: Path | None = None) -> str:
     """Remove the copies whose paths the ledger stores; return a sentence about the others.
 
     A run that is writing a copy then fails, and its next run starts again. The text names copies
@@ -84,7 +86,7 @@ def remove_copies(ledger: LedgerClient, directory: Path | None = None) -> str:
         is_ours |= machine == socket.gethostname() and copy.parent.is_dir()
         discard(copy)
         if is_ours and not os.path.lexists(copy):
-            ledger.transact(lambda tx, name=name: tx.execute(_FORGET, (name,)))
+            ledger.transact(functools.partial(_forget, name))
         else:
             remaining.append(f"{copy} on {machine}")
     if not remaining:
@@ -93,6 +95,10 @@ def remove_copies(ledger: LedgerClient, directory: Path | None = None) -> str:
         "Copies of interrupted runs of `remit ledger segment` may contain erased content: "
         f"{', '.join(remaining)}. Run `remit ledger compact` there."
     )
+
+
+def _forget(name: str, tx: Transaction) -> None:
+    tx.execute("DELETE FROM ledger_info WHERE name = ?", (name,))
 
 
 def interrupted_copies(directory: Path) -> list[Path]:
