@@ -44,6 +44,18 @@ def canonical(x) -> str:
     keys = sorted(x, key=lambda key: key.encode("utf-16-be"))
     return "{" + ",".join(f"{canonical(key)}:{canonical(x[key])}" for key in keys) + "}"
 
+def is_great(x) -> bool:
+    """Whether a value has a whole number that RFC 8785 cannot carry unchanged."""
+    if isinstance(x, dict): x = [*x.values()]
+    if isinstance(x, list): return any(map(is_great, x))
+    return isinstance(x, (int, float)) and abs(x) >= 2**53 and (isinstance(x, int) or abs(x) < 1e21)
+
+def exact(x) -> str:
+    """RFC 8785; of messages, one with a great number as Python writes it, with sorted keys."""
+    if not is_great(x): return canonical(x)
+    if isinstance(x, list): return "[" + ",".join(map(exact, x)) + "]"
+    return json.dumps(x, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
 def digest(*texts: str) -> str:
     return sha256("".join(texts).encode()).hexdigest()
 def m(x) -> int:  # in millionths
@@ -63,7 +75,7 @@ def length_of(content) -> int:
     for call in calls:
         if isinstance(call.get("content"), list):
             call["content"] = [x for x in call["content"] if x.get("type") != "image"]
-    return len(text_of(content).encode()) + sum(len(canonical(x).encode()) for x in calls)
+    return len(text_of(content).encode()) + sum(len(exact(x).encode()) for x in calls)
 
 def messages_of(prompt) -> list:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
@@ -185,13 +197,14 @@ def check_hashes(record: dict, meta: dict) -> list:
     chain, version = record["candidates_considered"], record["rule_version_hash"]
     inputs = {"prompt": meta["prompt"], "context": context, "rule_version_hash": version,
               "candidates_considered": chain}
+    hashed = "{" + ",".join(f'"{name}":{exact(inputs[name])}' for name in sorted(inputs)) + "}"
     of_rules = "rv:sha256:" + digest(canonical(context["weights"]))
     return [name for name, holds in {
         "fields": record.keys() == FIELDS and record["type"] == "routing_decision",
         "decision_id": meta["thought_id"] == meta["decision_id"],
         "content": meta["content"] == canonical(record),
         "rule_version_hash": version in (of_rules, UNAVAILABLE),
-        "decision_hash": record["decision_hash"] == digest(canonical(inputs), chosen),
+        "decision_hash": record["decision_hash"] == digest(hashed, chosen),
         "routing_mode": mode in ("single", "ensemble", "pipeline", "fail"),
         "chosen_model_id": chosen in chain if mode != "fail" else chosen == "",
         "model_id": meta["model_id"] == chosen,

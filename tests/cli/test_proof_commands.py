@@ -167,9 +167,12 @@ def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
     done = _json(filled("ledger", "erase", "LED-00000001", "--yes", "--reason", "r 1", "--json"))
     assert (done["erased"], done["erasure_id"], done["sessions"]) == (
         True, "LED-00000007", ["SES-AAAAAAAA"])  # fmt: skip
-    assert _json(
-        filled("ledger", "erase", "--subject", "person-1", "--yes", "--reason", "r 2", "--json")
-    )["sessions"] == ["SES-BBBBBBBB"]
+    again = filled("ledger", "erase", "LED-00000001", "--yes", "--reason", "r 1")
+    assert again.stdout == "no content is left to erase: see LED-00000007\n"
+    person = ("ledger", "erase", "--subject", "person-1", "--yes", "--reason", "r 2", "--json")
+    assert _json(filled(*person))["sessions"] == ["SES-BBBBBBBB"]
+    again = _json(filled(*person))
+    assert (again["values"], again["erasure_id"]) == (0, None)
     require_said(
         filled("ledger", "erase", "--session", "SES-BBBBBBBB", "--yes", "--reason", "x"),
         "no content",

@@ -41,6 +41,7 @@ from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.clocks import shared_clock
 from tests.support.soak import is_soak
 from tests.support.stores import outside
+from tests.support.waiting import Waits
 
 _numbers = itertools.count()
 _few = st.sampled_from([None, None, 301, 120, 61, 60, 0])  # met exactly, and missed by one
@@ -302,7 +303,7 @@ class Accounts(RuleBasedStateMachine):
         entry = LedgerEntry("DISPATCH", "PRC-A-001", "DISPATCHED", "r", metadata=told)
         about = ("", "", "", "PRC-A-001", "")
         prepared = (self.ledger.prepare(entry),)
-        step = StartCall(prepared, scope.path, amount, 1, True, 60_000, about, 1)
+        step = StartCall(prepared, scope.path, amount, 1, True, 60_000, about, 1, Waits())
 
         async def run() -> None:
             await self.ledger.step(self.dead.stage, step)

@@ -7,12 +7,17 @@ import random
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
+from remit.gateway import (
+    KEY_ENDED,
+    CircuitBreakerConfig,
+    LLMGateway,
+    RouteOutcome,
+    RouterConfig,
+)
 from remit.gateway.budget import (
     Amount,
     BudgetLimits,
@@ -26,6 +31,7 @@ from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderRequest, ProviderResponse
 from remit.routing import Candidate, FallbackChainExhaustedError, RouteOptions, aroute_request
 from tests.support.requests import prompt_request
+from tests.support.waiting import Waits
 
 SESSION = BudgetScope("SES-TESTTEST")
 USD = 10**9
@@ -38,11 +44,6 @@ def _gateway(ledger: LedgerClient, provider: Any, wait_ms: int = 30_000) -> LLMG
     gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True)
     gateway.register_provider("anthropic", provider)
     return gateway
-
-
-@dataclass
-class _Call:
-    waited_s: float = 0.0
 
 
 class _Talks:
@@ -132,6 +133,26 @@ async def test_a_call_that_waited_is_not_sent_to_a_circuit_that_opened_meanwhile
     assert provider.call_count == 1
 
 
+async def test_a_call_whose_key_ends_while_it_waits_is_recorded(ledger: LedgerClient) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000))
+    keeper.reserve(SESSION, "held", amount=Amount(900))
+    talks = _Talks()
+    gateway = _gateway(ledger, talks)
+    for reason, recorded in ((KEY_ENDED, 1), (None, 0)):
+        before = ledger.count()
+        asked = asyncio.ensure_future(gateway.aroute(prompt_request(max_tokens=500)))
+        while not gateway.in_flight.waiting_room.waiting:
+            await asyncio.sleep(0.001)
+        asked.cancel(*([reason] if reason else []))
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        entries = [*ledger.query(limit=None)][before:]
+        assert [one.event_type for one in entries] == ["PROMPT_REJECTED"] * recorded
+        assert [one.metadata["error_code"] for one in entries] == ["AUTH_ERROR"] * recorded
+    assert talks.calls == 0
+
+
 async def test_money_that_is_spent_is_not_waited_for(ledger: LedgerClient) -> None:
     keeper = TokenBudgeter(ledger)
     keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000))
@@ -218,7 +239,7 @@ class _Pot:
                 self.free[scope] -= amount
                 self.least[scope] = min(self.least[scope], self.free[scope])
 
-        await self.room.admit(scopes, reserve, _Call())
+        await self.room.admit(scopes, reserve, Waits())
         self.served.append(number)
 
     def give(self, scopes: list[str], amount: int) -> None:
@@ -257,7 +278,7 @@ async def test_all_attempts_of_a_call_share_one_longest_wait() -> None:
         raise BudgetRefusedError("BUDGET_BUSY", "busy", None, 1.0, "s")
 
     with pytest.raises(BudgetRefusedError):
-        await room.admit(["s"], reserve, _Call(10.0))
+        await room.admit(["s"], reserve, Waits(10.0))
     assert (tries, room.waiting) == (1, 0)
 
 
@@ -273,7 +294,7 @@ async def test_a_call_that_has_waited_does_not_pass_others(ledger: LedgerClient)
             raise BudgetRefusedError("BUDGET_BUSY", "busy", None, 1.0, "s")
 
     with pytest.raises(BudgetRefusedError):
-        await room.admit(["s"], reserve, _Call(10.0))
+        await room.admit(["s"], reserve, Waits(10.0))
     pot.give(["s"], 3)
     await first
 

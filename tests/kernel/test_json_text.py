@@ -7,6 +7,7 @@ import math
 import time
 from typing import Any
 
+import orjson
 import pytest
 import rfc8785
 from hypothesis import given, strategies as st
@@ -128,6 +129,13 @@ def test_records_are_read_exactly_and_written_again(text: bytes, value: Any) -> 
     assert load_exact(text) == value
     again = load_exact(dump(value))
     assert again == (None if value in (float("inf"), float("-inf")) else value)
+
+
+def test_great_integers_leave_the_order_of_names() -> None:
+    for value in (2**70, "\ud800"):
+        texts = {dump(given, option=orjson.OPT_SORT_KEYS)
+                 for given in ({"a": value, "b": 1}, {"b": 1, "a": value})}  # fmt: skip
+        assert len(texts) == 1
 
 
 def test_the_search_for_a_name_that_is_there_twice_costs_as_much_as_the_text_is_long() -> None:

@@ -15,6 +15,8 @@ import rfc8785
 from remit import Runtime
 from remit.agents.tools import Tool
 from remit.kernel.canonical import sha256_hex
+from remit.learning import give_feedback
+from remit.ledger import LedgerClient, LedgerWriteError, make_extract
 from remit.testing import ScriptedModel, ToolUse
 from remit.views import read_receipts
 from tests.receipts.runs import (
@@ -172,6 +174,27 @@ def test_another_definition_of_a_tool_is_another_policy(tmp_path: Path) -> None:
 
 
 @needs_oracles
+def test_receipts_from_a_read_only_medium_are_those_of_the_last_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "root"
+    with playing(path, 2) as (runtime, (first, second)):
+        whole = extract_of(runtime.ledger, session_id=first)
+        give_feedback(runtime.ledger, first, score=1.0, by="u1")  # an entry after the index
+        action, other = (
+            next(iter(runtime.ledger.query(session_id=one, event_type="TOOL_CALL"))).id
+            for one in (first, second)
+        )
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with LedgerClient(path / "ledger.db") as client:
+        assert extract_of(client, session_id=first).records == whole.records
+        assert extract_of(client, entry=action).actions == whole.actions
+        for of in ({"session_id": second}, {"entry": other}):
+            with pytest.raises(LedgerWriteError, match="needs an index") as refused:
+                make_extract(client, of)
+            assert "Copy the root" in refused.value.next_step
+
+
 def test_receipts_of_erased_content_verify_and_reveal_nothing(tmp_path: Path) -> None:
     with playing(tmp_path / "root", 1) as (runtime, (session,)):
         ledger = runtime.ledger

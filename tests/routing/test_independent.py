@@ -55,6 +55,8 @@ TASKS = 4
 LANGUAGES = ("de", "en", "es", "fr", "it", "ja", "ko", "zh", "ru", "el", "ar", "he", "hi", "th")
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}
 
+NUMBERS = (1, 1.0, 0.1, 1e-7, 1e22, -0.0, 2**70, -(2**53), 1e18)
+
 Entries = list[dict[str, Any]]
 Call = tuple[Any, dict[str, Any]]
 
@@ -130,7 +132,7 @@ def make_messages(rng: random.Random) -> list[dict[str, Any]]:
     for number in range(rng.randrange(1, 4)):
         turns.append({"role": "user", "content": make_prompt(rng, long=False)})
         use = {"type": "tool_use", "id": f"call_{number}", "name": "look", "input": {
-            "q": make_prompt(rng, long=False), "n": rng.choice((1, 1.0, 0.1, 1e-7, 1e22, -0.0)),
+            "q": make_prompt(rng, long=False), "n": rng.choice(NUMBERS),
             "\ufb00": None, "\U0001f600": [True, {}]}}  # fmt: skip
         turns.append({"role": "assistant", "content": [{"type": "text", "text": "I look."}, use]})
         content: Any = make_prompt(rng, long=False)

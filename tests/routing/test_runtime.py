@@ -12,6 +12,8 @@ import remit
 from remit.gateway.budget import BudgetScope
 from remit.gateway.circuit_breakers import Breakers
 from remit.kernel.exchange import RouteOutcome
+from remit.learning import read_samples
+from remit.learning.meta import read_questions
 from remit.ledger.sqlite import SqliteStore
 from remit.routing import RULES_UNAVAILABLE, explain, find_decision, replay
 from remit.routing.trail import verify_trail
@@ -42,6 +44,23 @@ def test_auto_is_decided_recorded_and_replayed_by_default(root: Path) -> None:
     with remit.Runtime.open(root) as again:  # after a restart
         assert replay(find_decision(again.ledger, response.decision_entry_id))["agrees"]
         assert again.router.status()["rule_version_hash"] == told["rule_version_hash"]
+
+
+def test_an_integer_of_any_size_is_routed_replayed_and_read_by_the_loops(root: Path) -> None:
+    use = {"type": "tool_use", "id": "t", "name": "pay", "input": {"cents": 2**70, "x": -0.0}}
+    messages = [
+        {"role": "user", "content": "Pay."},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]},
+    ]
+    with remit.Runtime.open(root) as runtime:
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+        request = prompt_request(model_id="auto", prompt="", messages=messages)
+        response = runtime.gateway.route(request)
+        assert response.outcome is RouteOutcome.SUCCESS, response.error_message
+        assert replay(find_decision(runtime.ledger, response.decision_entry_id))["agrees"]
+        samples = [*read_samples(runtime.ledger, with_tasks=True)]
+        assert read_questions(runtime.ledger, runtime.contracts, samples)
 
 
 def test_without_evidence_auto_is_the_best_single_model_and_says_so(

@@ -176,6 +176,23 @@ served_as = "big"
     assert "gpt-4o-mini" not in listed
 
 
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "gemini", "converse"])
+def test_a_provider_of_ones_own_has_no_default_model_of_another(tmp_path: Path, kind: str) -> None:
+    with keeping() as keeper, serve(completion("fine")) as other:
+        toml = f'[providers.other]\nkind = "{kind}"\nbase_url = "{other.url}/v1"\n'
+        absent = {f"{one}_{what}": "" for one in ("ANTHROPIC", "OPENAI")
+                  for what in ("API_KEY", "BASE_URL")}  # fmt: skip
+        with serving(tmp_path / "root", keeper.url, toml=toml, environment=absent) as served:
+            for name in ("gpt-4o-mini", "claude-sonnet-5"):
+                status, raw, _ = _ask(served, "/v1/chat/completions", name)
+                assert (status, b"provider_not_found" in raw) == (404, True), raw
+            for named in ({"model": "other"}, {}):
+                status, raw, _ = served.ask("POST", "/v1/responses", {"input": "hi", **named})
+                assert (status, b"[providers.other] default_model" in raw) == (400, True), raw
+            assert 400 <= _ask(served, "/v1/chat/completions", "auto")[0] < 500
+        assert other.calls == []
+
+
 def test_the_other_providers_answer_what_is_theirs(without_anthropic: Without) -> None:
     served, keeper, (other,) = without_anthropic
     keeper.replies["chat/completions"] = lambda _: completion("fine")

@@ -27,6 +27,7 @@ from remit.runtime.order_attempts import Done
 from tests.simulation.database import SimulatedLedger
 from tests.simulation.invariants import Watch
 from tests.simulation.world import Process
+from tests.support.waiting import Waits
 
 __all__ = ["AGENT", "BUDGETS", "SESSION", "gateway", "holder", "submitter", "worker"]
 
@@ -86,7 +87,15 @@ async def _attempt(
     path = BudgetScope(SESSION, agent_id=AGENT).path
     about = (SESSION, "", AGENT, "PRC-SIM-001", "")
     step = StartCall(
-        (prepared,), path, Amount(most, 0), int(attempt == 1), True, _CALL_LEASE_MS, about, attempt
+        (prepared,),
+        path,
+        Amount(most, 0),
+        int(attempt == 1),
+        True,
+        _CALL_LEASE_MS,
+        about,
+        attempt,
+        Waits(),
     )
     try:
         dispatch_id, hold, _ = await in_flight.begin(step)

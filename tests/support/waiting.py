@@ -5,9 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["at_once", "until"]
+__all__ = ["Waits", "at_once", "until"]
+
+
+@dataclass
+class Waits:
+    """A call, as far as it waits for money."""
+
+    waited_s: float = 0.0
 
 
 def at_once(work: Callable[[Any], object], items: Iterable[Any]) -> None:

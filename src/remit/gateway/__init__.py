@@ -45,6 +45,11 @@ if TYPE_CHECKING:
         STOPPED_BY_OWNER as STOPPED_BY_OWNER,
         STOPPED_READING as STOPPED_READING,
     )
+    from remit.gateway.choice import (
+        Chooser as Chooser,
+        owner_by_prefix as owner_by_prefix,
+        split_name as split_name,
+    )
     from remit.gateway.circuit import CircuitState as CircuitState
     from remit.gateway.circuit_breakers import CircuitBreaker as CircuitBreaker
     from remit.gateway.config import (
@@ -54,11 +59,6 @@ if TYPE_CHECKING:
     from remit.gateway.gateway import LLMGateway as LLMGateway, PromptRouter as PromptRouter
     from remit.gateway.inflight import InFlightCalls as InFlightCalls
     from remit.gateway.leases import LeaseLostError as LeaseLostError
-    from remit.gateway.model_names import (
-        Chooser as Chooser,
-        owner_by_prefix as owner_by_prefix,
-        split_name as split_name,
-    )
     from remit.gateway.neutral_calls import in_neutral_form as in_neutral_form
     from remit.gateway.ownership_audit import OWNERSHIP as OWNERSHIP
     from remit.gateway.recorded_run import (

@@ -163,8 +163,8 @@ class Attempts:
             )  # fmt: skip
             step = StartCall(
                 (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
-                self._lease_ms, attribution, attempt.number, call.claim, ownership=call.ownership,
-                since=call.since, read_after=call.read_after, waited_s=call.waited_s,
+                self._lease_ms, attribution, attempt.number, call, call.claim,
+                ownership=call.ownership, since=call.since, read_after=call.read_after,
             )  # fmt: skip
             if self._warns:
                 step.warn = functools.partial(prepare_warning, self._ledger, request)
@@ -186,17 +186,18 @@ class Attempts:
             else:
                 begun = await in_flight.begin(step, ahead)
             attempt.dispatch_entry_id, attempt.hold, attempt.error = begun
-        except BaseException:
+        except BaseException as raised:
             permit.release()
             if step is not None:
-                call.since, call.waited_s = step.since, step.waited_s
+                call.since = step.since
+                if isinstance(raised, asyncio.CancelledError) and not step.lease_ms:
+                    call.attempts += 1  # It may be begun; recovery settles it.
             raise
         if attempt.error is not None:
             # The dispatch is durable and needs its exchange, although nothing is sent.
             permit.release()
             attempt.result = cancelled(attempt.error, suffix=" before sending")
         call.claimed, call.since = call.claim is not None, attempt.dispatch_entry_id
-        call.waited_s = step.waited_s
         call.attempts += 1
         return attempt
 

@@ -4,12 +4,12 @@
 streams and routed calls. Read on in the modules that the steps name:
 
 1. **admit**: :mod:`remit.gateway.admission` checks the request and its caller;
-2. **choose**: :mod:`remit.gateway.model_names` resolves a name to a model and its fallbacks; a
-   router (:mod:`remit.routing.router`) chooses for the name of a route;
+2. **choose**: :mod:`remit.gateway.choice` resolves a name to a model and its fallbacks; a router
+   (:mod:`remit.routing.router`) chooses for the name of a route;
 3. **attempt**: :mod:`remit.gateway.attempt` begins (first commit), sends and settles (second
    commit, with the decision in it); the next model follows if this one failed;
-4. **answer**: the response of the last attempt, or one recorded refusal; over HTTP
-   written by :mod:`remit.server.answers`, with the status of :mod:`remit.server.refusals`.
+4. **answer**: the response of the last attempt, or one recorded refusal; over HTTP written by
+   :mod:`remit.server.answers`, with the status of :mod:`remit.server.refusals`.
 
 All state of a call is in its :class:`~remit.gateway.values.Call`. A failed call is a response.
 
@@ -18,10 +18,9 @@ A call is ended from outside by cancelling its task, with a reason of
 :mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` when the server
 shuts down, :mod:`remit.server.responses.background` then and when the owner cancels a response,
 :mod:`remit.server.connection` when the client disconnects or stops reading, and this module at the
-time limit of a route's calls. One end has no reason, so the record states that the caller
-disconnected: of the MCP requests of an ended key (:mod:`remit.server.mcp.sessions`). An outage of
-the store during a commit is handled by :mod:`remit.gateway.inflight`, a process that dies by
-:mod:`remit.gateway.leases`.
+time limit of a route's calls. MCP requests of an ended key (:mod:`remit.server.mcp.sessions`) end
+without a reason, as if the caller had disconnected. :mod:`remit.gateway.inflight` handles an outage
+of the store during a commit, :mod:`remit.gateway.leases` a process that dies.
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.call_transactions import CircuitChangedError, IdempotencyKeyUsedError
-from remit.gateway.cancellation import TOO_LATE, cancel_calls
+from remit.gateway.cancellation import KEY_ENDED, TOO_LATE, cancel_calls
+from remit.gateway.choice import Names
 from remit.gateway.circuit import Permit
 from remit.gateway.circuit_breakers import Breakers
 from remit.gateway.config import RouterConfig
@@ -43,7 +43,6 @@ from remit.gateway.erasures import ErasedMeanwhileError, not_retried
 from remit.gateway.failures import budget_refusal, refusal_of_budget, refusal_of_failure
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
-from remit.gateway.model_names import Names
 from remit.gateway.outgoing_requests import Candidates
 from remit.gateway.provider_objects import may_name
 from remit.gateway.recorded_answers import recorded_answer
@@ -135,9 +134,9 @@ class CallPath:
             LeaseLostError: the answer came after the call was settled as an orphan.
             ErasedMeanwhileError: an erasure may reach the content of this part of a routed call.
             CancelledError: the caller was cancelled; what was begun is recorded with its decision,
-                unless an erasure may reach the call.
+                unless an erasure may reach the call; else only the end of the caller's key is.
         """
-        response: PromptResponse | None = None
+        response = parts = None
         try:
             # 1. Admit: request, identity, rights, accounts and idempotency key.
             self._admission.admit(call)
@@ -186,7 +185,9 @@ class CallPath:
             erased = Refusal("INVALID_INPUT", error.message)
             response = not_retried(call.last, erased) or await self.refuse(call, erased)
             return response
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args == (KEY_ENDED,) and parts is None and not call.attempts:
+                await self.refuse(call, Refusal("AUTH_ERROR", KEY_ENDED))
             if call.choice is not None and call.choice.is_routed:
                 await call.choice.abandon(lambda: self._in_flight.is_erased(call))
             raise

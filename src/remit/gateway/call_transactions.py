@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from remit.gateway.budget import Accounts, Amount, BudgetRefusedError, Hold, TokenUsage
 from remit.gateway.budget.account import bound_of, busy
-from remit.gateway.budget.wait_queue import WaitingRoom
+from remit.gateway.budget.wait_queue import WaitingRoom, Waits
 from remit.gateway.erasures import check_erasures, newest_entry
 from remit.gateway.key_queries import FIND_CACHED, CachedAnswer, select_in
 from remit.gateway.leases import LeaseLostError
@@ -94,6 +94,7 @@ class StartCall(Struct, gc=False):
         lease_ms: duration of the lease in milliseconds.
         attribution: session, work order, agent, contract and key id of the call.
         attempt: number of the attempt.
+        waits: the call, to which each wait for money is added.
         claim: caller, idempotency key and the call's token; None without a key. Each attempt renews
             it.
         warn: makes the entry for a limit that would have refused the call; None for no entry.
@@ -107,7 +108,6 @@ class StartCall(Struct, gc=False):
             empty for a request that no attempt recorded and that never waited.
         read_after: id of the newest entry when the history was read; any later erasure refuses the
             call. Empty without a history.
-        waited_s: seconds that the call waited for money so far; each wait is added.
         out: the dispatch id, set by the stage; its lease is renewed from then on.
         busy_at: id of the newest entry when the call was refused as busy, set by the stage.
 
@@ -124,6 +124,7 @@ class StartCall(Struct, gc=False):
     lease_ms: int
     attribution: tuple[str, str, str, str, str]
     attempt: int
+    waits: Waits
     claim: Claim | None = None
     warn: Callable[[str, str], Prepared] | None = None
     queue_behind: bool = False
@@ -132,7 +133,6 @@ class StartCall(Struct, gc=False):
     is_current: Callable[[], bool] | None = None
     since: str = ""
     read_after: str = ""
-    waited_s: float = 0.0
     out: str = ""
     busy_at: str = ""
 

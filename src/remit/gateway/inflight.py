@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import random
@@ -21,6 +22,7 @@ from remit.gateway.call_transactions import (
     StartCall,
     Step,
 )
+from remit.gateway.cancellation import KEY_ENDED
 from remit.gateway.erasures import ErasedMeanwhileError, check_erasures, newest_entry
 from remit.gateway.leases import LeaseLostError, Owner
 from remit.gateway.leases.recovery import Policy, Recovery
@@ -128,7 +130,7 @@ class InFlightCalls:
         write, error = tried
         try:
             if isinstance(error, asyncio.CancelledError):
-                return *self._begun_by(step, write, error), error
+                return *await self._begun_by(step, write, error), error
             if isinstance(error, BudgetRefusedError) and error.busy:
                 step.since = step.since or step.busy_at
                 return await self._begin_in_turn(step, ahead)
@@ -158,7 +160,7 @@ class InFlightCalls:
             try:
                 begun = _outcome(await write)
             except asyncio.CancelledError as error:
-                return *self._begun_by(step, write, error), error
+                return *await self._begun_by(step, write, error), error
             except _REFUSALS:  # The step may succeed after other calls release their holds.
                 step.since = step.since or step.busy_at
                 raise
@@ -170,7 +172,7 @@ class InFlightCalls:
 
         if not (self.charging and step.enforce):
             return await reserve(False)
-        return await self.waiting_room.admit(step.path, reserve, step)
+        return await self.waiting_room.admit(step.path, reserve, step.waits)
 
     def _let_go(self, step: StartCall) -> None:
         """Abandon the call: stop renewing its lease so that recovery settles it."""
@@ -185,7 +187,7 @@ class InFlightCalls:
         if step.ownership is not None:
             note_owned(self.known, step.ownership)
 
-    def _begun_by(
+    async def _begun_by(
         self, step: StartCall, write: asyncio.Future[Any], error: asyncio.CancelledError
     ) -> tuple[str, Hold | None]:
         """Return dispatch id and hold if a call was begun although its caller was cancelled.
@@ -193,8 +195,12 @@ class InFlightCalls:
         Raises:
             CancelledError: the call was not begun, or that is unknown; it is then abandoned.
         """
+        if error.args == (KEY_ENDED,):  # It is recorded, so the outcome must be known.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([write])
         if not write.done() or write.exception() is not None:
-            self._let_go(step)
+            if not write.done() or not isinstance(write.exception(), _REFUSALS):
+                self._let_go(step)
             raise error
         try:
             begun = _outcome(write.result())

@@ -13,9 +13,9 @@ from typing import Any, cast
 from msgspec.structs import replace as replace_fields
 
 from remit.gateway.billing import Billing
+from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
 from remit.gateway.failures import message_of
-from remit.gateway.model_names import Names
 from remit.gateway.neutral_calls import in_neutral_form
 from remit.gateway.provider_objects import Objects, objects_named
 from remit.gateway.session_owners import owner_of
@@ -135,14 +135,14 @@ class Candidates:
 
         Raises:
             RefusedError: the key may not use the model (``MODEL_NOT_ALLOWED``), its provider is not
-                set up (``PROVIDER_NOT_FOUND``), or the request cannot be expressed for it
-                (``INVALID_INPUT``), or the adapter raises any other error or returns no
-                ``Outgoing`` (``PROVIDER_ERROR``).
+                set up (``PROVIDER_NOT_FOUND``), no model is named or the request cannot be
+                expressed for it (``INVALID_INPUT``), or the adapter raises any other error or
+                returns no ``Outgoing`` (``PROVIDER_ERROR``).
         """
         provider_id, model_id, sent = model.provider_id, model.model_id, call.sent
         assert sent is not None
         identity, provider = call.identity, self._providers.get(provider_id)
-        if provider is None or (
+        if not (provider and model_id) or (
             identity is not None and (identity.models or identity.within is not None)
         ):
             provider = self._provider(call, model)
@@ -221,6 +221,12 @@ class Candidates:
         if provider_id not in self._providers:
             missing = self._names.not_set_up(provider_id, model_id)
             raise RefusedError(Refusal("PROVIDER_NOT_FOUND", missing))
+        if not model_id:
+            message = (
+                f"no model is named, and {provider_id} has no default model; name a model, or set "
+                f"[providers.{provider_id}] default_model"
+            )
+            raise RefusedError(Refusal("INVALID_INPUT", message))
         return self._providers[provider_id]
 
 

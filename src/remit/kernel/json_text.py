@@ -230,7 +230,8 @@ def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 
         value: JSON values, and values that ``default`` turns into them.
         default: returns a JSON value in place of another value, as in ``orjson``; ``None`` for
             none.
-        option: options of ``orjson``; 0 for none. ``json`` heeds only ``OPT_INDENT_2``.
+        option: options of ``orjson``; 0 for none. ``json`` heeds only ``OPT_INDENT_2`` and
+            ``OPT_SORT_KEYS``.
 
     Raises:
         JsonTextError: the value is nested too deep.
@@ -241,9 +242,11 @@ def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 
         return orjson.dumps(value, default, option)
     except orjson.JSONEncodeError:
         indent = 2 if option & orjson.OPT_INDENT_2 else None
-        between = None if indent else (",", ":")
+        between, is_sorted = None if indent else (",", ":"), bool(option & orjson.OPT_SORT_KEYS)
         try:
-            text = json.dumps(value, default=default, indent=indent, separators=between)
+            text = json.dumps(
+                value, default=default, indent=indent, separators=between, sort_keys=is_sorted
+            )
         except RecursionError:
             raise JsonTextError("The value is nested too deeply to be written.") from None
         return _CONSTANTS.sub(_null, text).encode()

@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.gateway import LLMGateway, TokenBudgeter
 from remit.kernel.budget_values import LEARNING
-from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.canonical import exact_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, first_erased, parse_entry_id
@@ -101,7 +101,7 @@ def prompt_key(prompt: Any) -> str:
         text = message.get("content")
         if message.keys() == {"role", "content"} and message["role"] == "user":
             prompt = text if isinstance(text, str) else prompt
-    return sha256_hex(canonical_json(prompt))
+    return sha256_hex(exact_json(prompt))
 
 
 def is_held_out(prompt: Any) -> bool:

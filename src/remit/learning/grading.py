@@ -6,12 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import orjson
-
 from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import ConflictError, InvalidInputError
-from remit.kernel.json_text import JsonTextError, load_answer
+from remit.kernel.json_text import JsonTextError, dump, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.learning.evidence.feedback import Feedback, find_target, give_feedback
 from remit.learning.exchanges import is_evidence, is_whole, is_whole_exchange, prompt_key
@@ -139,7 +137,7 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
         )
         answer = result = next((one.metadata["output_result"] for one in done), None)
         if isinstance(result, dict):  # A text, or data.
-            answer = result["text"] if "text" in result else orjson.dumps(result).decode()
+            answer = result["text"] if "text" in result else dump(result).decode()
     elif kind == "decision":
         attempts = entry.metadata.get("attempts")
         last = attempts[-1] if isinstance(attempts, list) and attempts else {}

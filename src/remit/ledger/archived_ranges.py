@@ -26,6 +26,9 @@ ARCHIVED_TO = "archived_to"
 SEGMENT = "segment"
 """The row of ``ledger_info`` that makes a ledger file a segment: its end, and its entries."""
 
+COPY = "segment_copy "
+"""The name of a row of ``ledger_info`` about a file that is not a segment yet, before its path."""
+
 LEAVING = (
     "DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED", "CONVERSATION_CHANGED",
     "BUDGET_DEBIT", "BUDGET_WARNING", "THOUGHT_RECORD", "TURN_RECORDED", "WO_PLANNED",

@@ -18,6 +18,7 @@ from remit.ledger.caller_deletion import (
     calls_in_flight,
     erasable,
     feedback_on,
+    repeated_erasure,
     session_of,
     withdrawn_from,
 )
@@ -93,7 +94,9 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         values is erased too. An ``ERASURE`` entry is appended, and the database's files are
         compacted. Content in attached segments is erased after it. All cached answers are deleted.
         Bytes that remain, and calls in flight that may record more, are named in ``remainder``. An
-        interrupted erasure of attached segments is completed first.
+        interrupted erasure of attached segments is completed first. A repeated erasure completes
+        the files and reports 0 values under the earlier ``ERASURE``; for a person, whom no entry
+        names, without its id.
 
         Args:
             entry_id: the entry whose content is erased.
@@ -243,7 +246,7 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
 
             reports += self.transact(call)
         if any(report.values for report in reports):
-            remainder = self._store.compact()
+            remainder = self.compact()
             reports = [replace(report, remainder=remainder) for report in reports]
         return reports
 
@@ -387,6 +390,8 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
             found = [found_in(*pair) for pair in zip(selects[1:], ids[1:], strict=True)]
             ids[0] |= stored_of(tx, found)
             running = calls_in_flight(tx, entry.metadata)
+            if not any(ids) and (earlier := repeated_erasure(tx, entry.metadata)) is not None:
+                return ErasureReport(earlier, 0, 0, [], running)
             if not any(ids):
                 raise ErasureError(
                     f"There is no content to erase. {running}".strip(),
@@ -397,8 +402,8 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
             return replace(report, remainder=running)
 
         report: ErasureReport = self.transact(call)
-        copies = "" if dry_run else self._store.compact()
-        return replace(report, remainder=f"{copies} {report.remainder}".strip())
+        remainder = "" if dry_run else self.compact()
+        return replace(report, remainder=f"{remainder} {report.remainder}".strip())
 
     def _erase_in(
         self, tx: Any, ids: list[int], entry: LedgerEntry | None, segments: list[Found]
@@ -427,12 +432,15 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         """Remove erased bytes from the files; return the reason if some remain, else empty.
 
         On SQLite some remain while other processes read. On PostgreSQL some remain while an older
-        transaction is open, and perhaps in the server's write-ahead log.
+        transaction is open, and perhaps in the server's write-ahead log. Copies that interrupted
+        runs of `remit ledger segment` left are removed, and named if they are elsewhere.
 
         Raises:
             LedgerError: the database cannot be compacted.
         """
-        return self._store.compact()
+        from remit.ledger.segments import remove_copies
+
+        return f"{self._store.compact()} {remove_copies(self)}".strip()
 
 
 def _entry(

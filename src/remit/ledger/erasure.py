@@ -41,8 +41,10 @@ class ErasureReport:
     """The result of an erasure, or with ``dry_run`` the expected result.
 
     Attributes:
-        erasure_id: id of the ``ERASURE`` entry; empty with ``dry_run``.
-        values: number of erased content values; 0 for a withdrawal that found none.
+        erasure_id: id of the ``ERASURE`` entry; empty with ``dry_run``, and for a repeated erasure
+            of a person.
+        values: number of erased content values; 0 for a withdrawal that found none, and for a
+            repeated erasure.
         entries: number of entries that showed one of them first.
         sessions: sessions of the values, sorted; values outside sessions add none.
         remainder: reason why erased bytes are still in the database's files, and the number of

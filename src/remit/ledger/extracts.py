@@ -177,14 +177,14 @@ def _run(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[int, bytes]:
     run = of
     if "entry" in of:
         run = run_of(orjson.loads(ledger.read_record(of["entry"])))
-    parts, records = index_run(ledger, run)
+    seq = parse_entry_id(of["entry"]) if "entry" in of else None
+    parts, records = index_run(ledger, run, seq)
     index = {seq: ledger.read_record(entry_id(seq)) for seq in parts}
     if "entry" in of:
-        chosen = parse_entry_id(of["entry"])
         actions = (
             row for one in index.values() for row in orjson.loads(one)["metadata"]["actions"]
         )
-        related = next((row for row in actions if row[0] == chosen), None)
+        related = next((row for row in actions if row[0] == seq), None)
         if related is None:
             raise InvalidInputError(
                 f"{of['entry']} ends no tool action or model call.",

@@ -17,7 +17,7 @@ import orjson
 from remit.ledger.archived_ranges import Places, left_of
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.entry_reader import as_bytes
-from remit.ledger.errors import EntryNotFoundError, LedgerError
+from remit.ledger.errors import EntryNotFoundError, LedgerError, LedgerWriteError
 from remit.ledger.events import KERNEL_ROWS
 from remit.ledger.export_reader import require
 from remit.ledger.record import columns_of
@@ -165,15 +165,19 @@ def read_index(record: Mapping[str, Any]) -> dict[str, Any] | None:
     return found
 
 
-def index_run(ledger: LedgerClient, run: Mapping[str, str]) -> tuple[list[int], dict[int, bytes]]:
+def index_run(
+    ledger: LedgerClient, run: Mapping[str, str], seq: int | None = None
+) -> tuple[list[int], dict[int, bytes]]:
     """Record the index of a run, unless the last index names all of the run's entries.
 
     An index has a part, an ``INDEXED`` entry, for each 500 entries. If the run gets entries
-    meanwhile, the attempt is repeated.
+    meanwhile, the attempt is repeated. If the ledger cannot be written, the last index serves, with
+    the entries that it names.
 
     Args:
         ledger: the ledger, with its segments attached if entries of the run were archived.
         run: one of ``session_id`` and ``work_order_id``, and its value.
+        seq: an entry that the index must name; ``None`` for any.
 
     Returns:
         The sequence numbers of the index's parts, and the run's records by sequence number,
@@ -181,14 +185,25 @@ def index_run(ledger: LedgerClient, run: Mapping[str, str]) -> tuple[list[int], 
 
     Raises:
         EntryNotFoundError: the run has no entries.
+        LedgerWriteError: the ledger cannot be written, and no index names the entry.
         LedgerError: entries of the run may be archived, and no or not all segments are attached; or
-            the ledger cannot be read or written.
+            the ledger cannot be read.
     """
     while True:
         records = _records_of(ledger, run)
-        parts = _last_index(ledger, run, records)
-        if not parts:
-            parts = ledger.transact(functools.partial(_append, run, records, ledger.archived_to))
+        parts, listed = _last_index(ledger, run, records)
+        if listed != sorted(records):
+            try:
+                new = ledger.transact(functools.partial(_append, run, records, ledger.archived_to))
+            except LedgerWriteError as error:
+                if not parts or (seq is not None and seq not in listed):
+                    raise LedgerWriteError(
+                        f"A receipt needs an index of its run, an entry: {error.message}",
+                        next_step="Copy the root to a place that can be written, and run the "
+                        "command there.",
+                    ) from error
+                return parts, {one: records[one] for one in listed}
+            parts = new
         if parts:
             return parts, records
 
@@ -216,8 +231,8 @@ def _records_of(ledger: LedgerClient, run: Mapping[str, str]) -> dict[int, bytes
 
 def _last_index(
     ledger: LedgerClient, run: Mapping[str, str], records: Mapping[int, bytes]
-) -> list[int]:
-    """Return the parts of the run's last index if it names all records; else nothing."""
+) -> tuple[list[int], list[int]]:
+    """Return the parts of the run's last whole index, and the entries that it names."""
     rows = ledger.select(
         f"SELECT record FROM entries WHERE submission_id = ? AND event_type = ? AND {KERNEL_ROWS} "
         "ORDER BY seq DESC LIMIT ?",
@@ -225,10 +240,13 @@ def _last_index(
     )
     found = [orjson.loads(as_bytes(record)) for (record,) in rows][::-1]
     own = [one for one in found if one["metadata"].get("of") == run]
+    own = own[-own[-1]["metadata"]["parts"] :] if own else []
     listed = [seq for one in own for seq in one["metadata"]["entries"]]
     is_one = [one["metadata"]["part"] for one in own] == [*range(1, len(own) + 1)]
     is_whole = is_one and own and own[-1]["metadata"]["parts"] == len(own)
-    return [one["seq"] for one in own] if is_whole and listed == sorted(records) else []
+    if not is_whole or not records.keys() >= {*listed}:
+        return [], []
+    return [one["seq"] for one in own], listed
 
 
 def _append(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import canonical_json, exact_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.pydantic_validation import changed, check_fields
 from remit.ledger import EncodedValue, is_plain_text
@@ -48,6 +48,20 @@ def normalise_rule_version_hash(raw: str) -> str:
     return _PREFIX + raw if raw.startswith("sha256:") else raw
 
 
+def encode_prompt(prompt: Any) -> bytes:
+    """Return a prompt as JSON for the hash of a decision: each message as its record encodes it.
+
+    Args:
+        prompt: a text, or messages.
+
+    Raises:
+        NotCanonicalError: the prompt cannot be recorded.
+    """
+    if isinstance(prompt, list | tuple):
+        return b"[%b]" % b",".join(map(exact_json, prompt))
+    return exact_json(prompt)
+
+
 def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> str:
     """Return the SHA-256, 64 hex, of the inputs' canonical JSON and the chosen model's name.
 
@@ -64,7 +78,10 @@ def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> st
             "The inputs of a decision hash have other keys than they should.",
             next_step=f"Give a mapping of exactly {', '.join(sorted(_INPUTS))}.",
         )
-    digest = hashlib.sha256(canonical_json(dict(inputs)))
+    encoded = {name: canonical_json(inputs[name]) for name in _INPUTS - {"prompt"}}
+    encoded["prompt"] = encode_prompt(inputs["prompt"])
+    members = (b'"%b":%b' % (name.encode(), encoded[name]) for name in sorted(encoded))
+    digest = hashlib.sha256(b"{%b}" % b",".join(members))
     try:
         digest.update(chosen_model_id.encode())
     except (AttributeError, UnicodeEncodeError) as error:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import exact_json
 from remit.kernel.exchange import text_of
 from remit.routing.weights import COMMON, IntentRules, Weights
 
@@ -85,7 +85,7 @@ def _size_of_call(block: Any) -> int:
     parts = block.get("content")
     if isinstance(parts, (list, tuple)):
         block = {**block, "content": [part for part in parts if not _is_image(part)]}
-    return len(canonical_json(dict(block)))
+    return len(exact_json(dict(block)))
 
 
 def _is_image(part: Any) -> bool:

@@ -35,7 +35,7 @@ class Registry:
         own: the providers reached at their maker's own address. Shipped properties of their models
             apply only there, not at other servers of the same dialect.
         free: the providers that bill nothing.
-        default: the default provider and model.
+        default: the default provider and model; the model is empty without one.
 
     Raises:
         ConfigError: the stated properties of a model cannot be used.
@@ -68,7 +68,7 @@ class Registry:
         for candidate in self._stated.values():
             if (candidate.provider_id, candidate.provider_model) == default:
                 self._default = self._default or candidate.model_id
-        if not self._default:
+        if model_id and not self._default:
             name = model_id if model_id not in self._stated else f"{provider_id}/{model_id}"
             stated = RoutedModelSettings.model_validate(
                 {"provider": provider_id, "served_as": model_id}

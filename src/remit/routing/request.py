@@ -15,6 +15,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, TextSink, check_messages
 from remit.ledger import EncodedValue, Prepared
 from remit.providers import EventSink
+from remit.routing.decision import encode_prompt
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
 
 Prompt = str | Sequence[Mapping[str, Any]]
@@ -29,7 +30,7 @@ class Asked:
     Attributes:
         request: the request for candidates, without a model.
         prompt: the scored and recorded prompt: a text, or messages.
-        encoded: the prompt in canonical JSON.
+        encoded: the prompt in canonical JSON, greater integers exact.
         is_plain: True if the prompt is the messages of the request's body, unchanged.
         needs: capabilities that not every model has: ``images``, ``tools``.
         emitter: receives the decision.
@@ -73,7 +74,7 @@ def asked_of(prompt: Prompt, request: PromptRequest | None = None) -> Asked:
         raise InvalidInputError(f"The messages cannot be sent: {problem}.")
     messages = [dict(message) for message in prompt]
     made = replace(base, prompt="", messages=messages)
-    return Asked(made, messages, canonical_json(messages), needs=_needs_of(made))
+    return Asked(made, messages, encode_prompt(messages), needs=_needs_of(made))
 
 
 def asked_plainly(request: PromptRequest) -> Asked | None:

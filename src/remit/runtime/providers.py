@@ -97,11 +97,10 @@ class Providers:
 
         These are default models of reachable providers, the local model, models of
         ``[routing.models]``, and priced models of providers that are the program's own or at their
-        own address, each only of a reachable provider. A default model that a provider of
-        ``remit.toml`` has from the shipped provider of its kind does not count. If two providers
-        have one model, ``local`` comes first, then the program's own providers, then providers
-        whose default model it is. Routes and names of ``[gateway.fallbacks]`` have the provider
-        ``remit``, unless a model has the same name. No provider is called.
+        own address, each only of a reachable provider. If two providers have one model, ``local``
+        comes first, then the program's own providers, then providers whose default model it is.
+        Routes and names of ``[gateway.fallbacks]`` have the provider ``remit``, unless a model has
+        the same name. No provider is called.
 
         Args:
             settings: settings of the root.
@@ -109,12 +108,10 @@ class Providers:
             routes: names of the routes.
         """
         shipped = default_settings()
-        kinds = {one.default_model for one in shipped.providers.values()}
         found = {
             provider.default_model: name
             for name, provider in settings.providers.items()
-            if name in self.reachable and name not in self.own
-            and (name in shipped.providers or provider.default_model not in kinds)
+            if provider.default_model and name in self.reachable and name not in self.own
         }  # fmt: skip
         found |= {model: name for name, model in self.own.items()}
         if "local" in self.reachable and "local" not in self.own:
@@ -289,7 +286,7 @@ def resolve_model(
 def require_reachable(
     settings: Settings, providers: Providers, provider_id: str, model_id: str
 ) -> None:
-    """Raise RemitError unless a provider is set up. The provider is not called.
+    """Raise RemitError unless a provider is set up and a model is named. Nothing is called.
 
     The model's name is the provider's to judge, because a new model has no price yet.
 
@@ -300,9 +297,15 @@ def require_reachable(
         model_id: the provider's name of the model.
 
     Raises:
-        RemitError: the provider is unknown or not set up. The error names the next step.
+        RemitError: the provider is unknown or not set up, or has no default model and none is
+            named. The error names the next step.
     """
     if provider_id in providers.reachable:
+        if not model_id:
+            raise RemitError(
+                f"No model is named, and the provider {provider_id} has no default model.",
+                next_step=f"Name a model, or set [providers.{provider_id}] default_model.",
+            )
         return
     if provider_id == "local":
         how = "pull " + model_id if model_id in known_models() else "add FILE.gguf"

@@ -28,6 +28,7 @@ import pytest
 
 from remit.gateway.leases import LeaseBusyError
 from remit.ledger import ErasureError, LedgerClient, LedgerEntry, LedgerError, entry_id
+from remit.ledger.entry_reader import PUT_INFO
 from remit.ledger.segments import finish, interrupted_copies, move, purge_all, removal
 from remit.ledger.tlog import TlogProof
 from tests.ledger.segments.faults import DISK_FAULTS, Faults, archive_all, archive_with_fault
@@ -190,11 +191,45 @@ def test_killed_anywhere_the_next_run_ends_it(copies: Copies, tmp_path: Path, ki
     print(f"killed at {killed} operations ({kind}): entries missing 0")
 
 
+def test_an_erasure_removes_the_copies_of_killed_runs(copies: Copies, tmp_path: Path) -> None:
+    directory, found = tmp_path / "archive", 0
+    for at in _operations(copies, directory, "file", 6):
+        target = copies()
+        given = (target, SIGNER.to_pem(), str(directory), "file", "kill", at)
+        run_forked(archive_with_fault, *given, environment=os.environ)
+        with LedgerClient(target, signer=SIGNER) as client:
+            if not client.archived_to:
+                found += len(interrupted_copies(directory))
+                assert client.erase(session_id="SES-6", reason="asked").remainder == ""
+                assert files_hold(directory, "of SES-6") == interrupted_copies(directory) == []
+            assert archive_all(client, directory).archived_id or client.archived_to
+            assert interrupted_copies(directory) == []
+            assert client.select("SELECT * FROM ledger_info WHERE name LIKE 'segment_copy%'") == []
+            assert client.verify().problems == []
+        shutil.rmtree(directory)
+    assert found
+
+
+def test_a_copy_elsewhere_is_named_and_no_other_file_is_removed(
+    copies: Copies, tmp_path: Path
+) -> None:
+    other = tmp_path / "letter.txt"
+    other.write_text("of another")
+    with LedgerClient(copies(), signer=SIGNER) as client:
+        away = tmp_path / "missing" / f"{_NAME.removesuffix('.db')}.new-00000000"
+        for path in (other, away):
+            row = (f"segment_copy {path}", "that-machine")
+            client.transact(lambda tx, row=row: tx.execute(PUT_INFO, row))
+        done = client.erase(session_id="SES-6", reason="asked")
+        assert f"{away} on that-machine" in done.remainder
+    assert other.read_text() == "of another"
+
+
 # -- another run -------------------------------------------------------------------------------
 
 _PHASES = (
     (move, "write_segment"), (move, "require_sound"), (move._Run, "_keep_leaves"),
-    (move._Run, "_record"), (move, "_rename"), (move, "purge"), (move, "remove"),
+    (move._Run, "_record"), (move, "publish_copy"), (move, "purge"), (move, "remove"),
 )  # fmt: skip
 
 

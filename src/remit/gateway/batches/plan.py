@@ -22,7 +22,7 @@ from remit.gateway.batches.rows import (
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
 from remit.gateway.budget.account import row_of
-from remit.gateway.model_names import Names
+from remit.gateway.choice import Names
 from remit.gateway.provider_objects import KeptObject, Objects, keep, objects_named
 from remit.gateway.session_owners import owner_of
 from remit.gateway.values import Attempt, Model

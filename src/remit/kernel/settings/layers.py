@@ -266,14 +266,15 @@ def _warn_removed(key: str, source: str) -> None:
 
 
 def _provider_template(given: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of a new provider, from the shipped provider of its kind, without address
-    and keys. No provider of the kinds ``converse`` and ``gemini`` is shipped; they get OpenAI's.
+    """Return the defaults of a new provider: the shipped ones of its kind, without address, keys
+    and default model. The kinds ``converse`` and ``gemini`` are not shipped and get OpenAI's.
     """
     kind = given.get("kind", "")
     base = providers.get("openai" if kind in ("converse", "gemini") else kind)
     if not isinstance(base, dict):
         return {}
-    return {**base, "api_key": "", "base_url_env": "", "api_key_env": "", "base_url": ""}
+    of_provider = ("api_key", "base_url_env", "api_key_env", "base_url", "default_model")
+    return {**base, **dict.fromkeys(of_provider, "")}
 
 
 def _nest(key: str, value: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import orjson
 
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.canonical import canonical_json
-from remit.kernel.json_text import JsonTextError, load_answer
+from remit.kernel.json_text import JsonTextError, dump, load_answer
 from remit.learning.evidence.feedback import marks
 from remit.learning.evidence.samples import Sample
 from remit.learning.exchanges import is_erased
@@ -395,7 +395,7 @@ def _count(
 ) -> None:
     prompt = [entry.metadata.get(name) for name in ("system", "prompt")]
     if demanded:
-        said = f"{prompt_text(prompt)}\n{orjson.dumps(shown).decode() if shown else ''}"
+        said = f"{prompt_text(prompt)}\n{dump(shown).decode() if shown else ''}"
         missing = unstated(dict.fromkeys(demanded), said)
         of.shares["unstated"].update(float(bool(missing)))
         of.missing.update(missing)
@@ -404,7 +404,7 @@ def _count(
     value = answer_value(entry.metadata.get("response"))
     if value is None:
         return
-    question = _digest(orjson.dumps(prompt, option=orjson.OPT_SORT_KEYS))
+    question = _digest(dump(prompt, option=orjson.OPT_SORT_KEYS))
     answer = _digest(value.encode())
     before = of.waiting.pop(question, None)
     if before is None:

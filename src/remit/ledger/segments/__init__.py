@@ -12,6 +12,10 @@ versions.
 """
 
 from remit.ledger.segments.conversion import convert as convert
+from remit.ledger.segments.copies import (
+    interrupted_copies as interrupted_copies,
+    remove_copies as remove_copies,
+)
 from remit.ledger.segments.move import (
     SegmentReport as SegmentReport,
     cut_at as cut_at,
@@ -21,7 +25,6 @@ from remit.ledger.segments.move import (
 from remit.ledger.segments.removal import Guard as Guard
 from remit.ledger.segments.segment import (
     check_segments as check_segments,
-    interrupted_copies as interrupted_copies,
     open_segments as open_segments,
     purge as purge,
     purge_all as purge_all,

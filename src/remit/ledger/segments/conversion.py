@@ -11,7 +11,6 @@ import contextlib
 import gzip
 import itertools
 import os
-import secrets
 import shutil
 import zlib
 from collections import defaultdict
@@ -27,9 +26,9 @@ from remit.ledger.errors import LedgerError
 from remit.ledger.export_head import ARCHIVE_ORDER
 from remit.ledger.export_reader import MAX_LINE_BYTES, LineReader, require_members
 from remit.ledger.imports import rows_of_line
+from remit.ledger.segments.copies import discard, new_copy, publish_copy
 from remit.ledger.segments.segment import (
     Rows,
-    discard,
     open_segment,
     purge,
     require_sound,
@@ -75,10 +74,9 @@ def convert(ledger: LedgerClient, directory: Path) -> int:
         path = directory / segment_name(one.first, one.end)
         try:
             if not os.path.lexists(path):
-                copy = directory / f"{old.name}.new-{secrets.token_hex(4)}"
+                copy = new_copy(ledger, path)
                 _write(ledger, old, copy, one)
-                copy.rename(path)
-                fsync(directory)
+                publish_copy(ledger, copy, path)
             _require_sound(ledger, path, one)
             shutil.rmtree(old)
             fsync(directory)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,9 +27,9 @@ from remit.ledger.entry import LedgerEntry
 from remit.ledger.entry_reader import PUT_INFO
 from remit.ledger.errors import LedgerError, NoSignerError
 from remit.ledger.filter import instant, to_seq
+from remit.ledger.segments.copies import discard, new_copy, publish_copy, remove_copies
 from remit.ledger.segments.removal import Guard, remove
 from remit.ledger.segments.segment import (
-    discard,
     open_segment,
     purge,
     require_sound,
@@ -284,6 +283,7 @@ class _Run:
                 "A segment requires a signed checkpoint, but this client has no signing key.",
                 next_step="Open the ledger through its root: `remit ledger segment`.",
             )
+        remove_copies(ledger, self._directory.absolute())
         remainder = self._finish()[1]
         first = archived_to(ledger.select)
         if end <= first:
@@ -306,7 +306,7 @@ class _Run:
             copy = self._copy(path, root, places)
             self._took("write")
             archived_id, copy = self._record(copy, first, root, size, places)
-            _rename(copy, path)
+            publish_copy(self._ledger, copy, path)
             self._took("record")
         removed, remainder = self._finish()
         self._took("remove")
@@ -341,7 +341,8 @@ class _Run:
     def _copy_again(self, one: ArchivedRange) -> Path:
         with self._writing():
             path = self._path(one.first, one.end)
-            _rename(self._copy(path, bytes.fromhex(one.root), one.left), path)
+            copy = self._copy(path, bytes.fromhex(one.root), one.left)
+            publish_copy(self._ledger, copy, path)
         return path
 
     def _copy(self, path: Path, root: bytes, places: Places) -> Path:
@@ -354,7 +355,7 @@ class _Run:
         signed = Checkpoint(signer.verifier_key.name, places.end, root).sign(signer)
         made = [one for one in path.parents if not one.exists()]
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        copy = path.with_name(f"{path.stem}.new-{secrets.token_hex(4)}")
+        copy = new_copy(self._ledger, path)
         try:
             write_segment(copy, self._ledger, places, signed, progress=self._shown("copying"))
             for one in {one.parent for one in made}:
@@ -452,14 +453,6 @@ class _Run:
                 },
             )
         )
-
-
-def _rename(copy: Path, path: Path) -> None:
-    """Give a complete copy the name of a segment, durably; raise LedgerError if it is taken."""
-    if os.path.lexists(path):
-        raise LedgerError(f"{path} exists, and this ledger recorded no such segment.")
-    copy.rename(path)
-    fsync(path.parent)
 
 
 def _insert(guard: Guard, rows: list[tuple[int, bytes]], tx: Transaction) -> None:

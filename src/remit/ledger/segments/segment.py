@@ -36,6 +36,7 @@ from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.key_files import known_as
 from remit.ledger.schema import TABLES
 from remit.ledger.search import TextIndex
+from remit.ledger.segments.copies import interrupted_copies
 from remit.ledger.store import Execute, Store, transact
 from remit.ledger.store_factory import open_store
 from remit.ledger.subjects import BEFORE, subjects_before
@@ -95,21 +96,6 @@ def segments_in(directories: Iterable[Path]) -> list[tuple[int, int, Path]]:
             if match[3]:
                 found.append((int(match[1]), int(match[2]), path))
     return sorted(found)
-
-
-def interrupted_copies(directory: Path) -> list[Path]:
-    """Return the files of runs that are writing a segment, or were interrupted, sorted.
-
-    Logs of the files (``-wal``, ``-shm``) are left out. A missing directory gives an empty list.
-
-    Args:
-        directory: a directory of segments.
-    """
-    return sorted(
-        path
-        for path in directory.glob("????????????-????????????.new-*")
-        if not path.name.endswith(("-wal", "-shm"))
-    )
 
 
 def open_segment(path: Path, settings: LedgerSettings) -> Store:
@@ -302,17 +288,6 @@ def write_segment(
         fsync(one)
 
 
-def discard(path: Path) -> None:
-    """Remove an incomplete segment with its log files; errors, such as a missing file, are ignored.
-
-    Args:
-        path: path of the file.
-    """
-    for end in ("", "-wal", "-shm"):
-        with contextlib.suppress(OSError):
-            path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
-
-
 def _insert(rows: Rows, tx: Any) -> None:
     """Insert the rows that are missing; an earlier entry may have brought the others."""
     for table, added in rows.items():
@@ -439,10 +414,8 @@ def check_segments(
     for store in itertools.chain.from_iterable(there.values()):
         report.notes.append(f"no entry of this ledger names the segment {store.location}")
     for directory in sorted({Path(store.location).parent for store in segments}):
-        said = (
-            "is the copy of an interrupted run, and erasures do not reach it; remove it if no run"
-        )
-        report.notes += (f"{path} {said} is writing it" for path in interrupted_copies(directory))
+        said = "is the copy of an interrupted run; remove it if no run is writing it"
+        report.notes += (f"{path} {said}" for path in interrupted_copies(directory))
     return report
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.ledger.archived_ranges import ARCHIVED_TO, SEGMENT
+from remit.ledger.archived_ranges import ARCHIVED_TO, COPY, SEGMENT
 from remit.ledger.entry import entry_id
 from remit.ledger.entry_reader import info_number
 from remit.ledger.schema import LAYOUT_VERSION
@@ -92,8 +92,8 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
 def check_info(report: VerificationReport, store: Store, key: VerifierKey | None) -> None:
     """Report wrong rows of ``ledger_info`` and ``migrations``: owner, extent, layout, names.
 
-    Unknown names are problems too, except for a PostgreSQL writer's own row. A ledger without
-    checkpoints needs no owner.
+    Unknown names are problems too, except for a PostgreSQL writer's own row and the copies of
+    segments. A ledger without checkpoints needs no owner.
 
     Args:
         report: receives the problems, of the kind ``store`` and without sequence numbers.
@@ -106,7 +106,8 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
     info: dict[Any, Any] = dict(store.select("SELECT name, value FROM ledger_info"))
     for name in info:
         is_segment = name == SEGMENT and store.segment is not None
-        if name not in _INFO and not is_segment and not str(name).startswith(_WRITER):
+        is_added = is_segment or str(name).startswith((_WRITER, COPY))
+        if name not in _INFO and not is_added:
             said = f"ledger_info has a row {readable(name)}, which a ledger does not have"
             report.add(None, "store", said)
     for name, width in ((BEFORE, 1), (ARCHIVED_TO, TILE_WIDTH)):

@@ -43,8 +43,12 @@ def _lines(rows: list[dict[str, Any]], add: str) -> Iterator[str]:
     for row in rows:
         values, entries = count(row["values"], "content value"), count(row["entries"], "entry")
         what = f"{values} first recorded in {entries}"
-        yield (f"erased {what} ({row['erasure_id']})" if row["erased"]
-               else f"would erase {what}; add {add} to erase")  # fmt: skip
+        if not row["values"]:
+            earlier = f": see {row['erasure_id']}" if row["erasure_id"] else ""
+            yield f"no content is left to erase{earlier}"
+        else:
+            yield (f"erased {what} ({row['erasure_id']})" if row["erased"]
+                   else f"would erase {what}; add {add} to erase")  # fmt: skip
         yield from (f"  in {session}" for session in row["sessions"])
     yield from (Note(row["remainder"]) for row in rows if row["remainder"])
 
@@ -68,10 +72,13 @@ def erase(
     erasure of an entry or a person also erases values of the same sessions that quote an erased
     text of 16 or more characters. Proposals and learned packages lose the content too.
 
+    A repeated command completes an interrupted erasure, or finds 0 values.
+
     Returns:
-        ``erased`` (True if it was done), ``erasure_id`` (None without --yes), the numbers of
-        ``values`` and ``entries``, the ``sessions``, and ``remainder``: the reason why bytes remain
-        in the database files, and the calls in flight that may record more content; or None.
+        ``erased`` (True if it was done), ``erasure_id`` (None without --yes, the earlier one if the
+        entry or session was erased before), the numbers of ``values`` and ``entries``, the
+        ``sessions``, and ``remainder``: the reason why bytes remain in the database files, and the
+        calls in flight that may record more content; or None.
 
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.

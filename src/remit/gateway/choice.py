@@ -65,7 +65,8 @@ def resolve(
             registered one is meant.
         provider_id: the provider that the request names; None without one.
         model_id: the model that the request names; None for the default of the provider. A provider
-            without one has the gateway's default model.
+            that the configuration does not know has the gateway's default model. The model is
+            empty if the provider has no default.
     """
     if provider_id:
         fallback = config.default_models.get(provider_id, config.default_model)
@@ -81,7 +82,7 @@ def resolve(
         return next((name for name in owners if name in known), owners[0]), model_id
     head, tail = split_name(model_id, known, config.set_up_by)
     if head:
-        return head, tail or config.default_models.get(head) or model_id
+        return head, tail or config.default_models.get(head, model_id)
     return owner_by_prefix(config.model_prefixes, model_id) or config.default_provider, model_id
 
 
