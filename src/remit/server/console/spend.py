@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -235,7 +236,7 @@ def _chart(
         columns.append(column)
     line = [f"{(place + 0.5) * wide:.2f},{_HEIGHT - _HEIGHT * nano / most:.2f}"
             for place, nano in enumerate(past)]  # fmt: skip
-    marks = sorted({len(periods) * place // _MARKS for place in range(_MARKS)} | {0})
+    marks = range(0, len(periods), math.ceil(len(periods) / _MARKS))
     return {
         "columns": columns,
         "column_width": f"{wide:.2f}",
