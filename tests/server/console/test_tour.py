@@ -120,7 +120,7 @@ def test_a_tour(shop: Shop) -> None:
 
         # Live: a call appears without a reload.
         page.get_by_role("link", name="Now").click()
-        page.get_by_text("Live updates.").wait_for()
+        page.get_by_text("Calls and alarms are live").wait_for()
         served.call("openai", "look at me", session="SES-TOURTOUR")
         (seen,) = served.entries("EXCHANGE", "SES-TOURTOUR")
         page.get_by_role("link", name=seen.id).wait_for()
@@ -240,8 +240,9 @@ CUT = (
 """Lists the tables that a reader must scroll sideways."""
 
 SMALL = (
-    "[...document.querySelectorAll('main :is(a:not(.hint a), button, select, summary)')].filter(one =>"
-    " one.checkVisibility() && one.getBoundingClientRect().height < 24).map(one => one.outerHTML)"
+    "[...document.querySelectorAll('main :is(a:not(.hint a), button, select, summary)')]"
+    ".filter(one => one.checkVisibility() && one.getBoundingClientRect().height < 24)"
+    ".map(one => one.outerHTML)"
 )
 """Lists links, buttons and lists that are too low for a finger; links in sentences may be."""
 
