@@ -381,16 +381,16 @@ def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[st
     if bound is not None:
         money = "" if bound["usd"] is None else f", {dollars(bound['usd'])}"
         yield (
-            f"The upper bound was {bound['input_tokens']} input and {bound['output_tokens']} "
+            f"The upper bound was {bound['input_tokens']:,} input and {bound['output_tokens']:,} "
             f"output tokens{money}."
         )
     tokens = (meta.get("input_tokens"), meta.get("output_tokens"))
     if call["outcome"] != "success" and tokens == (0, 0) and not cost["usd"]:
         yield "Nothing was charged: the call failed without an answer."
         return
-    used = f"{tokens[0]} input and {tokens[1]} output tokens"
-    if None in tokens:
-        used = "an unknown number of tokens"
+    used = "an unknown number of tokens"
+    if all(isinstance(one, int) for one in tokens):
+        used = f"{tokens[0]:,} input and {tokens[1]:,} output tokens"
     certainty = _CERTAINTY.get(str(cost["certainty"]), "")
     paid = cost["usd"]
     usd = f", {dollars(paid)}" if isinstance(paid, (int, float)) else ""

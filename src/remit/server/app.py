@@ -16,8 +16,10 @@ A request takes these steps:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
+import os
 import re
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -320,11 +322,13 @@ class App:
         return find_template(self._templates, scope["path"]) or self._passed.find(scope)
 
     def _make_api(self) -> Guard:
+        _require_same_installation()
         from remit.server.api import api_application
 
         return api_application(self.runtime, self._keys, self._authenticator)
 
     def _make_console(self) -> Console:
+        _require_same_installation()
         from remit.server.console import Console
 
         return Console(self.runtime, self._keys, self._authenticator)
@@ -432,6 +436,31 @@ class App:
             self._console.close()
         if self._traces is not None:
             self._traces.shutdown()
+
+
+def _installed_file() -> tuple[int, int]:
+    """Return inode and time of this module's file, which an installation replaces; 0 if missing."""
+    with contextlib.suppress(OSError):
+        found = os.stat(__file__)
+        return found.st_ino, found.st_mtime_ns
+    return 0, 0
+
+
+_LOADED_FILE = _installed_file()
+
+
+def _require_same_installation() -> None:
+    """Raise HttpError 503 if Remit was installed again after the process loaded this module.
+
+    Modules that are loaded now would be those of another release.
+    """
+    if _installed_file() != _LOADED_FILE:
+        raise HttpError(
+            503,
+            "restart_needed",
+            "Remit was installed again after this server started. Restart the server to use the "
+            "console and /api. Until then it answers model calls with the earlier installation.",
+        )
 
 
 def _trace_of(named: Headers) -> object | None:

@@ -89,6 +89,7 @@ def environment() -> Environment:
         finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,  # An installation may replace the files of a running server.
     )
     made.tests["missing"] = wording.is_missing
     made.filters |= {

@@ -60,14 +60,14 @@ def test_the_amount_the_conversation_and_the_tool_come_first(served: Served) -> 
     request = _request(served, session)
     page = visitor.get("/console/approvals").text
     card = page[page.index(f'action="/console/approvals/{request}"') - 4_000 :]
-    for text in ("amount_usd <strong>1,249.5</strong>", "Pay an order back.",
+    for text in ("amount_usd <strong>1,249.50</strong>", "Pay an order back.",
                  "My teapot came broken.", "I will refund it.", "Exact arguments",
                  "session.resume()"):  # fmt: skip
         assert text in card, text
-    assert card.index("1,249.5") < card.index("My teapot") < card.index("Exact arguments")
+    assert card.index("1,249.50") < card.index("My teapot") < card.index("Exact arguments")
     start = visitor.get("/").text
     assert "<td>refund(" in start
-    assert "<td>amount_usd 1,249.5 </td>" in start
+    assert "<td>amount_usd 1,249.50 </td>" in start
     assert visitor.decide(f"/console/approvals/{request}", {"verdict": "grant"}).status == 303
     _call(served, session, "tool result", "Your money is on its way.")
     decided = visitor.get(f"/console/approvals/{request}").text

@@ -5,18 +5,22 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import remit
 from remit.agents import ApprovalQueue
 from remit.agents.tools import tool
 from remit.gateway.auth import ROLES, KeyStore
 from remit.ledger import LedgerEntry
 from tests.server.conftest import Serve
 from tests.server.console.client import VIEWS, Stream, Visitor, signed_in
-from tests.server.running import Served, new_session
+from tests.server.running import Served, new_session, serving
+from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e\x1b[31m</pre></main>"
@@ -253,4 +257,40 @@ def test_today_and_yesterday(served: Served) -> None:
         ("/console/calls?since=today&zone=UTC", "Today"),
         ("/console/calls?since=yesterday&until=today&zone=UTC", "Yesterday"),
     ]
+    # The amount of a day links to that day alone.
+    assert [re.findall(r"/console/spend[?]since=[^\"]*", row[2]) for row in rows] == [
+        ["/console/spend?since=today&amp;by=key&amp;stack=model&amp;zone=UTC"],
+        ["/console/spend?since=yesterday&amp;until=today&amp;by=key&amp;stack=model&amp;zone=UTC"],
+    ]
     assert int(re.findall(r"<td[^>]*>([^<]*)</td>", rows[0][2])[0].replace(",", "")) >= 1
+
+
+def _install_again(site: Path) -> None:
+    """Replace files of a package below a running server, as pip does; templates of one are bad."""
+    for file in (site / "remit/server").rglob("*"):
+        if file.suffix in (".py", ".j2"):
+            content = b"{{" if file.suffix == ".j2" else file.read_bytes()
+            file.unlink()
+            file.write_bytes(content)
+
+
+def test_an_installation_under_a_running_server_changes_no_page_or_is_said(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    shutil.copytree(Path(remit.__file__).parent, site / "remit")
+    with serving(
+        tmp_path / "root", upstream.url, "--workers", "1", environment={"PYTHONPATH": str(site)}
+    ) as with_console:
+        visitor = signed_in(with_console)
+        _install_again(site)
+        assert visitor.get("/").status == 200
+    with serving(
+        tmp_path / "root", upstream.url, "--workers", "1", environment={"PYTHONPATH": str(site)}
+    ) as without_console:
+        _install_again(site)
+        for path in ("/", "/api/budgets"):
+            status, raw, _ = without_console.ask("GET", path)
+            assert status == 503
+            assert json.loads(raw)["error"]["code"] == "restart_needed"
+        assert without_console.call("openai", "still here")[0] == 200

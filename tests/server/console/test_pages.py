@@ -53,6 +53,9 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
         assert re.findall(r"[A-Z]{3,}_?[A-Z_]+(?=\W)", re.sub(r"(LED|DEC|SES)-\w+", "", text)) in (
             [], ["UTC"]), text  # fmt: skip
         assert codes <= set(re.findall(r'title="([A-Z_]+)"', page))
+    talk = inside.get("/console/sessions/SES-WHY").text
+    assert '<span title="BUDGET_EXHAUSTED">the budget does not cover the call</span>' in talk
+    assert "BUDGET_EXHAUSTED:" not in talk
 
 
 def test_a_failed_gate_is_shown_once_with_the_number_of_its_problems(inside: Inside) -> None:

@@ -6,6 +6,7 @@ import html
 import re
 import time
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -97,6 +98,9 @@ def test_bars_stand_on_a_real_time_axis_and_are_stacked(spent: Inside) -> None:
     certainty = _page(spent, "by=key")
     styles = re.findall(r'<rect class="([^"]+)"', certainty)
     assert styles == ["measured", "upper_bound"]
+    long_range = _page(spent, "since=30d&by=key")
+    marks = [float(x) for x in re.findall(r'<text x="([\d.]+)%"', long_range)]
+    assert len({round(two - one, 1) for one, two in pairwise(marks)}) == 1
 
 
 def test_unknown_names_count_as_the_default_and_days_are_those_of_the_zone(spent: Inside) -> None:

@@ -19,6 +19,7 @@ ALARMS = (
 WAITING = ("APPROVAL_REQUESTED",)
 
 _AMOUNTS = frozenset({"amount", "usd", "eur", "gbp", "chf", "price", "total", "sum", "cost"})
+_MOST_CENTS = 1e13  # Above it a float cannot hold every cent.
 _LONGEST = 300  # Every viewer receives each cell, so long texts are cut.
 
 SHOWN_LIVE = frozenset({"EXCHANGE", *ALARMS, *WAITING})
@@ -125,10 +126,16 @@ def amounts_of(arguments: Any) -> list[tuple[str, str]]:
     if not isinstance(arguments, Mapping):
         return []
     return [
-        (name, f"{value:,}")
+        (name, _amount_text(value))
         for name, value in arguments.items()
         if wording.is_number(value) and _AMOUNTS & {*name.lower().split("_")}
     ]
+
+
+def _amount_text(value: float) -> str:
+    """Return an amount with two decimals if these are exact and it has any; else unchanged."""
+    has_cents = isinstance(value, float) and value == round(value, 2) and abs(value) < _MOST_CENTS
+    return f"{value:,.2f}" if has_cents else f"{value:,}"
 
 
 def with_problems(ledger: LedgerClient, entry: LedgerEntry) -> LedgerEntry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ _STACKS = ("certainty", *_BY[:-1])
 _OWNERS = ("user", "team", "organisation")
 _RANGES = ("today", "yesterday", "24h", "7d", "30d", "365d")
 _WIDTH, _HEIGHT, _MARKS = 960, 200, 4
+_MARKED = 0.85  # Share of the width; a date that began later would be cut.
 _OUTLIER = 4  # A bar this many times as high as most others is cut.
 _FEW = 2  # Without more bars than these, none is an outlier.
 _LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
@@ -235,7 +237,8 @@ def _chart(
         columns.append(column)
     line = [f"{(place + 0.5) * wide:.2f},{_HEIGHT - _HEIGHT * nano / most:.2f}"
             for place, nano in enumerate(past)]  # fmt: skip
-    marks = sorted({len(periods) * place // _MARKS for place in range(_MARKS)} | {0})
+    step = math.ceil(len(periods) / _MARKS)
+    marks = range(0, math.ceil(_MARKED * len(periods)), step)
     return {
         "columns": columns,
         "column_width": f"{wide:.2f}",

@@ -41,7 +41,7 @@ function show(event) {
 function watch(againMs) {
   const source = new EventSource('/console/live');
   let next = againMs;
-  source.addEventListener('open', () => { state.textContent = 'Live updates.'; next = 2000; });
+  source.addEventListener('open', () => { state.textContent = 'Calls and alarms are live; other figures are as of page load.'; next = 2000; });
   source.addEventListener('error', () => {
     state.textContent = 'Not live. Reconnecting; if this persists, reload the page.';
     if (source.readyState !== EventSource.CLOSED) return;
