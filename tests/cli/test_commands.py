@@ -144,12 +144,10 @@ def test_show_gives_the_entry_and_the_records_exact_bytes(remit: Run, talked: Pa
     )
     for which in ("--body", "--answer"):
         none = remit("ledger", "show", started["id"], which)
-        assert none.returncode == 2
-        assert f"has no {which[2:]} as it was on the wire" in none.stderr
+        require_said(none, f"has no {which[2:]} as it was on the wire", code=2)
         assert none.stdout == ""
     missing = remit("ledger", "show", "LED-0000ffff")
-    assert missing.returncode == 1
-    assert "has no entry" in missing.stderr
+    require_said(missing, "has no entry")
     assert missing.stdout == ""
 
 
@@ -252,8 +250,7 @@ def test_ask_reads_standard_input(remit: Run, work: Path) -> None:
         (turn,) = _json(remit, "session", "show", "--last")["turn_list"]
         assert turn["user_message"] == "one\ntwo\n"
         empty = remit("ask", "-", stdin=" \n", **env)
-    assert empty.returncode == 2
-    assert "The message is empty." in empty.stderr
+    require_said(empty, "The message is empty.", code=2)
 
 
 def test_errors_say_what_and_what_next(remit: Run, tmp_path: Path) -> None:

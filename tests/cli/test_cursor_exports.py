@@ -332,9 +332,7 @@ def test_lines_of_another_ledger_are_refused(exporting: Exporting, tmp_path: Pat
     other = Exporting(tmp_path / "other")
     other.write(8)
     (other.place / "cursor").write_bytes((tmp_path / "cursor").read_bytes())
-    refused = other.run()
-    assert refused.returncode == 1
-    assert "the cursor is of another ledger" in refused.stderr
+    require_said(other.run(), "the cursor is of another ledger")
     assert other.run(cursor="own").returncode == 0
     for lines in ([*exporting.lines(), *other.lines()], [*other.lines(), *exporting.lines()]):
         for key in (VerifierKey.parse(exporting.key), None):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ import pytest
 
 from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
-from remit.cli.main import _remit
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.cli.conftest import Run
+from tests.snapshots.declared import commands
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
 from tests.support.soak import sample
@@ -35,31 +34,14 @@ WAITS = {"serve", "worker run", "worker", "mcp gateway", "mcp serve", "chat", "w
 """Commands that serve until they are stopped, or read what is typed."""
 
 
-def _leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from _leaves(command, (*path, name))
-        else:
-            yield (*path, name)
-
-
-EVERY = sorted(leaf for leaf in _leaves(_remit) if " ".join(leaf) not in WAITS)
-
-
-def _command(path: tuple[str, ...]) -> click.Command:
-    found: click.Command = _remit
-    for name in path:
-        assert isinstance(found, click.Group)
-        found = found.get_command(click.Context(found), name) or found
-    return found
+COMMANDS = {path[1:]: one for path, one in commands() if not isinstance(one, click.Group)}
+EVERY = sorted(path for path in COMMANDS if " ".join(path) not in WAITS)
 
 
 def _filled(path: tuple[str, ...], text: str) -> list[str]:
     """Return the arguments of a command: ``text`` for each argument and each required option."""
     found = [*path]
-    for one in _command(path).params:
+    for one in COMMANDS[path].params:
         if isinstance(one.type, click.Choice):
             value = str(next(iter(one.type.choices)))
         elif isinstance(one.type, (click.types.IntParamType, click.types.FloatParamType)):
@@ -74,7 +56,7 @@ def _filled(path: tuple[str, ...], text: str) -> list[str]:
 
 
 def _takes(path: tuple[str, ...], option: str) -> bool:
-    return any(option in one.opts for one in _command(path).params)
+    return any(option in one.opts for one in COMMANDS[path].params)
 
 
 @pytest.fixture(scope="module")

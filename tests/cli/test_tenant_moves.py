@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -204,6 +204,12 @@ def test_what_cannot_be_moved_stays_as_it_is(tmp_path: Path, host: Path) -> None
 _POINTS = ("aside", "copy", "copied", "switch", "finish", "recorded")
 
 
+def _killed(function: Callable[..., object], *arguments: object) -> None:
+    """Call a function in a process of its own, which it kills."""
+    ended = run_forked(function, *arguments, environment=dict(os.environ))
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
 def _move_and_die(host: Path, to: str, point: str, database: str) -> None:
     """Move a tenant; killed as a step begins, once the copy is made, or once it is on record."""
 
@@ -243,11 +249,7 @@ def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(
     moves = 0
     for number, point in enumerate(_POINTS):
         before = TenantFile.read(tenant)
-        ended = run_forked(
-            _move_and_die, host, str(tmp_path / f"to-{number}"), point, "",
-            environment=dict(os.environ),
-        )  # fmt: skip
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        _killed(_move_and_die, host, str(tmp_path / f"to-{number}"), point, "")
         if TenantFile.moving_path(tenant).exists():  # nobody opens it as it is
             with pytest.raises(RemitError, match="is being moved"):
                 opened(tenant)
@@ -269,8 +271,7 @@ def test_a_removal_of_the_old_ledger_that_is_killed_is_repeated_with_success(
 ) -> None:
     records = _kept(host / "tenants/acme")[0]
     done = _moved(host, tmp_path / "new")
-    ended = run_forked(_remove_old_and_die, host, point, environment=dict(os.environ))
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    _killed(_remove_old_and_die, host, point)
     again = ("tenant", "move", "acme", "--to", tmp_path / "new", "--remove-old", "--root", host,
              "--json")  # fmt: skip
     for _ in range(2):
@@ -305,9 +306,7 @@ def test_a_move_to_postgresql_that_is_killed(tmp_path: Path, postgres: PostgresS
     host = new_host(tmp_path / "host", database=database)
     tenant, other = host / "tenants/acme", postgres.database()
     for point, moved in (("copy", False), ("copied", False), ("finish", True)):
-        ended = run_forked(_move_and_die, host, other, point, database,
-                           environment=dict(os.environ))  # fmt: skip
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        _killed(_move_and_die, host, other, point, database)
         with opened(host, database) as ledger:
             recover_tenants(TenantHost(Root(host), ledger, database))
         file = TenantFile.read(tenant)
@@ -387,8 +386,7 @@ def test_a_recorded_removal_that_is_killed_is_repeated_with_success(
     host = new_host(tmp_path / "host")
     moved = run_remit("tenant", "move", "acme", "--to", tmp_path / "new", "--root", host)
     assert moved.returncode == 0, moved.stderr
-    ended = run_forked(_die_while_removing, host, point, environment=dict(os.environ))
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    _killed(_die_while_removing, host, point)
     again = ("tenant", "remove", "acme", "--reason", "r", "--yes", "--root", host, "--json")
     first, second = run_remit(*again), run_remit(*again)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
@@ -423,12 +421,8 @@ def _die_while_removing(host: Path, point: str) -> None:
             Place.remove = then_die(Place.remove)  # type: ignore[method-assign]
         elif point == "remove_old_place":
             removals.remove_old_place = then_die(removals.remove_old_place)
-        elif point == "rmtree":
-            removals.shutil.rmtree = then_die(removals.shutil.rmtree)
         elif point == "unlink":  # of the plan; only the empty directory is left
             removals.remove_empty = lambda _: die()
-        else:
-            removals.remove_empty = then_die(removals.remove_empty)
 
     with opened(host) as ledger:
         of_host = TenantHost(Root(host), ledger, path, "t", step)
@@ -439,8 +433,7 @@ def test_a_removal_that_is_killed_is_undone_or_finished(tmp_path: Path) -> None:
     host = new_host(tmp_path / "host")
     tenant = host / "tenants/acme"
     for point, removed in (("record", False), ("remove_place", True)):
-        ended = run_forked(_die_while_removing, host, point, environment=dict(os.environ))
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        _killed(_die_while_removing, host, point)
         assert TenantFile.removing_path(tenant).exists()
         if removed:
             TenantFile.path(tenant).unlink()  # as it goes on: the plan is what is left last

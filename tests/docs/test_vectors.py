@@ -47,7 +47,7 @@ from remit.ledger.tlog import (
 )
 from remit.views.page import script
 from tests.support import vectors as generator
-from tests.support.browser import Browser, find_browser
+from tests.support.browser import Browser, needs_browser
 from tests.support.standalone import load_standalone, standalone
 
 FOLDER = Path(__file__).parents[2] / "docs/vectors"
@@ -430,7 +430,7 @@ def test_the_artefacts_themselves_hold(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
+@needs_browser
 def test_hostile_bundles(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(f"<!doctype html><script>{script('verify.js')}</script>", "utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,15 +47,6 @@ class Strict:
     def has(self, method: str, path: str) -> bool:
         """Whether such a request came."""
         return any((note["method"], note["path"]) == (method, path) for note in self.notes)
-
-    def forget(self, response_id: str) -> None:
-        """Have it forget a response, as providers do after some weeks."""
-        request = urllib.request.Request(
-            f"{self.url}/v1/responses/{response_id}", method="DELETE",
-            headers={"authorization": "Bearer sk-strict"},
-        )  # fmt: skip
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            assert answer.status == 200
 
 
 @contextmanager

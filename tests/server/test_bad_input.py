@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import QUICK
-from tests.server.events import PATHS
-from tests.server.running import Served, prompt, received, serving, statuses
+from tests.server.running import PATHS, Served, prompt, received, serving, statuses
 from tests.support import wire
 from tests.support.upstream import Upstream
 

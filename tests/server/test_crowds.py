@@ -1,4 +1,4 @@
-"""A server that is full: who has shown no good key goes first, and who comes with one gets in."""
+"""Full and attacked servers: strangers go first, whoever has a good key gets in."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from benchmarks.torture.events import SCENARIOS
+from benchmarks.torture.run import Torture
 
 from tests.server.running import Served, prompt
+from tests.support.soak import is_soak
 from tests.support.waiting import until
 
 _MOST = 20
@@ -134,3 +138,13 @@ def test_two_keys_in_one_request_are_refused(served: Served, name: str) -> None:
                 assert b"was sent twice" in told, (path, told)
             else:
                 assert b"was sent twice" not in told, (path, told)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_servers_under_attack(store: str, tmp_path: Path) -> None:
+    events, clients = (12, 8) if is_soak() else (3, 4)
+    torture = Torture(tmp_path, store, events, SCENARIOS, seed=5, clients=clients)
+    with ExitStack() as stack:
+        verdict = torture.run(stack)
+    assert verdict.held, f"{torture.done}\n{verdict}"

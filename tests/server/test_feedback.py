@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from remit.gateway.auth import KeyStore
-from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.learning import rater_weights, read_samples
 from tests.server.running import Served, new_session
 from tests.support.commands import run_remit
-from tests.support.waiting import until
 
 on_sqlite = pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)
 
@@ -83,18 +81,10 @@ def test_bad_feedback_is_refused_and_changes_nothing(anywhere: Served) -> None:
     assert anywhere.ledger.count() == before
 
 
-def key(served: Served, **given: Any) -> str:
-    with KeyStore(served.ledger) as keys:
-        made = keys.create(new_session(), role="operator", **given)
-    TokenBudgeter(served.ledger).allocate(BudgetScope(key_id=made.key_id), by="test")
-    until(lambda: served.ask("GET", "/v1/models", token=made.key)[0] == 200)
-    return made.key
-
-
 @on_sqlite
 def test_many_keys_of_one_user_are_one_party(anywhere: Served) -> None:
-    sybils = [key(anywhere, user_id="mallory") for _ in range(5)]
-    honest = [key(anywhere, user_id=f"user-{n}") for n in range(3)]
+    sybils = [anywhere.key(role="operator", user="mallory").key for _ in range(5)]
+    honest = [anywhere.key(role="operator", user=f"user-{n}").key for n in range(3)]
     exchanges = [_call(anywhere, sybils[0]) for _ in range(12)]
     for number, exchange in enumerate(exchanges):
         for token in sybils:
@@ -114,7 +104,7 @@ def test_many_keys_of_one_user_are_one_party(anywhere: Served) -> None:
 
 @on_sqlite
 def test_hostile_text_is_data_wherever_it_is_shown(anywhere: Served) -> None:
-    operator = key(anywhere)
+    operator = anywhere.key(role="operator").key
     exchange = _call(anywhere, operator)
     fake = f"LED-99999999  exchange {exchange}: 1 (person: ann)"
     evil = f"fine\n{fake}\r\u2028{fake}\x1b[2J\u202e</td><script>alert(1)</script>"
@@ -140,8 +130,8 @@ def test_hostile_text_is_data_wherever_it_is_shown(anywhere: Served) -> None:
 
 @on_sqlite
 def test_a_flood_on_one_target_ends(anywhere: Served) -> None:
-    flooding = key(anywhere, user_id="mallory")
-    other = key(anywhere, user_id="ann")
+    flooding = anywhere.key(role="operator", user="mallory").key
+    other = anywhere.key(role="operator", user="ann").key
     exchange = _call(anywhere, flooding)
     for number in range(100):
         sent = {"score": number % 2, "idempotency_key": str(number)}

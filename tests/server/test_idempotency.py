@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from tests.server.events import PATHS, ended_well, failed, said, streaming
-from tests.server.running import Served, new_session, prompt
+from tests.server.running import (
+    PATHS,
+    Served,
+    ended_well,
+    failed,
+    new_session,
+    prompt,
+    said,
+    streaming,
+)
 from tests.server.sdks import MODELS
 from tests.support.upstream import Upstream
 

@@ -13,8 +13,8 @@ import pytest
 
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from tests.server.running import Served, new_session, serving
-from tests.server.test_stray_answers import TOML, asked, replies
+from tests.server.running import Served, serving
+from tests.server.test_stray_answers import TOML, asked, called, event_stream, replies
 from tests.support.raw_provider import RawProvider, whole
 from tests.support.wire import completion, message, message_events, response, sse
 
@@ -45,21 +45,17 @@ _OPENINGS = {
 
 @pytest.mark.parametrize("path", _OPENINGS)
 def test_a_failed_opening_is_tried_again(provider: RawProvider, tmp_path: Path, path: str) -> None:
-    model = "claude-sonnet-4-5" if "messages" in path else "gpt-4o-mini"
-    body = asked(path, model, stream=True)
-    bad, good = (
-        whole(b"".join(sse(events)), kind="text/event-stream") for events in _OPENINGS[path]
-    )
+    bad, good = (event_stream(*events) for events in _OPENINGS[path])
     with serving(tmp_path / "root", provider.url, toml=TOML) as served:
         paths = replies(provider, bad, good)
-        status, raw, _ = served.ask("POST", path, body)
+        status, raw, *_ = called(served, path)
         assert status == 200, raw
         assert b"fine" in raw
         assert b"busy" not in raw
         assert b"Overloaded" not in raw
         assert len(paths) == 2
         replies(provider, bad)
-        _, raw, _ = served.ask("POST", path, body)
+        raw = called(served, path).raw
         assert b"busy" in raw or b"Overloaded" in raw
 
 
@@ -107,30 +103,19 @@ def google(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> I
         yield served
 
 
-def _wire(events: list[dict[str, Any]]) -> bytes:
-    return whole(b"".join(sse(events)), kind="text/event-stream")
-
-
-def _to_chat_or_google(path: str) -> dict[str, Any]:
-    if path == _GOOGLE:
-        return {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
-    return asked(path, "gpt-4o-mini", stream=True)
-
-
 @pytest.mark.parametrize("form", _WITHOUT_CONTENT)
 def test_an_error_behind_chunks_without_content_is_tried_again(
     google: Served, provider: RawProvider, form: str
 ) -> None:
     path, bad, good = _WITHOUT_CONTENT[form]
-    for answers in ([_wire(bad), _wire(good)], [_wire(bad)] * 2 + [_wire(good)]):
-        paths = replies(provider, *answers)
-        status, raw, _ = google.ask("POST", path, _to_chat_or_google(path))
+    for failures in (1, 2):
+        paths = replies(provider, *[event_stream(*bad)] * failures, event_stream(*good))
+        status, raw, *_ = called(google, path, "gpt-4o-mini")
         assert (status, raw.count(b"fine"), b"busy" in raw) == (200, 1, False)
         assert raw.count(sse([good[0]])[0].strip()) <= 1
-        assert len(paths) == len(answers)
-    replies(provider, _wire(bad))
-    _, raw, _ = google.ask("POST", path, _to_chat_or_google(path))
-    assert b"busy" in raw
+        assert len(paths) == failures + 1
+    replies(provider, event_stream(*bad))
+    assert b"busy" in called(google, path, "gpt-4o-mini").raw
 
 
 @pytest.mark.parametrize("form", ["a role", "no parts", "translated", "message_start"])
@@ -139,13 +124,10 @@ def test_a_stream_that_breaks_behind_a_chunk_without_content_is_not_asked_again(
 ) -> None:
     """The provider may charge it, so each further attempt would cost its bound."""
     path, _, good = _BREAKS.get(form) or _WITHOUT_CONTENT[form]
-    paths, session = replies(provider, _wire(good[:1])), new_session()
-    body = _to_chat_or_google(path)
-    if form == "message_start":
-        body["model"] = "claude-sonnet-4-5"
-    _, raw, _ = google.ask("POST", path, body, headers={"x-remit-session": session})
-    assert b"the stream ended before the answer did" in raw
-    assert len(paths) == len(google.entries("EXCHANGE", session)) == 1
+    paths = replies(provider, event_stream(good[0]))
+    call = called(google, path, "" if form == "message_start" else "gpt-4o-mini")
+    assert b"the stream ended before the answer did" in call.raw
+    assert len(paths) == len(call.entries) == 1
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", _GOOGLE])
@@ -188,7 +170,7 @@ def test_a_chunk_without_content_does_not_wait_for_long(
         return False
 
     provider.answer = answer
-    sent = json.dumps(_to_chat_or_google(path)).encode()
+    sent = json.dumps(asked(path)).encode()
     head = google.head(f"content-length: {len(sent)}", path=path)
     with google.connected(head + sent) as connection:
         got = b""
@@ -208,9 +190,8 @@ def test_a_comment_ends_the_wait_for_content(
     is_chat = path == "/v1/chat/completions"
     chunk, error = (_ROLE, _BUSY_CHUNK) if is_chat else (_MESSAGE[0], _OVERLOADED)
     wire = sse([chunk])[0] + b": wait\n\n"
-    paths = replies(provider, whole(wire + sse([error])[0], kind="text/event-stream"))
-    body = asked(path, "gpt-4o-mini" if is_chat else "claude-sonnet-4-5", stream=True)
-    status, raw, _ = google.ask("POST", path, body)
+    paths = replies(provider, event_stream(wire, error))
+    status, raw, *_ = called(google, path)
     assert (status, len(paths)) == (200, 1)
     assert raw.startswith(wire)
 
@@ -222,10 +203,9 @@ def test_a_comment_ends_the_wait_for_content(
 def test_a_whole_answer_follows_events_without_data_of_a_failed_attempt(
     google: Served, provider: RawProvider, first: bytes
 ) -> None:
-    bad = whole(first + b"".join(sse([_BUSY_CHUNK])), kind="text/event-stream")
-    replies(provider, bad, whole(json.dumps(completion("fine")).encode()))
-    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
-    status, raw, _ = google.ask("POST", "/v1/chat/completions", body)
+    fine = whole(json.dumps(completion("fine")).encode())
+    replies(provider, event_stream(first, _BUSY_CHUNK), fine)
+    status, raw, *_ = called(google)
     assert (status, raw.count(b"fine"), b"busy" in raw) == (200, 1, False)
     assert raw.startswith(first)
     assert b"[DONE]" in raw
@@ -243,9 +223,8 @@ def test_pings_reach_a_client_before_its_answer(served: Served, provider: RawPro
 
     pinged = threading.Event()
     provider.answer = answer
-    body = asked("/v1/messages", "claude-sonnet-4-5", stream=True)
-    sent = json.dumps(body).encode()
-    head = served.head(f"content-length: {len(sent)}").replace(b"chat/completions", b"messages")
+    sent = json.dumps(asked("/v1/messages")).encode()
+    head = served.head(f"content-length: {len(sent)}", path="/v1/messages")
     with served.connected(head + sent) as connection:
         got = b""
         while got.count(b"event: ping") < 3:
@@ -253,21 +232,20 @@ def test_pings_reach_a_client_before_its_answer(served: Served, provider: RawPro
         pinged.set()
 
 
-def test_a_stream_without_content_arrives_as_it_is(provider: RawProvider, tmp_path: Path) -> None:
-    toml = f'{TOML}[providers.gemini]\nkind = "gemini"\nbase_url = "{provider.url}/v1beta"\n'
-    toml += 'default_model = "gemini-2.5-flash"\napi_key = "AIza-up"\n'
-    path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
-    body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
-    with serving(tmp_path / "root", provider.url, toml=toml) as served:
-        for event in (
-            {"promptFeedback": {"blockReason": "SAFETY"}},
-            {"candidates": [{"finishReason": "SAFETY", "index": 0}]},
-            {"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": "STOP"}]},
-        ):
-            wire = b"".join(sse([event]))
-            replies(provider, whole(wire, kind="text/event-stream"))
-            status, raw, _ = served.ask("POST", path, body)
-            assert (status, json.loads(raw.removeprefix(b"data: "))) == (200, event)
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"promptFeedback": {"blockReason": "SAFETY"}},
+        {"candidates": [{"finishReason": "SAFETY", "index": 0}]},
+        {"candidates": [{"content": {"role": "model", "parts": []}, "finishReason": "STOP"}]},
+    ],
+)
+def test_a_stream_without_content_arrives_as_it_is(
+    google: Served, provider: RawProvider, event: dict[str, Any]
+) -> None:
+    replies(provider, event_stream(event))
+    status, raw, *_ = called(google, _GOOGLE)
+    assert (status, json.loads(raw.removeprefix(b"data: "))) == (200, event)
 
 
 def test_an_answer_from_the_cache_follows_a_failed_opening_alone(
@@ -275,8 +253,8 @@ def test_an_answer_from_the_cache_follows_a_failed_opening_alone(
 ) -> None:
     toml = f'{TOML}max_retries = 0\n[gateway.answer_cache]\nkeys = ["cached"]\n'
     toml += '[gateway.fallbacks]\n"claude-sonnet-4-5" = ["gpt-4o-mini"]\n'
-    body = asked("/v1/messages", "claude-sonnet-4-5", stream=True)
-    opening = whole(b"".join(sse(_OPENINGS["/v1/messages"][0])), kind="text/event-stream")
+    body = asked("/v1/messages")
+    opening = event_stream(*_OPENINGS["/v1/messages"][0])
     with serving(tmp_path / "root", provider.url, toml=toml) as served:
         with KeyStore(served.ledger) as store:
             key = store.create("cached", role="agent", models=())
@@ -307,12 +285,9 @@ def test_a_client_sees_an_error_by_what_its_sdk_reads(
     is_messages = path == "/v1/messages"
     said = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0,
             "item_id": "m", "delta": "so"}  # fmt: skip
-    events = sse(message_events(message("fine"))[:3] if is_messages else [said])
-    stream = b"".join(events) + error + b"\n\n"
-    replies(provider, whole(stream, kind="text/event-stream"))
-    model = "claude-sonnet-4-5" if is_messages else "gpt-4o-mini"
-    _, raw, _ = served.ask("POST", path, asked(path, model, stream=True))
-    last = raw.rstrip().rpartition(b"\n\n")[2]
+    events = _MESSAGE[:3] if is_messages else [said]
+    replies(provider, event_stream(*events, error + b"\n\n"))
+    last = called(served, path).raw.rstrip().rpartition(b"\n\n")[2]
     value = json.loads(last.rpartition(b"data: ")[2])
     assert b"busy" in last
     assert last.startswith(b"event: error") if is_messages else value["type"] == "error"
@@ -321,11 +296,8 @@ def test_a_client_sees_an_error_by_what_its_sdk_reads(
 def test_a_whole_response_that_calls_itself_a_stream_keeps_its_id(
     google: Served, provider: RawProvider
 ) -> None:
-    replies(provider, whole(json.dumps(response("fine")).encode(), kind="text/event-stream"))
-    _, raw, _ = google.ask(
-        "POST", "/v1/responses", asked("/v1/responses", "gpt-4o-mini", stream=True)
-    )
-    last = json.loads(raw.rpartition(b"data: ")[2])
+    replies(provider, event_stream(json.dumps(response("fine")).encode()))
+    last = json.loads(called(google, "/v1/responses").raw.rpartition(b"data: ")[2])
     assert last["type"] == "response.completed"
     status, raw, _ = google.ask("GET", f"/v1/responses/{last['response']['id']}")
     assert (status, json.loads(raw)["output"]) == (200, last["response"]["output"])
@@ -336,9 +308,7 @@ def test_a_cut_answer_that_calls_itself_a_stream_is_no_answer(
     google: Served, provider: RawProvider, blank: bytes
 ) -> None:
     text = json.dumps(completion("fine")).encode()
-    replies(provider, whole(text[:1] + blank + text[1:-9], kind="text/event-stream"))
-    session, path = new_session(), "/v1/chat/completions"
-    body = asked(path, "gpt-4o-mini", stream=True)
-    status, _, _ = google.ask("POST", path, body, headers={"x-remit-session": session})
-    assert status == 502
-    assert {entry.decision for entry in google.entries("EXCHANGE", session)} == {"ERROR"}
+    replies(provider, event_stream(text[:1] + blank + text[1:-9]))
+    call = called(google)
+    assert call.status == 502
+    assert {entry.decision for entry in call.entries} == {"ERROR"}

@@ -14,8 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from tests.server.conftest import QUICK, Serve
-from tests.server.events import streaming
-from tests.server.running import Served, new_session, prompt, serving
+from tests.server.running import Served, new_session, prompt, serving, streaming
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
 

@@ -1,4 +1,4 @@
-"""Requests that call no model: allowed by the key, recorded, owned, priced or refused."""
+"""Requests that name or call no model: allowed by the key, recorded, owned, priced or refused."""
 
 from __future__ import annotations
 
@@ -422,3 +422,46 @@ def test_a_forged_row_of_an_owner_is_found(column: str, served: Served, key: str
         back = f"UPDATE provider_objects SET {column} = rtrim({column}, 'x') WHERE entry_id = ?"
         entry = _last_exchange(served).id
         served.ledger.transact(lambda tx: tx.execute_many(back, [(entry,)]))
+
+
+def _post(served: Served, path: str, body: Any, **headers: str) -> tuple[int, Any]:
+    given = {"content-type": "application/json"}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    status, raw, _ = served.ask("POST", path, body, headers=given)
+    return status, json.loads(raw)
+
+
+@pytest.mark.parametrize("text", ['{"prompt" : "a cat"}', '{"model":null,"prompt" : "a cat"}'])
+def test_an_image_gets_a_recorded_model(text: str, served: Served, store: ObjectStore) -> None:
+    _post(served, "/v1/images/generations", text.encode())
+    sent = json.loads(store.asked[-1].body)
+    assert sent == {"model": "gpt-image-2.5-flare", "prompt": "a cat"}
+    entry = next(served.ledger.query(event_type="EXCHANGE", order="desc", limit=1))
+    (changed,) = entry.metadata["changed"]
+    assert (changed["path"], changed["reason"]) == ("/model", "the client named no model")
+    assert entry.metadata["model_id"] == "gpt-image-2.5-flare"
+
+
+@pytest.mark.parametrize("before", [b"", b"a preamble\r\n"])
+@pytest.mark.parametrize("path", ["/v1/images/edits", "/v1/images/variations"])
+def test_a_form_without_a_model_gets_one_more_part(
+    path: str, before: bytes, served: Served, store: ObjectStore
+) -> None:
+    form = (b'--B\r\nContent-Disposition: form-data; name="prompt"\r\n\r\na cat\r\n'
+            b'--B\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n\x89\r\n'
+            b"--B--\r\n")  # fmt: skip
+    _post(served, path, before + form, content_type="multipart/form-data; boundary=B")
+    part = b'--B\r\nContent-Disposition: form-data; name="model"\r\n\r\ngpt-image-2.5-flare\r\n'
+    assert store.asked[-1].body == part + form
+
+
+def test_responses_and_moderations_get_a_default(served: Served, store: ObjectStore) -> None:
+    _post(served, "/v1/responses", {"input": "hello"})
+    _post(served, "/v1/responses", {"input": "hello", "model": "gpt-4o-mini"})
+    named, unnamed = served.ledger.query(event_type="EXCHANGE", order="desc", limit=2)
+    assert named.metadata["model_id"] == "gpt-4o-mini"
+    assert unnamed.metadata["model_id"]
+    assert "the client named no model" in str(unnamed.metadata["changed"])
+    assert _post(served, "/v1/responses/input_tokens", {"input": "hello"})[0] == 200
+    _post(served, "/v1/moderations", b'{"input":"x"}')  # the provider's own
+    assert store.asked[-1].body == b'{"input":"x"}'

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.conftest import QUICK, Serve
-from tests.server.events import Events, streaming
-from tests.server.running import Served, new_session, prompt
+from tests.server.running import Events, Served, new_session, prompt, streaming
 from tests.server.test_serving import _children
 from tests.support.waiting import until
 

@@ -12,7 +12,7 @@ import pytest
 from remit.routing import explain, replay
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session
-from tests.support.commands import run_remit
+from tests.support.commands import require_said, run_remit
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
@@ -192,9 +192,7 @@ def test_a_route_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
         ("[routing.models.x]\nabilities = { code = 20 }", "provider"),
     ):
         (root / "remit.toml").write_text(f"{plain}\n{toml}\n")
-        run = run_remit("route", "status", "--root", root)
-        assert run.returncode == 1
-        assert said in run.stderr, run.stderr
+        require_said(run_remit("route", "status", "--root", root), said)
 
 
 def test_a_call_made_again(routed: Served, session: str, upstream: Upstream) -> None:

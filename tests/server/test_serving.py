@@ -23,8 +23,7 @@ from remit.runtime import Runtime
 from remit.server.app import App
 from remit.server.listener import require_loopback
 from tests.server.conftest import QUICK, Serve
-from tests.server.events import PATHS, ended_well, said, streaming
-from tests.server.running import Served, new_session
+from tests.server.running import PATHS, Served, ended_well, new_session, said, streaming
 from tests.server.sdks import MODELS
 from tests.support.processes import Program, run_program
 from tests.support.roots import new_root

@@ -6,14 +6,16 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from websockets.sync.client import connect
 
+from remit.ledger import LedgerEntry
 from remit.providers.sse import SseParser
 from remit.providers.wire import stream_sum
 from tests.server.running import FORM, Served, form, new_session, serving
@@ -39,11 +41,53 @@ def replies(provider: RawProvider, *answers: bytes) -> list[str]:
     return paths
 
 
+def event_stream(*events: bytes | dict[str, Any]) -> bytes:
+    """Return a stream of events; bytes stand in it as they are."""
+    parts = [one if isinstance(one, bytes) else sse([one])[0] for one in events]
+    return whole(b"".join(parts), kind="text/event-stream")
+
+
+def asked(path: str, model: str = "", *, stream: bool = True) -> dict[str, Any]:
+    """Return the body of a call; without a model, of the one of the path's own provider."""
+    model = model or ("claude-sonnet-4-5" if "messages" in path else "gpt-4o-mini")
+    body: dict[str, Any] = {"model": model, "stream": stream, "max_tokens": 20}
+    if path.startswith("/v1beta"):
+        return {"contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+                "generationConfig": {"maxOutputTokens": 20}}  # fmt: skip
+    if path.startswith("/v1/responses"):
+        return {"model": model, "stream": stream, "max_output_tokens": 20, "input": "hi"}
+    return {**body, "messages": [{"role": "user", "content": "hi"}]}
+
+
+class Called(NamedTuple):
+    """What came of a call: at the client, and as exchanges on the ledger."""
+
+    status: int
+    raw: bytes
+    headers: Mapping[str, str]
+    entries: list[LedgerEntry]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error in the last event, or in the whole answer."""
+        found: dict[str, Any] = json.loads(self.raw.rpartition(b"data: ")[2])["error"]
+        return found
+
+
+def called(
+    served: Served, path: str = "/v1/chat/completions", model: str = "", *, stream: bool = True,
+    **more: Any,
+) -> Called:  # fmt: skip
+    """Make a call in a session of its own."""
+    body, session = {**asked(path, model, stream=stream), **more}, new_session()
+    answer = served.ask("POST", path, body, headers={"x-remit-session": session})
+    return Called(*answer, served.entries("EXCHANGE", session))
+
+
 def _responses(served: Served) -> str:
-    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
-    status, raw, _ = served.ask("POST", "/v1/responses", body)
-    assert status == 200, raw
-    text: str = json.loads(raw)["output"][0]["content"][0]["text"]
+    call = called(served, "/v1/responses", stream=False)
+    assert call.status == 200, call.raw
+    text: str = json.loads(call.raw)["output"][0]["content"][0]["text"]
     return text
 
 
@@ -72,33 +116,28 @@ def test_a_failure_after_a_missing_endpoint_is_answered_as_it_was(
     error = {"error": {"message": "overloaded", "type": "server_error"}}
     failure = whole(json.dumps(error).encode(), status="500 Internal Server Error")
     toml = '[gateway]\nmax_retries = 0\n[gateway.fallbacks]\ngpt-4o-mini = ["nowhere/m"]\n'
-    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
     with serving(tmp_path / "root", provider.url, toml=toml) as served:
         replies(provider, missing, failure)
-        session = new_session()
-        named = {"x-remit-session": session}
-        status, raw, _ = served.ask("POST", "/v1/responses", body, headers=named)
-        assert (status, b"overloaded" in raw) == (502, True)
-        assert not list(served.entries("PROMPT_REJECTED", session))
+        call = called(served, "/v1/responses", stream=False)
+        assert (call.status, b"overloaded" in call.raw) == (502, True)
+        assert not list(served.ledger.query(event_type="PROMPT_REJECTED"))
 
 
 def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path) -> None:
     missing = whole(b"<html>404</html>", "text/html", "404 Not Found", "retry-after: 90\r\n")
-    chat, session = whole(json.dumps(_CHAT).encode()), new_session()
-    body = {"model": "gpt-4o-mini", "max_output_tokens": 50, "input": "hi"}
+    chat = whole(json.dumps(_CHAT).encode())
     with serving(tmp_path / "root", provider.url, toml="[gateway]\nmax_retries = 0\n") as served:
         # A call that only the missing endpoint takes is refused by its field.
         paths = replies(provider, missing)
-        status, raw, _ = served.ask("POST", "/v1/responses", {**body, "top_logprobs": 2},
-                                    headers={"x-remit-session": session})  # fmt: skip
-        assert (status, json.loads(raw)["error"]["param"]) == (400, "top_logprobs")
+        call = called(served, "/v1/responses", stream=False, top_logprobs=2)
+        assert (call.status, call.error["param"]) == (400, "top_logprobs")
         assert (paths.count("/v1/responses"), paths.count("/v1/chat/completions")) == (1, 0)
-        assert [entry.decision for entry in served.entries("EXCHANGE", session)] == ["ERROR"]
+        assert [entry.decision for entry in call.entries] == ["ERROR"]
         paths = replies(provider, missing, chat)
         assert _responses(served) == "translated"
         assert paths == ["/v1/responses", "/v1/chat/completions"]
         paths = replies(provider, missing)
-        assert served.ask("POST", "/v1/responses", body)[0] == 400
+        assert called(served, "/v1/responses", stream=False).status == 400
         assert paths == ["/v1/responses", "/v1/chat/completions"]
 
 
@@ -115,13 +154,10 @@ def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
     }[form]
     error = b'{"error":{"message":"Rate limit reached","type":"rate_limit_error"}}'
     paths = replies(provider, whole(error, status="429 Too Many Requests", more=f"{more}\r\n"))
-    body: dict[str, Any] = {"model": "gpt-4o-mini", "max_tokens": 20}
-    body["messages"] = [{"role": "user", "content": "hi"}]
-    status, raw, headers = served.ask("POST", path, body)
-    assert status == 429, raw
-    assert len(paths) == 1
-    assert "retry-after" in headers or "retry-after-ms" in headers
-    assert all(value == value.strip() for value in headers.values())
+    call = called(served, path, "gpt-4o-mini", stream=False)
+    assert (call.status, len(paths)) == (429, 1), call.raw
+    assert "retry-after" in call.headers or "retry-after-ms" in call.headers
+    assert all(value == value.strip() for value in call.headers.values())
 
 
 def test_a_client_on_a_websocket_hears_when_to_come_again(
@@ -135,7 +171,7 @@ def test_a_client_on_a_websocket_hears_when_to_come_again(
         served.url.replace("http", "ws") + "/v1/responses",
         additional_headers={"authorization": f"Bearer {served.token}"},
     ) as connection:
-        body = {"model": "gpt-4o-mini", "max_output_tokens": 20, "input": "hi"}
+        body = asked("/v1/responses")
         connection.send(json.dumps({"type": "response.create", **body}))
         said = json.loads(connection.recv(timeout=60))
     assert (said["type"], said["status"], said["headers"]["retry-after"]) == ("error", 429, "90")
@@ -143,13 +179,6 @@ def test_a_client_on_a_websocket_hears_when_to_come_again(
 
 
 _PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
-
-
-def asked(path: str, model: str, *, stream: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": model, "stream": stream, "max_tokens": 20}
-    if path.startswith("/v1/responses"):
-        return {"model": model, "stream": stream, "max_output_tokens": 20, "input": "hi"}
-    return {**body, "messages": [{"role": "user", "content": "hi"}]}
 
 
 @pytest.mark.parametrize("path", _PATHS)
@@ -167,18 +196,12 @@ def asked(path: str, model: str, *, stream: bool) -> dict[str, Any]:
 def test_an_error_with_status_200_is_an_error_to_the_client(
     served: Served, provider: RawProvider, path: str, said: dict[str, Any]
 ) -> None:
-    model = "claude-sonnet-4-5" if path == "/v1/messages" else "gpt-4o-mini"
     paths = replies(provider, whole(json.dumps(said).encode()))
-    session = new_session()
-    headers = {"x-remit-session": session}
-    status, raw, answered = served.ask(
-        "POST", path, asked(path, model, stream=False), headers=headers
-    )
-    assert status == 502
-    assert "busy" in json.loads(raw)["error"]["message"]
-    assert answered["x-should-retry"] == "false"
+    call = called(served, path, stream=False)
+    assert (call.status, call.headers["x-should-retry"]) == (502, "false")
+    assert "busy" in call.error["message"]
     assert len(paths) > 1
-    last = served.entries("EXCHANGE", session)[-1]
+    last = call.entries[-1]
     assert (last.decision, last.metadata["cost_usd"]) == ("ERROR", 0)
 
 
@@ -202,18 +225,14 @@ def test_an_answer_that_cannot_be_read_for_translation_is_no_success(
     served: Served, provider: RawProvider, path: str, stream: bool
 ) -> None:
     model = "gpt-4o-mini" if path in ("/v1/messages", _GEMINI) else "claude-sonnet-4-5"
-    body = asked(path, model, stream=stream)
-    if path == _GEMINI:
-        path = path.replace("generate", "streamGenerate") if stream else path
-        body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
-        body["generationConfig"] = {"maxOutputTokens": 20}
+    if path == _GEMINI and stream:
+        path = path.replace("generate", "streamGenerate")
     whole_ones = [json.dumps(answer).encode() for answer in _UNREADABLE[model]]
     for sent in (*whole_ones, whole_ones[0][:-9]):
-        paths, session = replies(provider, whole(sent)), new_session()
-        status, raw, headers = served.ask("POST", path, body, headers={"x-remit-session": session})
+        paths = replies(provider, whole(sent))
+        status, raw, headers, (entry,) = called(served, path, model, stream=stream)
         assert (status, headers["x-should-retry"], len(paths)) == (502, "false", 1)
         assert b"cannot be translated" in raw
-        (entry,) = served.entries("EXCHANGE", session)
         assert (entry.decision, entry.metadata["error_code"]) == ("ERROR", "SERVER_ERROR")
         is_stated = sent in whole_ones
         stated = 5 if model == "gpt-4o-mini" else 7
@@ -227,10 +246,7 @@ def test_a_stream_that_cannot_be_read_for_translation_is_no_success(
     served: Served, provider: RawProvider, path: str, chunks: int
 ) -> None:
     chat = path != "/v1/responses"
-    body = asked(path, "gpt-4o-mini" if chat else "claude-sonnet-4-5", stream=True)
-    if path == _GEMINI:
-        path = path.replace("generate", "streamGenerate")
-        body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    path = path.replace("generate", "streamGenerate")
     if chat:
         events = [_EMPTY, *[_SAID] * chunks]
         odd = {**_CHUNK, "choices": [{"index": 0, "delta": {"content": 5}}]}
@@ -238,13 +254,11 @@ def test_a_stream_that_cannot_be_read_for_translation_is_no_success(
     else:
         events, end = _MESSAGE[: 1 + chunks], _MESSAGE[-2:]
         odd = {"type": "content_block_delta", "index": 7, "delta": {"type": "text_delta"}}
-    session = new_session()
-    paths = replies(provider, whole(b"".join(sse([*events, odd, *end])), kind="text/event-stream"))
-    status, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
-    assert len(paths) == 1
-    assert status == (200 if chunks else 502)
+    paths = replies(provider, event_stream(*events, odd, *end))
+    model = "gpt-4o-mini" if chat else "claude-sonnet-4-5"
+    status, raw, _, (entry,) = called(served, path, model)
+    assert (status, len(paths)) == (200 if chunks else 502, 1)
     assert b"cannot be translated" in raw
-    (entry,) = served.entries("EXCHANGE", session)
     assert (entry.decision, entry.metadata["error_code"]) == ("ERROR", "SERVER_ERROR")
 
 
@@ -265,22 +279,18 @@ def test_a_client_of_chat_completions_sees_an_error_in_any_form(
 ) -> None:
     """Its SDKs know an error by the member ``error`` of an event, and by nothing else."""
     said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "some"}}]}
-    stream = sse([said])[0] + error + b"\n\ndata: [DONE]\n\n"
-    replies(provider, whole(stream, kind="text/event-stream"))
-    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
-    _, raw, _ = served.ask("POST", "/v1/chat/completions", body)
-    assert json.loads(raw.rpartition(b"data: ")[2])["error"]["message"] == "busy"
-    assert b"[DONE]" not in raw
-    assert raw.count(b"busy") == 1
+    replies(provider, event_stream(said, error + b"\n\ndata: [DONE]\n\n"))
+    call = called(served)
+    assert call.error["message"] == "busy"
+    assert b"[DONE]" not in call.raw
+    assert call.raw.count(b"busy") == 1
 
 
 def test_an_error_in_a_cut_event_follows_its_content(served: Served, provider: RawProvider) -> None:
     last = {**_SAID, "usage": None, **_DISGUISES["MiniMax's"]}
-    stream = sse([_SAID])[0] + sse([last])[0].rstrip()
-    replies(provider, whole(stream, kind="text/event-stream"))
-    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
-    _, raw, _ = served.ask("POST", "/v1/chat/completions", body)
-    events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: ")]
+    replies(provider, event_stream(_SAID, sse([last])[0].rstrip()))
+    lines = called(served).raw.splitlines()
+    events = [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
     assert [list(event)[-1] for event in events] == [list(_SAID)[-1], "base_resp", "error"]
     assert "usage" not in events[1]
 
@@ -289,10 +299,8 @@ def test_an_error_in_a_cut_event_follows_its_content(served: Served, provider: R
 def test_an_unknown_field_next_to_data_is_no_error(
     served: Served, provider: RawProvider, field: bytes
 ) -> None:
-    stream = field + b"".join(sse([_SAID, _STOP])) + b"data: [DONE]\n\n"
-    replies(provider, whole(stream, kind="text/event-stream"))
-    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
-    status, raw, _ = served.ask("POST", "/v1/chat/completions", body)
+    replies(provider, event_stream(field, _SAID, _STOP, b"data: [DONE]\n\n"))
+    status, raw, *_ = called(served)
     assert (status, b"fine" in raw, b"[DONE]" in raw) == (200, True, True)
 
 
@@ -321,12 +329,9 @@ def test_a_stream_of_text_is_one_however_it_is_cut(
         return False
 
     provider.answer = answer
-    session = new_session()
-    path = "/v1/chat/completions"
-    body = asked(path, "gpt-4o-mini", stream=True)
-    _, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
-    assert raw.count(b"fine") == 1
-    assert served.exchange(session).metadata["cost_certainty"] == "measured"
+    call = called(served)
+    assert call.raw.count(b"fine") == 1
+    assert [entry.metadata["cost_certainty"] for entry in call.entries] == ["measured"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", "application/octet-stream"])
@@ -370,23 +375,18 @@ def test_a_whole_answer_is_one_although_it_calls_itself_a_stream(
     served: Served, provider: RawProvider, path: str, blank: str, end: bytes
 ) -> None:
     """It is paid for: no other attempt is made, its usage counts, and the client gets a stream."""
-    body = asked(path, "gpt-4o-mini", stream=True)
     text = json.dumps(completion("fine")).replace('"choices"', f'{blank}"choices"')
-    answer = text.encode() + end
-    paths, session = replies(provider, whole(answer, kind="text/event-stream")), new_session()
-    status, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
+    paths = replies(provider, event_stream(text.encode() + end))
+    status, raw, _, (entry,) = called(served, path, "gpt-4o-mini")
     assert (status, b"fine" in raw, len(paths)) == (200, True, 1)
-    (entry,) = served.entries("EXCHANGE", session)
     assert (entry.decision, entry.metadata["cost_certainty"]) == ("SUCCESS", "measured")
     assert entry.metadata["response"] == "fine"
     data = [line for line in raw.splitlines() if line.startswith(b"data: ")]
     assert any(b"fine" in line for line in data)
-    refused = b'{"error":{"message":"busy","type":"server_error"}}' + end
-    replies(provider, whole(refused, kind="text/event-stream"))
-    session = new_session()
-    _, raw, _ = served.ask("POST", path, body, headers={"x-remit-session": session})
-    assert b"busy" in raw
-    last = served.entries("EXCHANGE", session)[-1]
+    replies(provider, event_stream(b'{"error":{"message":"busy","type":"server_error"}}' + end))
+    call = called(served, path, "gpt-4o-mini")
+    assert b"busy" in call.raw
+    last = call.entries[-1]
     assert (last.decision, last.metadata["cost_usd"]) == ("ERROR", 0)
 
 
@@ -457,7 +457,7 @@ def test_an_error_in_a_field_of_its_own_is_one(
     choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
     chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
     error = b'error: {"code":400,"message":"too long","type":"exceed_context_size_error"}\n\n'
-    stream = whole(sse([chunk])[0] + error + b"data: [DONE]\n\n", kind="text/event-stream")
+    stream = event_stream(chunk, error + b"data: [DONE]\n\n")
     missing = whole(b"no", status="404 Not Found")
 
     def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
@@ -467,15 +467,11 @@ def test_an_error_in_a_field_of_its_own_is_one(
 
     paths: list[str] = []
     provider.answer = answer
-    session = new_session()
-    status, raw, _ = served.ask(
-        "POST", path, asked(path, "gpt-4o-mini", stream=True), headers={"x-remit-session": session}
-    )
+    status, raw, _, (*_, last) = called(served, path, "gpt-4o-mini")
     assert b"too long" in raw
     assert b"[DONE]" not in raw
     assert (status == 200) == bool(text)
     assert sum(path.endswith("/chat/completions") for path in paths) == 1
-    last = served.entries("EXCHANGE", session)[-1]
     assert (last.decision, bool(last.metadata["cost_usd"])) == ("ERROR", bool(text))
 
 
@@ -484,14 +480,11 @@ def test_an_error_in_a_stream_is_one(served: Served, provider: RawProvider, chun
     choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
     chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
     error = {"object": "error", "message": "out of memory", "code": 500}
-    events = b"".join(sse([*[chunk] * chunks, error]))
-    replies(provider, whole(events, kind="text/event-stream"))
-    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
-    status, raw, _ = served.ask("POST", "/v1/chat/completions", body)
-    assert (status == 200) == bool(chunks)
-    said = raw.rpartition(b"data: {")[2] if chunks else raw[1:]
-    assert "out of memory" in json.loads(b"{" + said)["error"]["message"]
-    assert b'"object":"error"' not in raw
+    replies(provider, event_stream(*[chunk] * chunks, error))
+    call = called(served)
+    assert (call.status == 200) == bool(chunks)
+    assert "out of memory" in call.error["message"]
+    assert b'"object":"error"' not in call.raw
 
 
 _BUSY = {"code": 502, "message": "busy"}
@@ -513,20 +506,16 @@ def test_an_error_within_an_answer_is_an_error_to_the_client(
     served: Served, provider: RawProvider, path: str, form: str
 ) -> None:
     is_chat = path == "/v1/chat/completions"
-    model = "gpt-4o-mini" if is_chat else "claude-sonnet-4-5"
     said: dict[str, Any] = completion("some") if is_chat else message("some")
     if form == "in the first choice":
         said["choices"] = [{**said["choices"][0], "error": _BUSY}, said["choices"][0]]
     said |= _DISGUISES.get(form, {})
     for stream in (False, True):
         replies(provider, whole(json.dumps(said).encode()))
-        session = new_session()
-        status, raw, _ = served.ask(
-            "POST", path, asked(path, model, stream=stream), headers={"x-remit-session": session}
-        )
-        assert status == 502, raw
-        assert "busy" in json.loads(raw)["error"]["message"]
-        assert served.entries("EXCHANGE", session)[-1].decision == "ERROR"
+        call = called(served, path, stream=stream)
+        assert call.status == 502, call.raw
+        assert "busy" in call.error["message"]
+        assert call.entries[-1].decision == "ERROR"
 
 
 @pytest.mark.parametrize("text", ["", " more"])
@@ -542,23 +531,17 @@ def test_an_error_within_a_chunk_is_an_error_to_the_client(
     last = {**chunk, "choices": [choice] if text else None, **_DISGUISES.get(form, {})}
     if form == "in the choice":
         last["choices"] = [choice]
-    replies(provider, whole(b"".join(sse([said, last])), kind="text/event-stream"))
-    body = asked("/v1/chat/completions", "gpt-4o-mini", stream=True)
-    session = new_session()
-    status, raw, _ = served.ask(
-        "POST", "/v1/chat/completions", body, headers={"x-remit-session": session}
-    )
-    assert status == 200
-    assert json.loads(raw.rpartition(b"data: ")[2])["error"]["message"] == "busy"
-    assert (b" more" in raw) == bool(text)
-    (entry,) = served.entries("EXCHANGE", session)
+    replies(provider, event_stream(said, last))
+    call = called(served)
+    assert (call.status, call.error["message"]) == (200, "busy")
+    assert (b" more" in call.raw) == bool(text)
+    (entry,) = call.entries
     assert (entry.decision, entry.metadata["response"]) == ("ERROR", f"some{text}")
 
 
 def test_bytes_in_place_of_events_are_not_passed_to_another_dialect(
     served: Served, provider: RawProvider
 ) -> None:
-    body = asked("/v1/chat/completions", "claude-sonnet-4-5", stream=True)
     replies(provider, whole(b"\x00\x01BINARY", kind="application/octet-stream"))
-    status, raw, _ = served.ask("POST", "/v1/chat/completions", body)
-    assert (status, json.loads(raw)["error"]["code"]) == (502, "answer_untranslatable")
+    call = called(served, "/v1/chat/completions", "claude-sonnet-4-5")
+    assert (call.status, call.error["code"]) == (502, "answer_untranslatable")

@@ -14,8 +14,17 @@ import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.server.conftest import QUICK, Serve
-from tests.server.events import PATHS, ended_well, failed, said, streaming
-from tests.server.running import Served, new_session, prompt, serving
+from tests.server.running import (
+    PATHS,
+    Served,
+    ended_well,
+    failed,
+    new_session,
+    prompt,
+    said,
+    serving,
+    streaming,
+)
 from tests.server.sdks import MODELS, is_whole, snapshot
 from tests.support import wire
 from tests.support.soak import is_soak, sample

@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["Browser", "find_browser"]
+import pytest
+
+__all__ = ["Browser", "find_browser", "needs_browser"]
 
 _NAMES = ("chromium", "google-chrome", "chromium-browser")
 _WAIT_S = 120.0
@@ -21,6 +23,9 @@ _WAIT_S = 120.0
 def find_browser() -> str | None:
     """The browser on the PATH, if there is one."""
     return next((found for name in _NAMES if (found := shutil.which(name))), None)
+
+
+needs_browser = pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
 
 
 class Browser:

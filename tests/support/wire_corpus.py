@@ -25,7 +25,6 @@ class WireExchange:
         request: the body, legal JSON in odd text.
         answer: a whole body, or of a streamed call an event stream.
         headers: names and values that the client sends beside the usual.
-        asks_usage: whether the answer reports usage without anything being added to the request.
     """
 
     name: str
@@ -34,7 +33,6 @@ class WireExchange:
     answer: bytes
     streamed: bool = False
     headers: tuple[tuple[str, str], ...] = ()
-    asks_usage: bool = True
 
     @property
     def content_type(self) -> str:

@@ -23,7 +23,7 @@ from remit.views import (
     prompt_journey,
     wording,
 )
-from tests.support.browser import Browser, find_browser
+from tests.support.browser import Browser, needs_browser
 from tests.support.roots import new_root
 from tests.views.story import SESSION, Story
 
@@ -210,7 +210,7 @@ def test_the_state_of_verification_is_as_given(
     assert words in page.words()
 
 
-@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
+@needs_browser
 def test_a_browser_shows_it_without_a_complaint(
     client: LedgerClient, browser: Browser, tmp_path: Path
 ) -> None:

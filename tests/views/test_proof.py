@@ -25,11 +25,9 @@ from remit.ledger.tlog import (
     verify_inclusion,
 )
 from remit.views.page import script
-from tests.support.browser import Browser, find_browser
+from tests.support.browser import Browser, needs_browser
 
 Change = Callable[[dict[str, Any]], object]
-
-needs_browser = pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,11 +34,10 @@ from remit.views import audit_report, read_usage, report_parts, report_script_ha
 from remit.views.page import script
 from remit.views.wording import nano_dollars, visible
 from tests.ledger.segments.writing import cut_off, sessions
-from tests.support.browser import Browser, find_browser
-from tests.views.audit_story import SAID, tell_auditor
+from tests.support.browser import Browser, needs_browser
 from tests.views.report_edits import whole_range_of
-
-needs_browser = pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
+from tests.views.story import SAID, tell_auditor
+from tests.views.test_page import Page
 
 # All that the page writes out, markup, and what looks like an escape already.
 _CODES = (
@@ -212,52 +210,23 @@ def test_an_entry_that_its_tier_may_not_write_is_marked(client: LedgerClient) ->
     assert (row["entry_id"], row["counts"]) == (forged, False)
 
 
-class _Markup(HTMLParser):
-    """What a page consists of."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.styles: list[str] = []
-        self._in = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._in = tag
-        if tag == "script" and not attrs:
-            self.scripts.append("")
-        if tag == "style":
-            self.styles.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._in == "script" and not self.tags[-1][1]:
-            self.scripts[-1] += data
-        if self._in == "style":
-            self.styles[-1] += data
-
-
 def test_one_file_that_runs_its_own_script_alone(client: LedgerClient) -> None:
     tell_auditor(client, said=HOSTILE)
     text = _page(client)
-    markup = _Markup(text)
-    (policy,) = [str(attrs["content"]) for _, attrs in markup.tags
+    page = Page(text)
+    (policy,) = [str(attrs["content"]) for _, attrs in page.elements
                  if attrs.get("http-equiv") == "Content-Security-Policy"]  # fmt: skip
-    ((own,), (style,)) = markup.scripts, markup.styles
+    (own,) = re.findall("<script>(.*?)</script>", text, re.DOTALL)
+    assert page.elements.count(("script", {})) == 1
     hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()
-              for one in (own, style)]  # fmt: skip
+              for one in (own, page.style)]  # fmt: skip
     assert policy.startswith(
         f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}';"
     )
     assert hashes[0] == report_script_hash()
     assert "unsafe" not in policy
-    assert {tag for tag, _ in markup.tags} & {"img", "iframe", "object", "form", "svg"} == set()
-    for tag, attrs in markup.tags:
+    assert {tag for tag, _ in page.elements} & {"img", "iframe", "object", "form", "svg"} == set()
+    for tag, attrs in page.elements:
         assert not any(name.startswith("on") for name in attrs), (tag, attrs)
         assert attrs.get("href", "#")[:1] == "#" or attrs["href"] == "data:,"  # type: ignore[index]
         assert "src" not in attrs

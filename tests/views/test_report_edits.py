@@ -14,16 +14,13 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.tlog import SignedCheckpoint, Signer
 from remit.views import audit_report, report_parts
 from tests.ledger.segments.writing import cut_off, sessions
-from tests.support.browser import Browser, find_browser
+from tests.support.browser import Browser, needs_browser
 from tests.support.soak import SEED, is_soak, sample
-from tests.views.audit_story import tell_auditor
 from tests.views.report_edits import Edit, edits_of, whole_range_of
+from tests.views.story import tell_auditor
 from tests.views.test_report import HOSTILE, NOON, written
 
-pytestmark = [
-    pytest.mark.soak,
-    pytest.mark.skipif(find_browser() is None, reason="there is no chromium"),
-]
+pytestmark = [pytest.mark.soak, needs_browser]
 
 # All that a reader can come to see: each list open, each page of it, and each record.
 _PAGE = """(async () => {

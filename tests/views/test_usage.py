@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,17 +11,9 @@ from remit.gateway.auth import KeyStore
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.views import instant_of, read_fallbacks, read_usage
+from tests.views.test_report import NOON, written
 
 _START = datetime(2026, 3, 28, 12, tzinfo=UTC)
-
-
-@contextmanager
-def _clock(monkeypatch: pytest.MonkeyPatch, at: datetime) -> Iterator[None]:
-    """Entries are written as if it were then."""
-    with monkeypatch.context() as patched:
-        text = at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        patched.setattr("remit.ledger.transaction.utc_now", lambda: text)
-        yield
 
 
 def _exchange(**metadata: Any) -> LedgerEntry:
@@ -35,13 +25,11 @@ def _exchange(**metadata: Any) -> LedgerEntry:
     return LedgerEntry("EXCHANGE", "PRC-1", "SUCCESS", "Exchange completed", metadata=given)
 
 
-def test_days_are_cut_at_the_midnight_of_their_zone(
-    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_days_are_cut_at_the_midnight_of_their_zone(ledger: LedgerClient) -> None:
     for hours in range(0, 48):
         for minutes in (10, 50):
             at = _START + timedelta(hours=hours, minutes=minutes)
-            with _clock(monkeypatch, at):
+            with written(at - NOON):
                 ledger.write(_exchange(cost_usd=0.001))
     for zone, days in {
         "UTC": {"2026-03-28": 24, "2026-03-29": 48, "2026-03-30": 24},
@@ -68,12 +56,10 @@ def test_days_are_cut_at_the_midnight_of_their_zone(
     assert [(row.names["month"], row.calls) for row in month] == [("2026-03", 96)]
 
 
-def test_a_limit_keeps_the_latest_days(
-    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_keeps_the_latest_days(ledger: LedgerClient) -> None:
     for day in (0, 1, 402):  # The periods are read in two parts.
         for model, cost in (("cheap", 0.001), ("dear", 0.002)):
-            with _clock(monkeypatch, _START + timedelta(days=day)):
+            with written(_START + timedelta(days=day) - NOON):
                 ledger.write(_exchange(model_id=model, cost_usd=cost))
     until = _START + timedelta(days=403)
     for limit, days in ((1, ["2027-05-04"]), (2, ["2026-03-29", "2027-05-04"])):
@@ -110,9 +96,9 @@ def test_a_keys_calls_are_its_owners_and_what_is_sure_stands_apart(ledger: Ledge
     assert (none.calls, none.nano, none.exact) == (0, 0, True)
 
 
-def test_pages_hold_every_row_once(ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_hold_every_row_once(ledger: LedgerClient) -> None:
     for day in range(3):
-        with _clock(monkeypatch, _START + timedelta(days=day)):
+        with written(_START + timedelta(days=day) - NOON):
             ledger.write_many([
                 _exchange(session_id=f"SES-{n}", agent_id=f"a{n % 2}") for n in range(5)
             ])  # fmt: skip

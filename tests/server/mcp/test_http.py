@@ -1,10 +1,11 @@
-"""``remit mcp --http``: keys, roles, sessions, and who else knocks."""
+"""``remit mcp --http``: keys, roles, sessions, strangers, and the page on MCP."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +15,16 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from remit.gateway.auth import AgentTokens, agent_secret
+from remit.gateway.auth import ROLES, AgentTokens, Identity, agent_secret
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
+from remit.runtime import Runtime
 from remit.server.mcp import serve_http
+from remit.server.mcp.callers import Caller
+from remit.server.mcp.server import all_tools
 from tests.server.mcp import calls
 from tests.server.mcp.calls import ok, wrong
-from tests.server.mcp.running import TOOLS, Served, serving
+from tests.server.mcp.running import TOOLS, TOP, Served, serving
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
@@ -331,3 +335,27 @@ def test_where_it_cannot_listen(served: Served) -> None:
     port = urlsplit(served.url).port
     with pytest.raises(RemitError, match="is in use"):
         serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)
+
+
+PAGE = (TOP / "docs/mcp.md").read_text("utf-8")
+
+
+def _rows(columns: int) -> list[list[str]]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in PAGE.splitlines() if line.startswith("| `")]  # fmt: skip
+    return [row for row in rows if len(row) == columns]
+
+
+def test_the_table_of_tools(tmp_path: Path) -> None:
+    with Runtime.open(new_root(tmp_path / "root")) as runtime:
+        told = {
+            tool.tool.tool_id: (
+                {role for role in ROLES if tool.allows(Caller(Identity("x", role)))},
+                "yes" if tool.writes else "no",
+            )
+            for tool in all_tools(runtime)
+        }
+    rows = _rows(4)
+    assert [row[0].strip("`") for row in rows] == list(told)
+    for name, _, roles, writes in rows:
+        assert (set(re.findall(r"`(\w+)`", roles)), writes) == told[name.strip("`")]

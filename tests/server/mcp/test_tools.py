@@ -34,6 +34,7 @@ from remit.server.mcp.gateway.rules import Rules
 from remit.server.mcp.server import ToolRunner, all_tools
 from remit.server.mcp.tools import McpTool
 from tests.server.mcp.running import TOOLS, variables
+from tests.support.commands import require_said
 from tests.support.roots import new_root
 
 WRITING = ("thought_record", "router_route")
@@ -299,9 +300,7 @@ def test_without_the_extra(tmp_path: Path) -> None:
         [sys.executable, "-c", code], env=variables(), input="", capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip
-    assert done.returncode == 1
-    assert "requires the extra 'mcp'" in done.stderr
-    assert "pip install 'remit[mcp]'" in done.stderr
+    require_said(done, "requires the extra 'mcp'", "pip install 'remit[mcp]'")
 
 
 _TOOL = Tool("files__write", "Writes.", {"type": "object"}, print)

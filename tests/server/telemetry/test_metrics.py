@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from remit.kernel.exchange import RouteOutcome
 from remit.ledger import LedgerClient
 from remit.server.telemetry import CallMetrics
-from tests.server.telemetry.calls import call_report, watched_gateway
+from tests.server.telemetry.collector import call_report, watched_gateway
 from tests.support.requests import prompt_request
 from tests.support.wire import Raw, completion, completion_stream
 
@@ -161,7 +161,7 @@ from types import SimpleNamespace
 from remit.gateway import CircuitState
 from remit.server.telemetry import CallMetrics
 from remit.server.tenants.metrics import TenantMetrics
-from tests.server.telemetry.calls import call_report
+from tests.server.telemetry.collector import call_report
 
 metrics = CallMetrics()
 metrics.watch(ledger_entries=lambda: 42)

@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tests.support.strict import messages
-from tests.support.strict.replies import Reply, stream, whole
-from tests.support.strict.shapes import Wrong
+from tests.support.strict.shapes import Reply, Wrong, stream, whole
 
 __all__ = ["reply"]
 

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.strict.chat import pieces, tokens
-from tests.support.strict.replies import Reply, stream, whole
 from tests.support.strict.script import Call, Text, Thinking, Turn, answer
-from tests.support.strict.shapes import Wrong
+from tests.support.strict.shapes import Reply, Wrong, stream, whole
 
 __all__ = ["reply"]
 

@@ -11,8 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.support.strict import chat, clouds, gemini, messages, models, responses
-from tests.support.strict.replies import Reply, data, refusal, stream, whole
-from tests.support.strict.shapes import Wrong, check
+from tests.support.strict.shapes import Reply, Wrong, check, data, refusal, stream, whole
 from tests.support.strict.stored import Stored
 
 __all__ = ["StrictProvider"]
