@@ -182,7 +182,7 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
         elif as_json:
             print_json_list(member, read, found.rest)
         else:
-            lines = _lines(request, read)
+            lines = _lines(request, map(found.shown, read))
             if request.columns:  # The head is no item.
                 say(next(lines))
             say_list(lines, most)
@@ -201,8 +201,10 @@ def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> No
                 note(request.then.format_map(answer.value))
         if answer.has_failed:
             sys.exit(1)
-    if isinstance(found, Feed) and found.note and not as_json:
-        note(found.note)
+    if isinstance(found, Feed) and not as_json:
+        said = found.note if isinstance(found.note, str) else found.note()
+        if said:
+            note(said)
 
 
 def say_lines(lines: Iterable[str | Table], before: str = "") -> None:

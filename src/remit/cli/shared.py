@@ -234,10 +234,8 @@ def _fitted(columns: list[Sequence[str]], room: int) -> list[int]:
 
 
 def line_width(stream: IO[str]) -> int:
-    """Return the columns of a terminal, or ``COLUMNS``; without either, a number without bound."""
-    if stream.isatty() or os.environ.get("COLUMNS"):
-        return shutil.get_terminal_size().columns
-    return sys.maxsize
+    """Return the columns of a terminal, which ``COLUMNS`` replaces; a pipe or file has no bound."""
+    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
 def _wrapped(text: str, stream: IO[str]) -> str:

@@ -125,7 +125,8 @@ class Feed:
         read: yields the cursor and the JSON object of each item after a cursor. The arguments are
             the cursor (None for the beginning) and the largest number of items (None for all).
         rest: further members of the JSON object.
-        note: a message after the lines for people; empty for none.
+        note: a message after the lines for people, or the function that returns it; empty for none.
+        shown: returns an item with what only the lines for people show.
         lists: names of the lists of one page, if there are several; an item is then the name of
             its list and the JSON object.
         is_endless: True if the list waits for further items; its JSON has one item a line.
@@ -133,7 +134,8 @@ class Feed:
 
     read: Callable[[str | None, int | None], Iterable[tuple[str, Any]]]
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    note: str = ""
+    note: str | Callable[[], str] = ""
+    shown: Callable[[Any], Any] = lambda item: item
     lists: tuple[str, ...] = ()
     is_endless: bool = False
 

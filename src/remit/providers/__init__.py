@@ -17,6 +17,8 @@ from remit.providers.local import LocalProvider
 from remit.providers.mock import MockProvider
 from remit.providers.protocol import (
     CODES,
+    NOT_THIS_API,
+    UNREACHABLE,
     AsyncProvider,
     Dispatched,
     EventSink,
@@ -42,6 +44,8 @@ __all__ = [
     "CODES",
     "EVENT_STREAM",
     "MAX_BODY_BYTES",
+    "NOT_THIS_API",
+    "UNREACHABLE",
     "AsyncProvider",
     "Body",
     "Dispatched",
