@@ -41,7 +41,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 @cache
 def operations(
     group: str = "", more: tuple[tuple[str, tuple[str, ...]], ...] = ()
-) -> tuple[type[Operation], ...]:
+) -> tuple[Operation, ...]:
     """Return the declared operations, by module and then in the order of declaration.
 
     Args:
@@ -56,5 +56,5 @@ def operations(
         kind
         for place in places
         for kind in DECLARED
-        if kind.__module__ == place and (not group or kind.command.split(" ")[0] == group)
+        if kind.function.__module__ == place and (not group or kind.command.split(" ")[0] == group)
     )

@@ -69,7 +69,7 @@ def operation_routes() -> list[APIRoute]:
     a process share the routes, as each is slow to make: an operation runs in the open root
     ``app.state.root`` of the application that got the request.
     """
-    kinds: dict[str, list[type[Operation]]] = {}
+    kinds: dict[str, list[Operation]] = {}
     for kind in all_operations():
         if kind.route:
             kinds.setdefault(kind.tag or kind.route.split("/")[1], []).append(kind)
@@ -80,7 +80,7 @@ def operation_routes() -> list[APIRoute]:
     return [route for route in router.routes if isinstance(route, APIRoute)]
 
 
-def _add(router: APIRouter, kind: type[Operation], tag: str) -> None:
+def _add(router: APIRouter, kind: Operation, tag: str) -> None:
     method, path = kind.route.split(" ")
     name = kind.endpoint or kind.command.split(" ")[-1]
 
@@ -93,7 +93,7 @@ def _add(router: APIRouter, kind: type[Operation], tag: str) -> None:
         page = {name: getattr(request, name) for name in _PAGE} if kind.member else {}
         stated = {name: value for name, value in given.items() if name not in page}
         by = operations.Caller(caller, subject_id=context.subject_id)
-        found = kind(**stated, **named).value(root, by)
+        found = kind.value(root, by, **stated, **named)
         if isinstance(found, Generator):
             return Streamed(found, kind.media_type, f"remit-{name}")
         if kind.media_type:
@@ -103,7 +103,7 @@ def _add(router: APIRouter, kind: type[Operation], tag: str) -> None:
         )
 
     answered.__signature__ = _signature(kind)  # type: ignore[attr-defined]
-    answered.__name__, answered.__doc__ = name, kind.__doc__
+    answered.__name__, answered.__doc__ = name, kind.doc
     router.add_api_route(
         path, answered, methods=[method], tags=[tag], summary=kind.summary, status_code=kind.status,
         response_model=result_form(kind.result) if kind.result else None,
@@ -113,7 +113,7 @@ def _add(router: APIRouter, kind: type[Operation], tag: str) -> None:
     )  # fmt: skip
 
 
-def _signature(kind: type[Operation]) -> inspect.Signature:
+def _signature(kind: Operation) -> inspect.Signature:
     """Return the parameters of a route, from which FastAPI reads and checks a request."""
     method, path = kind.route.split(" ")
     in_path = frozenset(re.findall(r"{(\w+)", path))
@@ -141,7 +141,7 @@ def _signature(kind: type[Operation]) -> inspect.Signature:
     )  # fmt: skip
 
 
-def _responses(kind: type[Operation]) -> dict[int | str, dict[str, Any]]:
+def _responses(kind: Operation) -> dict[int | str, dict[str, Any]]:
     """Return the failures of a route, and the format of a body that is not JSON."""
     statuses = {400, 401, 403, *kind.fails, *([404] if "{" in kind.route else [])}
     found: dict[int | str, dict[str, Any]] = {

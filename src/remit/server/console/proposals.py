@@ -37,13 +37,13 @@ _FORMS = {
 
 
 @cache
-def _operations() -> dict[str, type[Operation]]:
+def _operations() -> dict[str, Operation]:
     known = {kind.endpoint: kind for kind in all_operations("learn") + all_operations("route")}
     return {known[endpoint].command: known[endpoint] for endpoint in _FORMS}
 
 
 @cache
-def _adoption() -> type[Operation]:
+def _adoption() -> Operation:
     """Return the operation that starts a canary: an adoption with a share or as a shadow."""
     return next(kind for kind in all_operations("learn") if kind.command == "learn adopt")
 
@@ -140,15 +140,15 @@ def change(sources: Sources, asked: Asked) -> Answer:
         said = f"The role {asked.identity.role} lacks the permission {needs}."
         raise HttpError(403, "forbidden", said)
     if operation is not None:
-        made = read_operation(operation, asked.form)
-        found = made.value(sources.writes, Caller(asked.identity))
+        given = read_operation(operation, asked.form)
+        found = operation.value(sources.writes, Caller(asked.identity), **given)
         return see(f"{_PATH}/{quote(found['proposal_id'], safe='')}")
     proposal_id, _, verb = asked.rest.partition("/")
     if verb == "canary":
-        made = read_operation(_adoption(), asked.form, proposal_id=proposal_id)
-        if not (vars(made)["share"] or vars(made)["shadow"]):  # It would change all calls.
+        given = read_operation(_adoption(), asked.form, proposal_id=proposal_id)
+        if not (given.get("share") or given.get("shadow")):  # It would change all calls.
             raise InvalidInputError("A canary needs a share of the calls, or a shadow.")
-        made.value(sources.writes, Caller(asked.identity))
+        _adoption().value(sources.writes, Caller(asked.identity), **given)
         return see(f"{_PATH}/{quote(proposal_id, safe='')}")
     if (method := _VERBS.get(verb)) is None:
         raise NotFoundError(
