@@ -178,9 +178,7 @@ def _form(kind: Any, name: str) -> Tool:
     )(form)  # fmt: skip
 
 
-def _output(
-    kind: Operation, tool: AgentTool, call: ToolCall, caller: Caller
-) -> dict[str, Any]:
+def _output(kind: Operation, tool: AgentTool, call: ToolCall, caller: Caller) -> dict[str, Any]:
     """Return the result of an operation as a model reads it: redacted, and cut to fit.
 
     Raises:

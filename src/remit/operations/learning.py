@@ -33,8 +33,9 @@ def _latest(**traits: Any) -> Any:
     return field("Number of latest exchanges to read.", 2000, least=1, most=20_000, **traits)
 
 
-def _proposal_id() -> Any:
-    return field("Id of the proposal, a unique prefix of it, or `last`.", flag="", metavar="ID")
+_PROPOSAL_ID: Any = field(
+    "Id of the proposal, a unique prefix of it, or `last`.", flag="", metavar="ID"
+)
 
 
 def _found(root: RootPort, proposal_id: str) -> tuple[Proposals, Proposal]:
@@ -99,7 +100,7 @@ def _proposal_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     result="ProposalDetail", endpoint="proposal", lines=_proposal_lines,
 )  # fmt: skip
 def show_proposal(
-    root: RootPort, caller: Caller, *, proposal_id: str = _proposal_id()
+    root: RootPort, caller: Caller, *, proposal_id: str = _PROPOSAL_ID
 ) -> dict[str, Any]:
     """Show a proposal: the change, its reason, the predicted effect, the evidence and the canary.
 
@@ -123,8 +124,7 @@ def show_proposal(
     }  # fmt: skip
 
 
-def _reason() -> Any:
-    return field("Reason (recorded permanently).", least=1, most=1000, pattern=r"\S")
+_REASON: Any = field("Reason (recorded permanently).", least=1, most=1000, pattern=r"\S")
 
 
 @verb(
@@ -145,9 +145,9 @@ def adopt_proposal(
     ),
     key: str = field("Name or id of the only key whose calls count.", "", most=128),
     task: str = field("The only task whose calls count, such as `code`.", "", most=64),
-    reason: str = _reason(),
+    reason: str = _REASON,
     by: str | None = by(),
-    proposal_id: str = _proposal_id(),
+    proposal_id: str = _PROPOSAL_ID,
 ) -> dict[str, Any]:  # fmt: skip
     """Adopt a proposal, or try its route on a share of the calls (canary).
 
@@ -195,8 +195,8 @@ def _declare_decision(name: str, method: str, summary: str, doc: str) -> None:
         fails=(409,), prints=_STATE, then=_DECIDED, doc=doc,
     )  # fmt: skip
     def decide(
-        root: RootPort, caller: Caller, *, reason: str = _reason(), by: str | None = by(),
-        proposal_id: str = _proposal_id(),
+        root: RootPort, caller: Caller, *, reason: str = _REASON, by: str | None = by(),
+        proposal_id: str = _PROPOSAL_ID,
     ) -> dict[str, Any]:  # fmt: skip
         """The decision of a person on a proposal."""
         _, one = _found(root, proposal_id)

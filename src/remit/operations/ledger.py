@@ -36,12 +36,10 @@ def _only(text: str) -> Any:
     return field(text, None)
 
 
-def _out() -> Any:
-    return field("Write to this file (default: standard output).", None, door="command")
+_OUT: Any = field("Write to this file (default: standard output).", None, door="command")
 
 
-def _entry_id() -> Any:
-    return field("Id of the entry.", flag="")
+_ENTRY_ID: Any = field("Id of the entry.", flag="")
 
 
 def _entry_line(entry: LedgerEntry) -> str:
@@ -198,7 +196,7 @@ def _show_entry_lines(found: LedgerEntry) -> Iterator[str]:
 )  # fmt: skip
 def show_entry(
     root: RootPort, caller: Caller, *,
-    entry_id: str = _entry_id(),
+    entry_id: str = _ENTRY_ID,
     content: bool = field("Return the content; if false, its commitments.", True, door="route"),
     record: bool = field("Write the canonical record's exact bytes.", False, door="command"),
     body: bool = field("Write the exact request body of a call.", False, door="command"),
@@ -242,7 +240,7 @@ def show_entry(
     route="GET /ledger/entries/{entry_id}/record", summary="Canonical record",
     media_type="application/octet-stream", endpoint="record",
 )  # fmt: skip
-def read_record(root: RootPort, caller: Caller, *, entry_id: str = _entry_id()) -> bytes:
+def read_record(root: RootPort, caller: Caller, *, entry_id: str = _ENTRY_ID) -> bytes:
     """Return the canonical record: the exact bytes that the entry's hash and the tree cover.
 
     Raises:
@@ -257,8 +255,8 @@ def read_record(root: RootPort, caller: Caller, *, entry_id: str = _entry_id()) 
 )  # fmt: skip
 def prove_entry(
     root: RootPort, caller: Caller, *,
-    entry_id: str = _entry_id(),
-    out: Path | None = _out(),
+    entry_id: str = _ENTRY_ID,
+    out: Path | None = _OUT,
 ) -> str:  # fmt: skip
     """Prove that an entry is recorded (C2SP tlog-proof), for offline verification.
 
@@ -287,7 +285,7 @@ def write_receipt(
     format: Literal["remit", "agentboundary", "agentboundary-0.2", "capsule"] = field(
         "Format of the receipt.", "remit"
     ),
-    out: Path | None = _out(),
+    out: Path | None = _OUT,
     archives: list[Path] = archives(),
 ) -> str:  # fmt: skip
     """Write the receipt of a tool action or call, or all of a run.
@@ -396,7 +394,7 @@ def latest_checkpoint(root: RootPort, caller: Caller) -> str:
 )  # fmt: skip
 def sign_checkpoint(
     root: RootPort, caller: Caller, *,
-    out: Path | None = _out(),
+    out: Path | None = _OUT,
     witnesses: list[tuple[str, str]] = field(
         "Request a cosignature of this witness. Repeat for several witnesses.", [],
         flag="--witness", metavar="URL VKEY", door="command",

@@ -30,15 +30,15 @@ def _rate(text: str, **traits: Any) -> Any:
     return field(text, metavar="USD", **traits)
 
 
-def _providers() -> Any:
-    return field(
-        "Only prices of this provider. Repeat for several (default: providers that are configured "
-        "or have a price).", [], flag="--provider",
-    )  # fmt: skip
+_PROVIDERS: Any = field(
+    "Only prices of this provider. Repeat for several (default: providers that are configured "
+    "or have a price).", [], flag="--provider",
+)  # fmt: skip
 
 
-def _pattern() -> Any:
-    return field("Only matching models, such as gpt-5*.", None, flag="--models", metavar="PATTERN")
+_PATTERN: Any = field(
+    "Only matching models, such as gpt-5*.", None, flag="--models", metavar="PATTERN"
+)
 
 
 def _read(
@@ -342,8 +342,8 @@ def import_prices(
     file: Path = field("File of prices.", flag=""),
     replace: bool = field("Replace all your prices instead of adding to them.", False),
     dry_run: bool = field("Show the changes without making them.", False),
-    providers: list[str] = _providers(),
-    pattern: str | None = _pattern(),
+    providers: list[str] = _PROVIDERS,
+    pattern: str | None = _PATTERN,
 ) -> dict[str, Any]:  # fmt: skip
     """Import the prices of FILE as your own.
 
@@ -377,8 +377,8 @@ def import_prices(
 def diff_prices(
     root: RootPort, caller: Caller, *,
     file: Path | None = field("File of prices.", None, flag="", metavar="[FILE]"),
-    providers: list[str] = _providers(),
-    pattern: str | None = _pattern(),
+    providers: list[str] = _PROVIDERS,
+    pattern: str | None = _PATTERN,
 ) -> dict[str, Any]:  # fmt: skip
     """Compare your own prices with the shipped ones. With FILE, compare prices in force with it.
 

@@ -100,8 +100,7 @@ def _public(text: str) -> str:
     return text
 
 
-def _key_id() -> Any:
-    return field("Id of the key.", flag="")
+_KEY_ID: Any = field("Id of the key.", flag="")
 
 
 @verb("package trust add", changes=True, lines=_change_lines)
@@ -136,7 +135,7 @@ def trust_key(
 
 
 @verb("package trust retire", changes=True, lines=_change_lines)
-def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> dict[str, Any]:
+def retire_key(root: RootPort, caller: Caller, *, key_id: str = _KEY_ID) -> dict[str, Any]:
     """Stop accepting new signatures of a key. Installed packages stay valid.
 
     Returns:
@@ -153,7 +152,7 @@ def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> di
 @verb("package trust revoke", changes=True, lines=_change_lines)
 def revoke_trust(
     root: RootPort, caller: Caller, *,
-    key_id: str = _key_id(),
+    key_id: str = _KEY_ID,
     reason: str = field("Reason (recorded permanently)."),
 ) -> dict[str, Any]:  # fmt: skip
     """Revoke a compromised key permanently. All its signatures become invalid.

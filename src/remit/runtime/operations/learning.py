@@ -44,11 +44,10 @@ def _schema(**traits: Any) -> Any:
     )  # fmt: skip
 
 
-def _references() -> Any:
-    return field(
-        "Grade answers by references: a JSON object keyed by exchange id.", None, metavar="FILE",
-        read=read_references,
-    )  # fmt: skip
+_REFERENCES: Any = field(
+    "Grade answers by references: a JSON object keyed by exchange id.", None, metavar="FILE",
+    read=read_references,
+)  # fmt: skip
 
 
 @verb(
@@ -147,7 +146,7 @@ def search_prompt(
         "Model that proposes additions (default: derive them from the contract).", None
     ),
     json_schema: dict[str, Any] | None = _schema(),
-    references: dict[str, str] | None = _references(),
+    references: dict[str, str] | None = _REFERENCES,
     propose: bool = field("Create a proposal if the improvement is significant.", False),
     reason: str = field("Reason of the proposal.", ""),
 ) -> Answer:  # fmt: skip
@@ -318,7 +317,7 @@ def replay_change(
     ),
     usd: float = _usd(),
     json_schema: dict[str, Any] | None = _schema(),
-    references: dict[str, str] | None = _references(),
+    references: dict[str, str] | None = _REFERENCES,
     both: bool = field(
         "Test the change alone and the model alone, to find out which one matters.", False,
         flag="--attribute",

@@ -99,9 +99,7 @@ def list_conversations(
         names = ", ".join(waiting())
         return names and f"Waiting for approval: {names}. `remit approve` lists the requests."
 
-    return Feed(
-        read, note=note, shown=lambda one: {**one, "waits": one["session_id"] in waiting()}
-    )
+    return Feed(read, note=note, shown=lambda one: {**one, "waits": one["session_id"] in waiting()})
 
 
 def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:
