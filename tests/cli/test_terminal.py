@@ -76,9 +76,9 @@ def test_every_command_that_reads_fits_80_columns(
     for command in (
         "ledger tail -n 50", "ledger query", "ledger stats", "ledger verify", "session list",
         "session show --last", "trace --last", "trail list", "gate check --all", "doctor",
-        "key list", f"key show {LONG}", "team list", "user list", "organisation list", "budget show",
-        "budget show --sessions", "budget check", "usage", "usage --by key,model", "package list",
-        "model list", "order list", "worker list", "tenant list", "config show", "learn signals",
+        "key list", f"key show {LONG}", "team list", "user list", "organisation list",
+        "budget show", "budget show --sessions", "budget check", "usage", "usage --by key,model",
+        "package list", "model list", "order list", "worker list", "tenant list", "config show", "learn signals",
         "learn proposals", "learn report", "route status", "price list", "approve",
     ):  # fmt: skip
         shown = CONTROL.sub("", at(*command.split()))

@@ -344,7 +344,6 @@ def replay_change(
     from remit.runtime.replays import REPLAY, Replays, ReplayWanted, replay_report
     from remit.runtime.runtime import Runtime
 
-    _check_change(is_changed=[change is not None, proposal is not None], model=model, both=both)
     with Runtime.open(root.path, model=model, by=caller.name) as runtime:
         require_exchanges(runtime.ledger, references or ())
         wanted = ReplayWanted(
@@ -449,13 +448,3 @@ def _lacking(
         next_step="Nothing was asked. Three in ten prompts are held out, so record about "
         f"{lacking * 10 // 3 + 1:,} more exchanges with other prompts.",
     )
-
-
-def _check_change(*, is_changed: Sequence[bool], model: str | None, both: bool) -> None:
-    """Raise InvalidInputError if a replay has no change or model, or contradictory ones."""
-    changed = sum(is_changed)
-    if changed > 1 or not (changed or model):
-        raise InvalidInputError("Give --change, --proposal or --model; --model can be combined "
-                                "with either of the others.")  # fmt: skip
-    if both and not (changed and model):
-        raise InvalidInputError("--attribute requires --model and one of --change and --proposal.")

@@ -19,13 +19,12 @@ from remit import operations
 from remit.gateway.auth import Identity
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
-from remit.operations import Feed, Operation, RootPort, request_model, result_form
+from remit.operations import Feed, Operation, request_model, result_form
 from remit.operations.results import Error
 from remit.runtime.operations import all_operations
 from remit.server.api_guard import CONTEXT, IDENTITY
 from remit.server.asgi import Receive, Scope, Send
 from remit.server.refusals import HttpError
-from remit.server.request_context import RequestContext
 
 _PAGE = ("cursor", "limit")
 _FULL_BYTES = 8 * 1024 * 1024
@@ -39,26 +38,6 @@ _MEANINGS = {
 _FORMATS = {"text/plain": {"type": "string"}, "text/html": {"type": "string"},
             "application/json": {"type": ["object", "array"]},
             "application/octet-stream": {"type": "string", "format": "binary"}}  # fmt: skip
-
-
-async def _root(request: Request) -> RootPort:
-    root: RootPort = request.app.state.root
-    return root
-
-
-async def _caller(request: Request) -> Identity:
-    identity: Identity = request.scope[IDENTITY]
-    return identity
-
-
-async def _context(request: Request) -> RequestContext:
-    context: RequestContext = request.scope[CONTEXT]
-    return context
-
-
-_Root = Annotated[Any, Depends(_root)]
-_Caller = Annotated[Identity, Depends(_caller)]
-_Context = Annotated[RequestContext, Depends(_context)]
 
 
 @cache
@@ -84,16 +63,14 @@ def _add(router: APIRouter, kind: Operation, tag: str) -> None:
     method, path = kind.route.split(" ")
     name = kind.endpoint or kind.command.split(" ")[-1]
 
-    def answered(
-        root: RootPort, caller: Any, context: Any, request: Any = None, **named: str
-    ) -> Response:
+    def answered(http: Request, request: Any = None, **named: str) -> Response:
         given = (
             {name: getattr(request, name) for name in request.model_fields_set} if request else {}
         )
         page = {name: getattr(request, name) for name in _PAGE} if kind.member else {}
         stated = {name: value for name, value in given.items() if name not in page}
-        by = operations.Caller(caller, subject_id=context.subject_id)
-        found = kind.value(root, by, **stated, **named)
+        by = operations.Caller(http.scope[IDENTITY], subject_id=http.scope[CONTEXT].subject_id)
+        found = kind.value(http.app.state.root, by, **stated, **named)
         if isinstance(found, Generator):
             return Streamed(found, kind.media_type, f"remit-{name}")
         if kind.media_type:
@@ -124,7 +101,7 @@ def _signature(kind: Operation) -> inspect.Signature:
     parameters: dict[str, tuple[Any, Any]] = {
         item.name: (item.type, ...) for item in fields if item.name in in_path
     }
-    parameters |= {"root": (_Root, ...), "caller": (_Caller, ...), "context": (_Context, ...)}
+    parameters["http"] = Request, ...
     if is_query and (rest or kind.member):
         parameters["request"] = Annotated[model, Query()], ...
     elif rest:
@@ -158,7 +135,8 @@ def _responses(kind: Operation) -> dict[int | str, dict[str, Any]]:
 
 
 def _allowing(needs: str) -> Callable[..., Any]:
-    async def check(request: Request, caller: _Caller) -> None:
+    async def check(request: Request) -> None:
+        caller: Identity = request.scope[IDENTITY]
         if not any(map(caller.may, needs.split(" or "))):
             why = f"The role {caller.role} may not {needs.replace('_', ' ')}."
             raise HttpError(403, "forbidden", why)
