@@ -17,7 +17,7 @@ import pytest
 
 from remit import Runtime, Tool
 from remit.agents.workorders import TextDelta
-from remit.cli.shared import table
+from remit.cli.output import table
 from remit.cli.turn_display import TurnPrinter
 from tests.cli.conftest import Run, at_terminal
 from tests.support.agents import by_kind
@@ -78,7 +78,8 @@ def test_every_command_that_reads_fits_80_columns(
         "session show --last", "trace --last", "trail list", "gate check --all", "doctor",
         "key list", f"key show {LONG}", "team list", "user list", "organisation list",
         "budget show", "budget show --sessions", "budget check", "usage", "usage --by key,model",
-        "package list", "model list", "order list", "worker list", "tenant list", "config show", "learn signals",
+        "package list", "model list", "order list", "worker list", "tenant list", "config show",
+        "learn signals",
         "learn proposals", "learn report", "route status", "price list", "approve",
     ):  # fmt: skip
         shown = CONTROL.sub("", at(*command.split()))

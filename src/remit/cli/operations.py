@@ -13,23 +13,13 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from remit.cli.shared import (
-    FILE,
-    FOLDER,
-    INPUT,
+from remit.cli.options import FILE, FOLDER, INPUT, NumberRange, common, debuggable, with_json
+from remit.cli.output import (
     LISTED,
-    NumberRange,
-    common,
-    confirm,
-    debuggable,
-    echo_json_line,
-    emit,
+    echo_json,
     end_bar,
     is_raw,
     note,
-    open_ledger,
-    open_root,
-    open_settings,
     print_json_list,
     progress,
     say,
@@ -38,10 +28,8 @@ from remit.cli.shared import (
     screen,
     show_step,
     table,
-    whoami,
-    with_json,
-    write_file,
 )
+from remit.cli.roots import confirm, open_ledger, open_root, open_settings, whoami, write_file
 from remit.operations import (
     Answer,
     Caller,
@@ -180,7 +168,7 @@ def _show(
         read = (item for _, item in found.read(None, wanted))
         if as_json and found.is_endless:
             for item in read:
-                echo_json_line(item)
+                echo_json(item, indent=False)
         elif as_json:
             print_json_list(member, read, found.rest)
         else:
@@ -196,7 +184,7 @@ def _show(
             items = (item for _, item in answer.value.read(None, None))
             print_json_list(member, items, answer.value.rest)
         elif as_json:
-            emit(True, answer.value, ())
+            echo_json(answer.value)
         else:
             say_lines(kind.lines_of(answer.value) if answer.lines is None else answer.lines)
             if kind.then:

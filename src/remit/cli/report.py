@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import (
-    FILE,
-    is_great,
-    note,
-    open_ledger,
-    print_json_list,
-    progress,
-    reads,
-    say,
-    whoami,
-    write_file,
-)
+from remit.cli.options import FILE, reads
+from remit.cli.output import note, print_json_list, progress, say
+from remit.cli.roots import open_ledger, open_settings, whoami, write_file
 from remit.kernel.message_text import count
 
 if TYPE_CHECKING:
@@ -105,7 +96,7 @@ def report(
     with open_ledger(root, signing=True) as client:
         verification = client.verify(
             jobs=os.cpu_count() or 1,
-            since_mark=is_great(client, root),
+            since_mark=client.count() > open_settings(root)[1].settings.gates.full_entries,
             progress=progress("verifying"),
         )
         checkpoint = _checkpoint(client, keys)

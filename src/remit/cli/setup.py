@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.client_snippets import CLIENTS, snippet
+from remit.cli.options import reads
+from remit.cli.output import echo_json, note, say, say_text, show_step
+from remit.cli.roots import open_ledger, whoami
 from remit.cli.setup_provider import Choice, chosen, opener, secret_of, variables_of
-from remit.cli.shared import echo_json, note, open_ledger, reads, say, say_text, show_step, whoami
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.message_text import dollars
 

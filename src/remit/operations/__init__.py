@@ -44,7 +44,7 @@ from remit.operations.package_archives import package_settings
 from remit.operations.ports import Caller, ForbiddenError, RootPort, name_of
 from remit.operations.proposals import PROPOSED, proposal_reason
 from remit.operations.requests import checked, request_model, result_form
-from remit.operations.text import Drawn, Note, Table, facts, shown, table_of
+from remit.operations.text import Drawn, Note, Table, facts, json_data, shown, table_of
 
 __all__ = [
     "PROPOSED",
@@ -68,6 +68,7 @@ __all__ = [
     "facts",
     "feed_of",
     "field",
+    "json_data",
     "limit",
     "limits_line",
     "list_schema",

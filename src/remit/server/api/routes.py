@@ -18,8 +18,7 @@ from fastapi.routing import APIRoute
 from remit import operations
 from remit.gateway.auth import Identity
 from remit.kernel.json_text import dump
-from remit.ledger import Erased, LedgerEntry
-from remit.operations import Feed, Operation, request_model, result_form
+from remit.operations import Feed, Operation, json_data, request_model, result_form
 from remit.operations.results import Error
 from remit.runtime.operations import all_operations
 from remit.server.api_guard import CONTEXT, IDENTITY
@@ -176,15 +175,7 @@ def _page_of(found: Feed, member: str, cursor: str | None, limit: int) -> dict[s
 
 
 def _dump(value: Any) -> bytes:
-    return dump(value, _plain, orjson.OPT_PASSTHROUGH_DATACLASS)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Erased):
-        return {"$erased": value.erasure_id}
-    if isinstance(value, LedgerEntry):
-        return value.to_dict()
-    raise TypeError(type(value).__name__)
+    return dump(value, json_data, orjson.OPT_PASSTHROUGH_DATACLASS)
 
 
 class Streamed(StreamingResponse):
