@@ -142,7 +142,7 @@ def _checkpoint(client: LedgerClient, witnesses: list[tuple[str, Any]]) -> Any:
     """Return a new checkpoint, cosigned, or the latest one if the ledger cannot be written."""
     from remit.ledger import LedgerWriteError, NoSignerError
     from remit.ledger.tlog import SignedCheckpoint
-    from remit.operations.ledger import cosigned
+    from remit.operations.checkpoints import cosigned
 
     try:
         signed = SignedCheckpoint.parse(client.checkpoint())

@@ -229,7 +229,7 @@ def evaluate_route(
     from remit.kernel.canonical import canonical_json, sha256_hex
     from remit.kernel.durable_files import replacing
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
-    from remit.operations.ledger import cosigned
+    from remit.operations.checkpoints import cosigned
     from remit.packages.distribution import Distribution
     from remit.routing import read_registration, register_choices
     from remit.runtime.runtime import Runtime
