@@ -153,48 +153,44 @@ def _show(
     kind: Operation, values: dict[str, Any], found: Any, as_json: bool, out: Path | None
 ) -> None:
     """Print the result of an operation; exit with 1 if the result is a failure."""
-    member = kind.command_member or kind.member
-    if isinstance(found, str):
-        _write_text(out, found)
-    elif isinstance(found, Document):
-        _write(found)
-        if found.has_failed:
-            sys.exit(1)
-    elif isinstance(found, Feed):
-        is_limited, limit = "limit" in kind.declared, values.get("limit")
-        most = (limit or LISTED) if is_limited else sys.maxsize
-        # One more item shows that others exist.
-        wanted = limit if as_json else most + 1 if is_limited else None
-        read = (item for _, item in found.read(None, wanted))
-        if as_json and found.is_endless:
-            for item in read:
-                echo_json(item, indent=False)
-        elif as_json:
-            print_json_list(member, read, found.rest)
-        else:
-            lines = _lines(kind, map(found.shown, read))
-            if kind.columns:  # The head is no item.
-                say(next(lines))
-            say_list(lines, most)
+    answer = found if isinstance(found, Answer) else Answer(found, None, kind.has_failed(found))
+    value = answer.value
+    if isinstance(value, str):
+        _write_text(out, value)
+    elif isinstance(value, Document):
+        _write(value)
+    elif isinstance(value, Feed) and (as_json or answer.lines is None):
+        _show_list(kind, value, values.get("limit"), as_json)
+    elif as_json:
+        echo_json(value)
     else:
-        answer = found if isinstance(found, Answer) else Answer(
-            found, has_failed=kind.has_failed(found)
-        )  # fmt: skip
-        if as_json and isinstance(answer.value, Feed):
-            items = (item for _, item in answer.value.read(None, None))
-            print_json_list(member, items, answer.value.rest)
-        elif as_json:
-            echo_json(answer.value)
+        say_lines(kind.lines_of(value) if answer.lines is None else answer.lines)
+        if kind.then:
+            note(kind.then.format_map(value))
+    if answer.has_failed:
+        sys.exit(1)
+
+
+def _show_list(kind: Operation, found: Feed, limit: int | None, as_json: bool) -> None:
+    """Print the items of a list as JSON, or as lines with a note."""
+    if as_json:
+        items = (item for _, item in found.read(None, limit))
+        if found.is_endless:
+            for item in items:
+                echo_json(item, indent=False)
         else:
-            say_lines(kind.lines_of(answer.value) if answer.lines is None else answer.lines)
-            if kind.then:
-                note(kind.then.format_map(answer.value))
-        if answer.has_failed:
-            sys.exit(1)
-    if isinstance(found, Feed) and not as_json:
-        said = found.note if isinstance(found.note, str) else found.note()
-        if said:
-            note(said)
+            print_json_list(kind.command_member or kind.member, items, found.rest)
+        return
+    is_limited = "limit" in kind.declared
+    most = (limit or LISTED) if is_limited else sys.maxsize
+    # One more item shows that others exist.
+    read = (found.shown(item) for _, item in found.read(None, most + 1 if is_limited else None))
+    lines = _lines(kind, read)
+    if kind.columns:  # The head is no item.
+        say(next(lines))
+    say_list(lines, most)
+    if said := found.note if isinstance(found.note, str) else found.note():
+        note(said)
 
 
 def say_lines(lines: Iterable[str | Table], before: str = "") -> None:

@@ -171,7 +171,8 @@ class Answer:
     """A result of a command with its lines for people, if these need more than the result.
 
     Attributes:
-        value: the JSON object; or a :class:`Feed`, whose items can be read once.
+        value: the JSON object; a :class:`Feed`, whose items can be read once; or a
+            :class:`Document`.
         lines: the lines for people, which are computed only if they are printed; by default
             :meth:`Operation.lines_of`.
         has_failed: True if the command exits with 1.
@@ -190,13 +191,11 @@ class Document:
         content: the content, or the function that writes the content to an open file.
         out: the file; None for standard output.
         note: a message for people.
-        has_failed: True if the command exits with 1.
     """
 
     content: str | bytes | Callable[[IO[bytes]], Any]
     out: Path | None = None
     note: str = ""
-    has_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
