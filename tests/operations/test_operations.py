@@ -18,15 +18,15 @@ from remit.operations import (
 from remit.runtime.operations import all_operations
 
 
-def _named(name: str) -> type[Operation]:
+def _named(name: str) -> Operation:
     return next(kind for kind in all_operations() if kind.command == name)
 
 
-@pytest.mark.parametrize("kind", all_operations(), ids=lambda kind: kind.__name__)
-def test_an_operation_is_complete(kind: type[Operation]) -> None:
+@pytest.mark.parametrize("kind", all_operations(), ids=lambda kind: kind.function.__name__)
+def test_an_operation_is_complete(kind: Operation) -> None:
     assert kind.command or kind.route or kind.agent_tools
     assert set(kind.needs.split(" or ")) <= set(PERMISSIONS)
-    assert (kind.__doc__ or "").strip().partition("\n\n")[0].rstrip().endswith(".")
+    assert kind.doc.strip().partition("\n\n")[0].rstrip().endswith(".")
     if kind.route:
         assert kind.summary
         assert kind.media_type or result_form(kind.result)

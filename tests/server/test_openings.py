@@ -138,16 +138,15 @@ def test_a_stream_that_breaks_before_any_chunk_is_not_asked_again(
     google: Served, provider: RawProvider, path: str, begun: bytes
 ) -> None:
     """Something came, so the provider works on the answer and may charge it."""
-    paths, session = replies(provider, whole(begun, kind="text/event-stream")), new_session()
-    body = _to_chat_or_google(path)
-    _, raw, _ = google.ask("POST", path, body, headers={"x-remit-session": session})
-    assert b"the stream ended before the answer did" in raw
-    (entry,) = google.entries("EXCHANGE", session)
+    paths = replies(provider, whole(begun, kind="text/event-stream"))
+    call = called(google, path, "gpt-4o-mini")
+    assert b"the stream ended before the answer did" in call.raw
+    (entry,) = call.entries
     assert (len(paths), entry.metadata["cost_certainty"]) == (1, "upper_bound")
     error = {"error": {"message": "busy", "type": "server_error"}}
     refused = whole(b": thinking\n\n" + sse([error])[0], kind="text/event-stream")
     paths = replies(provider, refused)
-    google.ask("POST", path, body)
+    called(google, path, "gpt-4o-mini")
     assert len(paths) > 1  # the provider says itself that it made nothing
 
 

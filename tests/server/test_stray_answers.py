@@ -545,3 +545,22 @@ def test_bytes_in_place_of_events_are_not_passed_to_another_dialect(
     replies(provider, whole(b"\x00\x01BINARY", kind="application/octet-stream"))
     call = called(served, "/v1/chat/completions", "claude-sonnet-4-5")
     assert (call.status, call.error["code"]) == (502, "answer_untranslatable")
+
+
+def test_only_a_failed_connection_is_told_as_unreachable(
+    served: Served, provider: RawProvider, tmp_path: Path
+) -> None:
+    said = "the index cannot be reached"
+    error = json.dumps({"error": {"message": said, "type": "server_error"}}).encode()
+    replies(provider, whole(error, "application/json", "400 Bad Request"),
+            whole(error, "application/json", "500 Internal Server Error"))  # fmt: skip
+    body = {"model": "gpt-4o-mini", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+    for _ in range(2):  # translated, so that the error is Remit's
+        status, raw, _ = served.ask("POST", "/v1/messages", body)
+        assert status >= 400
+        assert said in raw.decode()
+    toml = "[gateway]\nmax_retries = 0\n"
+    with serving(tmp_path / "root", "http://127.0.0.1:9", toml=toml) as alone:
+        status, raw, _ = alone.ask("POST", "/v1/messages", body)
+        assert json.loads(raw)["error"]["message"] == "The provider cannot be reached."
+        assert b"127.0.0.1" not in raw

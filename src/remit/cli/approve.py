@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from remit.cli.operations import say_lines
-from remit.cli.shared import (
-    confirm,
-    decides,
-    echo_json,
-    note,
-    open_ledger,
-    open_settings,
-    say,
-    say_text,
-    whoami,
-)
+from remit.cli.options import reads
+from remit.cli.output import echo_json, note, say, say_text
+from remit.cli.roots import confirm, open_ledger, open_settings, whoami
 from remit.kernel.installed_files import InstalledFiles
 from remit.operations import facts
 from remit.views.wording import call_text, json_text, moment, pretty_json
@@ -53,7 +45,9 @@ _NOTHING_WAITS = "No tool call is waiting for approval."
     help="Then resume the session here, if its agent is ADMIN or a package's.",
 )
 @click.option("--model", help="With --run: the model that answers.")
-@decides
+@click.option("--by", help="Person who decides (default: the current user).")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@reads
 def approve(
     root: Path | None,
     as_json: bool,

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, note, progress, reads, say, say_text, screen, whoami
+from remit.cli.options import common, reads
+from remit.cli.output import echo_json, note, progress, say, say_text, screen
+from remit.cli.roots import whoami
 from remit.kernel.message_text import count
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from remit.cli.shared import say_text
+from remit.cli.output import say_text
 
 
 @click.command()

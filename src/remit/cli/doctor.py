@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from remit.cli.shared import emit, is_great, open_ledger, open_settings, progress, reads
+from remit.cli.options import reads
+from remit.cli.output import emit, progress
+from remit.cli.roots import open_ledger, open_settings
 from remit.kernel.errors import RemitError
 from remit.kernel.message_text import count
 
@@ -108,7 +110,7 @@ def _checks(root: Path | None, full: bool) -> Iterator[_Check]:
 
 def _of_ledger(place: Root, settings: Settings, root: Path | None, full: bool) -> Iterator[_Check]:
     with open_ledger(root) as client:
-        yield from _until_failure("ledger", _ledger(client, root, full))
+        yield from _until_failure("ledger", _ledger(client, settings, full))
         yield from _until_failure("budgets", _limits(client))
         yield from _until_failure("prices", _prices(place, settings, client))
 
@@ -161,12 +163,12 @@ def _others_read(path: Path) -> bool:
     return False
 
 
-def _ledger(client: LedgerClient, root: Path | None, full: bool) -> Iterator[_Check]:
+def _ledger(client: LedgerClient, settings: Settings, full: bool) -> Iterator[_Check]:
     from remit.ledger import entry_id
 
     report = client.verify(
         jobs=os.cpu_count() or 1,
-        since_mark=not full and is_great(client, root),
+        since_mark=not full and client.count() > settings.gates.full_entries,
         progress=progress("verifying"),
     )
     lost, back = client.checkpoints.problem(), client.steps_back()

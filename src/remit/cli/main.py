@@ -14,7 +14,7 @@ import sys
 import click
 
 from remit._version import __version__
-from remit.cli.shared import note, printable
+from remit.cli.output import note, printable
 from remit.kernel.errors import InvalidInputError, RemitError, nearest
 
 _COMMANDS = (

@@ -10,10 +10,8 @@ import click
 from remit.cli.mcp_gateway import gateway, greeting, served_root
 from remit.cli.mcp_wrap import wrap
 from remit.cli.operations import add_commands
+from remit.cli.options import common
 from remit.cli.serve import flags_of, listening
-from remit.cli.shared import (
-    common,
-)
 
 
 @click.group(invoke_without_command=True)

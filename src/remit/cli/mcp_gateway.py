@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from remit.cli.options import common
+from remit.cli.output import note, say
 from remit.cli.serve import DEV_MODE, flags_of, listening
-from remit.cli.shared import common, note, say
 
 _KEY = "REMIT_KEY"
 

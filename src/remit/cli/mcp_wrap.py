@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from remit.cli.shared import common, note, say
+from remit.cli.options import common
+from remit.cli.output import note, say
 from remit.kernel.errors import ConfigError
 
 _TABLES = ("mcpServers", "servers")  # Claude and most others; VS Code

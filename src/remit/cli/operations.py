@@ -13,23 +13,13 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from remit.cli.shared import (
-    FILE,
-    FOLDER,
-    INPUT,
+from remit.cli.options import FILE, FOLDER, INPUT, NumberRange, common, debuggable, with_json
+from remit.cli.output import (
     LISTED,
-    NumberRange,
-    common,
-    confirm,
-    debuggable,
-    echo_json_line,
-    emit,
+    echo_json,
     end_bar,
     is_raw,
     note,
-    open_ledger,
-    open_root,
-    open_settings,
     print_json_list,
     progress,
     say,
@@ -38,10 +28,8 @@ from remit.cli.shared import (
     screen,
     show_step,
     table,
-    whoami,
-    with_json,
-    write_file,
 )
+from remit.cli.roots import confirm, open_ledger, open_root, open_settings, whoami, write_file
 from remit.operations import (
     Answer,
     Caller,
@@ -117,7 +105,7 @@ def add_commands(group: click.Group) -> None:
         inner.add_command(_command(kind, verb))
 
 
-def _command(kind: type[Operation], verb: str) -> click.Command:
+def _command(kind: Operation, verb: str) -> click.Command:
     """Return the command of an operation."""
 
     def callback(root: Path | None = None, as_json: bool = False, **given: Any) -> None:
@@ -128,11 +116,11 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
         stated = {name: value for name, value in given.items() if value is not None}
         caller = Caller(by or whoami(), confirm=functools.partial(confirm, yes=yes, err=as_json))
         request = checked(kind, stated)
-        if as_json and any(getattr(request, name) for name in kind.instead_of_json):
+        if as_json and any(request.get(name) for name in kind.instead_of_json):
             raise click.UsageError("Choose either --json or another format.")
 
         def opened() -> Any:
-            return open_ledger(root, signing=request.writes(port))
+            return open_ledger(root, signing=kind.does_write(port, request))
 
         parts: tuple[Callable[[], Any], ...] = functools.partial(open_settings, root), opened
         if kind.repairs:
@@ -142,17 +130,17 @@ def _command(kind: type[Operation], verb: str) -> click.Command:
                       "log_sender": _log_sender, "screen": screen()}  # fmt: skip
         with OpenRoot(*parts, **shows) as port:
             try:
-                found = request.run(port, caller)
+                found = kind.run(port, caller, **request)
             finally:
                 end_bar()
-            _show(request, found, as_json, out)
+            _show(kind, request, found, as_json, out)
 
     function: Callable[..., Any] = (common if kind.has_root else debuggable)(callback)
     if not kind.media_type:
         function = with_json(function)
     for item in reversed(kind.fields("command")):
         function = _parameter(item)(function)
-    return click.command(verb, help=kind.__doc__)(function)
+    return click.command(verb, help=kind.doc)(function)
 
 
 def _log_sender(url: str, service_name: str) -> Callable[[Any], None]:
@@ -161,48 +149,48 @@ def _log_sender(url: str, service_name: str) -> Callable[[Any], None]:
     return log_sender(url, service_name)
 
 
-def _show(request: Operation, found: Any, as_json: bool, out: Path | None) -> None:
+def _show(
+    kind: Operation, values: dict[str, Any], found: Any, as_json: bool, out: Path | None
+) -> None:
     """Print the result of an operation; exit with 1 if the result is a failure."""
-    member = request.command_member or request.member
-    if isinstance(found, str):
-        _write_text(out, found)
-    elif isinstance(found, Document):
-        _write(found)
-        if found.has_failed:
-            sys.exit(1)
-    elif isinstance(found, Feed):
-        is_limited, limit = hasattr(request, "limit"), getattr(request, "limit", None)
-        most = (limit or LISTED) if is_limited else sys.maxsize
-        # One more item shows that others exist.
-        wanted = limit if as_json else most + 1 if is_limited else None
-        read = (item for _, item in found.read(None, wanted))
-        if as_json and found.is_endless:
-            for item in read:
-                echo_json_line(item)
-        elif as_json:
-            print_json_list(member, read, found.rest)
-        else:
-            lines = _lines(request, read)
-            if request.columns:  # The head is no item.
-                say(next(lines))
-            say_list(lines, most)
+    answer = found if isinstance(found, Answer) else Answer(found, None, kind.has_failed(found))
+    value = answer.value
+    if isinstance(value, str):
+        _write_text(out, value)
+    elif isinstance(value, Document):
+        _write(value)
+    elif isinstance(value, Feed) and (as_json or answer.lines is None):
+        _show_list(kind, value, values.get("limit"), as_json)
+    elif as_json:
+        echo_json(value)
     else:
-        answer = found if isinstance(found, Answer) else Answer(
-            found, has_failed=request.has_failed(found)
-        )  # fmt: skip
-        if as_json and isinstance(answer.value, Feed):
-            items = (item for _, item in answer.value.read(None, None))
-            print_json_list(member, items, answer.value.rest)
-        elif as_json:
-            emit(True, answer.value, ())
+        say_lines(kind.lines_of(value) if answer.lines is None else answer.lines)
+        if kind.then:
+            note(kind.then.format_map(value))
+    if answer.has_failed:
+        sys.exit(1)
+
+
+def _show_list(kind: Operation, found: Feed, limit: int | None, as_json: bool) -> None:
+    """Print the items of a list as JSON, or as lines with a note."""
+    if as_json:
+        items = (item for _, item in found.read(None, limit))
+        if found.is_endless:
+            for item in items:
+                echo_json(item, indent=False)
         else:
-            say_lines(request.lines(answer.value) if answer.lines is None else answer.lines)
-            if request.then:
-                note(request.then.format_map(answer.value))
-        if answer.has_failed:
-            sys.exit(1)
-    if isinstance(found, Feed) and found.note and not as_json:
-        note(found.note)
+            print_json_list(kind.command_member or kind.member, items, found.rest)
+        return
+    is_limited = "limit" in kind.declared
+    most = (limit or LISTED) if is_limited else sys.maxsize
+    # One more item shows that others exist.
+    read = (found.shown(item) for _, item in found.read(None, most + 1 if is_limited else None))
+    lines = _lines(kind, read)
+    if kind.columns:  # The head is no item.
+        say(next(lines))
+    say_list(lines, most)
+    if said := found.note if isinstance(found.note, str) else found.note():
+        note(said)
 
 
 def say_lines(lines: Iterable[str | Table], before: str = "") -> None:
@@ -271,21 +259,21 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _lines(request: Operation, items: Iterable[Any]) -> Iterator[str]:
+def _lines(kind: Operation, items: Iterable[Any]) -> Iterator[str]:
     """Yield the lines of a list: a table of the columns, or else a line for each item."""
-    if not request.columns:
+    if not kind.columns:
         item = None
         for item in items:
-            yield request.line(item)
-        if item is None and request.nothing:
-            yield request.nothing
+            yield kind.line(item)
+        if item is None and kind.nothing:
+            yield kind.nothing
         return
-    columns = [(one, itemgetter(one)) if isinstance(one, str) else one for one in request.columns]
+    columns = [(one, itemgetter(one)) if isinstance(one, str) else one for one in kind.columns]
     rows = [[shown(cell(one)) for _, cell in columns] for one in items]
-    if rows or not request.nothing:
+    if rows or not kind.nothing:
         yield from table([head for head, _ in columns], rows)
     else:
-        yield request.nothing
+        yield kind.nothing
 
 
 def _parameter(item: Field) -> Callable[[Any], Any]:

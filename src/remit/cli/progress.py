@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from remit.cli.shared import printable
+from remit.cli.output import printable
 
 _AFTER_S = 1.0  # A shorter wait needs no message.
 _EVERY_S = 0.5

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import echo_json, note, open_settings, reads, say, say_text
+from remit.cli.options import reads
+from remit.cli.output import echo_json, note, say, say_text
+from remit.cli.roots import open_settings
 
 if TYPE_CHECKING:
     from remit.gateway import RecordedCall, Recording

@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import (
-    FILE,
-    is_great,
-    note,
-    open_ledger,
-    print_json_list,
-    progress,
-    reads,
-    say,
-    whoami,
-    write_file,
-)
+from remit.cli.options import FILE, reads
+from remit.cli.output import note, print_json_list, progress, say
+from remit.cli.roots import open_ledger, open_settings, whoami, write_file
 from remit.kernel.message_text import count
 
 if TYPE_CHECKING:
@@ -105,7 +96,7 @@ def report(
     with open_ledger(root, signing=True) as client:
         verification = client.verify(
             jobs=os.cpu_count() or 1,
-            since_mark=is_great(client, root),
+            since_mark=client.count() > open_settings(root)[1].settings.gates.full_entries,
             progress=progress("verifying"),
         )
         checkpoint = _checkpoint(client, keys)
@@ -151,7 +142,7 @@ def _checkpoint(client: LedgerClient, witnesses: list[tuple[str, Any]]) -> Any:
     """Return a new checkpoint, cosigned, or the latest one if the ledger cannot be written."""
     from remit.ledger import LedgerWriteError, NoSignerError
     from remit.ledger.tlog import SignedCheckpoint
-    from remit.operations.ledger import cosigned
+    from remit.operations.checkpoints import cosigned
 
     try:
         signed = SignedCheckpoint.parse(client.checkpoint())

@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
-from remit.cli.shared import common, note, say, whoami
+from remit.cli.options import common
+from remit.cli.output import note, say
+from remit.cli.roots import whoami
 
 DEV_MODE = "  DEV MODE: requests need no key. Do not use this mode in production."
 

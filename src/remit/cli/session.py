@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from remit.cli.operations import add_commands
-from remit.cli.shared import common
+from remit.cli.options import common
 
 
 @click.group()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from remit.cli.shared import note
+from remit.cli.output import note
 from remit.kernel.errors import RemitError, nearest
 from remit.kernel.message_text import count
 

@@ -12,7 +12,7 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.output import ColorDepth
 from typing_extensions import override
 
-from remit.cli.shared import no_colour
+from remit.cli.output import no_colour
 
 
 class ShellCompleter(Completer):

@@ -17,8 +17,8 @@ from remit.agents.workorders import (
     TurnResumed,
 )
 from remit.cli.operations import say_lines
+from remit.cli.output import note, say, say_text
 from remit.cli.progress import Activity
-from remit.cli.shared import note, say, say_text
 from remit.kernel.message_text import cut, dollars
 from remit.operations import facts
 from remit.views.wording import call_text

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from remit.cli.operations import add_commands
-from remit.cli.shared import FOLDER, debuggable, note
+from remit.cli.options import FOLDER, debuggable
+from remit.cli.output import note
 
 if TYPE_CHECKING:
     from remit.ledger.tlog import VerifierKey

@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from remit.cli.operations import add_commands
-from remit.cli.shared import (
-    common,
-    note,
-    say,
-    whoami,
-)
+from remit.cli.options import common
+from remit.cli.output import note, say
+from remit.cli.roots import whoami
 from remit.kernel.message_text import count
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from remit.kernel.exchange import MAX_ID_CHARS, Reply
 from remit.kernel.json_text import JsonTextError, dump, has_more_values, load_exact
 from remit.providers import (
     MAX_BODY_BYTES,
+    NOT_THIS_API,
     AsyncProvider,
     Outgoing,
     Provider,
@@ -403,7 +404,7 @@ def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:
 
 def _not_this_api(content_type: str, came: Reply, value: Any) -> ProviderError:
     kind = content_type or "no content type"
-    said = f"the answer does not have the format of this API ({kind}, {len(came.body)} bytes)"
+    said = f"{NOT_THIS_API} ({kind}, {len(came.body)} bytes)"
     error = ProviderError(
         "SERVER_ERROR", f"{said}; check the base URL", maybe_billed=True, reply=came, healthy=True
     )

@@ -58,6 +58,7 @@ from remit.operations.text import (
     Note as Note,
     Table as Table,
     facts as facts,
+    json_data as json_data,
     shown as shown,
     table_of as table_of,
 )

@@ -118,7 +118,7 @@ def session_argument(help: str) -> Field:
 
 
 def make_tools(
-    kinds: Iterable[type[Operation]],
+    kinds: Iterable[Operation],
     root: RootPort,
     caller: Callable[[], Caller],
     settings: ToolSettings,
@@ -139,7 +139,7 @@ def make_tools(
         redactor: hides secrets in outputs.
     """
 
-    def run(kind: type[Operation], tool: AgentTool, **given: Any) -> dict[str, Any]:
+    def run(kind: Operation, tool: AgentTool, **given: Any) -> dict[str, Any]:
         defaults = {name: item.default for name, item in tool.arguments.items()}
         call = ToolCall(root, {**defaults, **given}, redactor, settings)
         return _output(kind, tool, call, caller())
@@ -178,9 +178,7 @@ def _form(kind: Any, name: str) -> Tool:
     )(form)  # fmt: skip
 
 
-def _output(
-    kind: type[Operation], tool: AgentTool, call: ToolCall, caller: Caller
-) -> dict[str, Any]:
+def _output(kind: Operation, tool: AgentTool, call: ToolCall, caller: Caller) -> dict[str, Any]:
     """Return the result of an operation as a model reads it: redacted, and cut to fit.
 
     Raises:
@@ -192,7 +190,7 @@ def _output(
     try:
         values = tool.request(call)
         most = next((values.pop(name) for name in [*values] if name.startswith("max_")), None)
-        found = kind(**values).value(call.root, caller)
+        found = kind.value(call.root, caller, **values)
         if isinstance(found, Feed):
             wanted = None if most is None else most + 1
             rows = [item for _, item in islice(found.read(None, wanted), wanted)]
@@ -215,7 +213,7 @@ def _output(
     return {**fitted.value, "cut": list(fitted.cut[:_MAX_CUT]), "note": note}
 
 
-def _described(kind: type[Operation], tool: AgentTool, output: dict[str, Any]) -> str:
+def _described(kind: Operation, tool: AgentTool, output: dict[str, Any]) -> str:
     """Return an output as sentences; rows that were cut away are left out."""
     read = {
         name: [row for row in value if isinstance(row, dict)]
@@ -226,7 +224,7 @@ def _described(kind: type[Operation], tool: AgentTool, output: dict[str, Any]) -
         return tool.describe(read)
     member = kind.command_member or kind.member
     if not member:
-        lines = kind().lines(read)
+        lines = kind.lines_of(read)
         return "\n".join(line for line in lines if not isinstance(line, Table))
     cells = [one[1] if isinstance(one, tuple) else (lambda row, name=one: row[name])
              for one in kind.columns]  # fmt: skip

@@ -69,8 +69,7 @@ def list_approvals(
     return Feed(read)
 
 
-def _request_id() -> Any:
-    return field("Id of the request.", flag="")
+_REQUEST_ID: Any = field("Id of the request.", flag="")
 
 
 def _request(root: RootPort, request_id: str) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def _request(root: RootPort, request_id: str) -> dict[str, Any]:
     endpoint="approval",
 )  # fmt: skip
 def show_approval(
-    root: RootPort, caller: Caller, *, request_id: str = _request_id()
+    root: RootPort, caller: Caller, *, request_id: str = _REQUEST_ID
 ) -> dict[str, Any]:
     """Return a request with its state and decision.
 
@@ -124,7 +123,7 @@ def decide_approval(
         "End of the approval if it is not used: a duration such as `2h`, or a time. By default "
         "`[approvals] valid_s` applies.", "", most=64,
     ),
-    request_id: str = _request_id(),
+    request_id: str = _REQUEST_ID,
 ) -> dict[str, Any]:  # fmt: skip
     """Grant or deny a request for good. The key that decides is recorded.
 
@@ -232,8 +231,7 @@ def _pinned(tools: list[PinnedTool], tool_id: str) -> PinnedTool:
     raise NotFoundError(f"No tool {tool_id!r} is pinned.")
 
 
-def _server() -> Any:
-    return field("Name of the server.", flag="")
+_SERVER: Any = field("Name of the server.", flag="")
 
 
 def _diffs(changed: list[PinnedTool]) -> Iterator[str]:
@@ -252,7 +250,7 @@ def _compare_tools_lines(changed: list[PinnedTool], server: str) -> Iterator[str
 
 
 @verb("mcp diff", changes=True)
-def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) -> Answer:
+def compare_tools(root: RootPort, caller: Caller, *, server: str = _SERVER) -> Answer:
     """List the tools of a server that differ from their pins. Exit 1 if any do.
 
     The command starts the server as an agent would, and pins tools that are new.
@@ -281,7 +279,7 @@ def compare_tools(root: RootPort, caller: Caller, *, server: str = _server()) ->
 )  # fmt: skip
 def accept_tools(
     root: RootPort, caller: Caller, *,
-    server: str = _server(),
+    server: str = _SERVER,
     tool: str = field("Name of the tool.", "", flag="", metavar="[TOOL]"),
     by: str | None = by(),
     yes: bool = field("Do not ask for confirmation.", False),

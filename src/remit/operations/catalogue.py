@@ -15,7 +15,11 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "workers": ("worker",),
     "usage": ("usage",),
     "prices": ("price",),
-    "ledger": ("ledger", "receipt"),
+    "price_changes": ("price",),
+    "entries": ("ledger",),
+    "proofs": ("ledger", "receipt"),
+    "checkpoints": ("ledger",),
+    "ledger": ("ledger",),
     "verification": ("ledger",),
     "exports": ("ledger",),
     "trail": ("trail",),
@@ -41,7 +45,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 @cache
 def operations(
     group: str = "", more: tuple[tuple[str, tuple[str, ...]], ...] = ()
-) -> tuple[type[Operation], ...]:
+) -> tuple[Operation, ...]:
     """Return the declared operations, by module and then in the order of declaration.
 
     Args:
@@ -56,5 +60,5 @@ def operations(
         kind
         for place in places
         for kind in DECLARED
-        if kind.__module__ == place and (not group or kind.command.split(" ")[0] == group)
+        if kind.function.__module__ == place and (not group or kind.command.split(" ")[0] == group)
     )

@@ -141,7 +141,7 @@ def trace_journey(
     full: bool = field("Show full texts, plans and prompts.", False),
     page: Path | None = field("Write a self-contained HTML page; - is standard output.", None,
                               flag="--html", metavar="FILENAME"),
-) -> Answer | Document:  # fmt: skip
+) -> Answer:  # fmt: skip
     """Show the journey of a prompt, from its plan to its answer.
 
     Give a session, or a work order or an entry to show its turn.
@@ -180,9 +180,8 @@ def trace_journey(
             root.note(line)
         note = "" if str(page) == "-" else f"written to {page}"
         parts = page_parts(journey)
-        return Document(
-            lambda file: file.writelines(map(str.encode, parts)), page, note, has_failed
-        )
+        written = Document(lambda file: file.writelines(map(str.encode, parts)), page, note)
+        return Answer(written, has_failed=has_failed)
     rest = {name: value for name, value in journey.items() if name != "turns"}
     columns, colour = root.screen
     tree = map(Drawn, journey_text(journey, colour=colour, width=columns, full=full))

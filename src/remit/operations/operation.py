@@ -8,14 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import (
-    IO,
-    Any,
-    ClassVar,
-    TypeVar,
-    get_args,
-    get_type_hints,
-)
+from types import SimpleNamespace
+from typing import IO, Any, TypeVar, get_args, get_type_hints
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.ports import Caller, RootPort
@@ -125,7 +119,8 @@ class Feed:
         read: yields the cursor and the JSON object of each item after a cursor. The arguments are
             the cursor (None for the beginning) and the largest number of items (None for all).
         rest: further members of the JSON object.
-        note: a message after the lines for people; empty for none.
+        note: a message after the lines for people, or the function that returns it; empty for none.
+        shown: returns an item with what only the lines for people show.
         lists: names of the lists of one page, if there are several; an item is then the name of
             its list and the JSON object.
         is_endless: True if the list waits for further items; its JSON has one item a line.
@@ -133,7 +128,8 @@ class Feed:
 
     read: Callable[[str | None, int | None], Iterable[tuple[str, Any]]]
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    note: str = ""
+    note: str | Callable[[], str] = ""
+    shown: Callable[[Any], Any] = lambda item: item
     lists: tuple[str, ...] = ()
     is_endless: bool = False
 
@@ -175,9 +171,10 @@ class Answer:
     """A result of a command with its lines for people, if these need more than the result.
 
     Attributes:
-        value: the JSON object; or a :class:`Feed`, whose items can be read once.
+        value: the JSON object; a :class:`Feed`, whose items can be read once; or a
+            :class:`Document`.
         lines: the lines for people, which are computed only if they are printed; by default
-            :meth:`Operation.lines`.
+            :meth:`Operation.lines_of`.
         has_failed: True if the command exits with 1.
     """
 
@@ -194,25 +191,23 @@ class Document:
         content: the content, or the function that writes the content to an open file.
         out: the file; None for standard output.
         note: a message for people.
-        has_failed: True if the command exits with 1.
     """
 
     content: str | bytes | Callable[[IO[bytes]], Any]
     out: Path | None = None
     note: str = ""
-    has_failed: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
-    """The base of all verbs, which :func:`verb` derives. An instance is a request.
+    """A verb, as :func:`verb` declares it; immutable.
 
-    The constructor takes the fields by name and fills in defaults. A missing or unknown field
-    raises TypeError; values are checked before, by :func:`remit.operations.requests.checked`, a
-    route or a tool. The docstring is the description on all doors. A class with a command, a route
-    or tools of agents is added to :data:`DECLARED`.
+    Values are checked before, by :func:`remit.operations.requests.checked`, a route or a tool.
 
     Attributes:
-        given: names of the fields that the caller stated.
+        function: carries out the operation; it takes the root, the caller, and the fields by name.
+        declared: the fields of all doors, by name. Their types are the function's annotations.
+        doc: description on all doors.
         command: words of the command, such as ``key list``; empty without a command.
         route: method and path below ``/api``; empty without a route.
         endpoint: first word of the route's ``operationId``; by default the command's last word.
@@ -226,7 +221,7 @@ class Operation:
         changes: whether the operation writes to the ledger; by default, True for a route that is
             not a GET.
         form: name of the request in the OpenAPI document.
-        form_doc: description of the request there; by default that of the operation.
+        form_doc: description of the request there.
         result: name of the result's form in :mod:`remit.operations.results`.
         media_type: type of a result that is a text or bytes; empty for JSON.
         status: HTTP status of success.
@@ -243,92 +238,88 @@ class Operation:
             default a line for each member.
         then: a note that the command prints afterwards, with members of the result in braces, such
             as the next command.
+        lines: yields the lines that the command prints for people, from the result; by default
+            :meth:`lines_of` makes them. A :class:`Note` goes to standard error.
+        line: returns the line of an item of a list without columns.
+        has_failed: True if the command exits with 1 after it prints the result.
+        writes: whether a request writes to the ledger, which the function may read from the open
+            root, whose ledger is not used yet; by default as ``changes`` and ``writes_with`` say.
         writes_with: names of fields; only a request that sets one of them writes to the ledger.
             Empty if ``changes`` says so for all requests.
     """
 
-    command: ClassVar[str] = ""
-    route: ClassVar[str] = ""
-    endpoint: ClassVar[str] = ""
-    summary: ClassVar[str] = ""
-    tag: ClassVar[str] = ""
-    tools: ClassVar[tuple[str, ...]] = ()
-    agent_tools: ClassVar[tuple[Any, ...]] = ()
-    needs: ClassVar[str] = "read"
-    changes: ClassVar[bool] = False
-    form: ClassVar[str] = ""
-    form_doc: ClassVar[str] = ""
-    result: ClassVar[str] = ""
-    media_type: ClassVar[str] = ""
-    status: ClassVar[int] = 200
-    fails: ClassVar[tuple[int, ...]] = ()
-    member: ClassVar[str] = ""
-    command_member: ClassVar[str] = ""
-    repairs: ClassVar[bool] = False
-    instead_of_json: ClassVar[tuple[str, ...]] = ()
-    has_root: ClassVar[bool] = True
-    columns: ClassVar[tuple[Column, ...]] = ()
-    nothing: ClassVar[str] = ""
-    prints: ClassVar[str] = ""
-    then: ClassVar[str] = ""
-    writes_with: ClassVar[tuple[str, ...]] = ()
+    function: Callable[..., Any]
+    declared: Mapping[str, Field]
+    doc: str
+    command: str = ""
+    route: str = ""
+    endpoint: str = ""
+    summary: str = ""
+    tag: str = ""
+    tools: tuple[str, ...] = ()
+    agent_tools: tuple[Any, ...] = ()
+    needs: str = "read"
+    changes: bool = False
+    form: str = ""
+    form_doc: str = ""
+    result: str = ""
+    media_type: str = ""
+    status: int = 200
+    fails: tuple[int, ...] = ()
+    member: str = ""
+    command_member: str = ""
+    repairs: bool = False
+    instead_of_json: tuple[str, ...] = ()
+    has_root: bool = True
+    columns: tuple[Column, ...] = ()
+    nothing: str = ""
+    prints: str = ""
+    then: str = ""
+    lines: Callable[[Any], Iterable[str | Table]] | None = None
+    line: Callable[[Any], str] = str
+    has_failed: Callable[[Any], bool] = lambda found: False
+    writes: Callable[[RootPort], bool] | None = None
+    writes_with: tuple[str, ...] = ()
 
-    def __init_subclass__(cls) -> None:
-        own = vars(cls)
-        if own.get("route") and "changes" not in own:
-            cls.changes = not cls.route.startswith("GET ")
-        if "agent_tools" in own:
-            cls.tools = (*own.get("tools", ()), *(tool.name for tool in cls.agent_tools))
-        if {"command", "route", "agent_tools"} & own.keys():
-            DECLARED.append(cls)
-
-    def __init__(self, **values: Any) -> None:
-        self.given = frozenset(values)
-        for name, item in self._declared().items():
-            value = values.pop(name, item.default)
-            if value is MISSING:
-                raise TypeError(f"{type(self).__name__} needs {name}")
-            vars(self)[name] = list(value) if isinstance(value, list) else value
-        if values:
-            raise TypeError(f"{type(self).__name__} has no field {', '.join(values)}")
-
-    @classmethod
-    def _declared(cls) -> dict[str, Field]:
-        return {name: item for name, item in vars(cls).items() if isinstance(item, Field)}
-
-    @classmethod
-    def fields(cls, door: str) -> list[Field]:
+    def fields(self, door: str) -> list[Field]:
         """Return the fields of the request on a door, with name and type, as declared in order.
 
         Args:
             door: ``command`` or ``route``.
         """
-        types = get_type_hints(cls)
+        stated = self.function.__annotations__
+        own = {name: stated[name] for name in self.declared if name in stated}
+        types = get_type_hints(SimpleNamespace(__annotations__=own), self.function.__globals__)
         return [
-            dataclasses.replace(item, name=name, type=types[name])
-            for name, item in cls._declared().items()
+            dataclasses.replace(item, name=name, type=types.get(name, item.type))
+            for name, item in self.declared.items()
             if item.door in {"", door}
         ]
 
-    def writes(self, root: RootPort) -> bool:
-        """Return True if this request writes to the ledger.
+    def does_write(self, root: RootPort, values: Mapping[str, Any]) -> bool:
+        """Return True if a request writes to the ledger.
 
         With ``writes_with``, a request writes if one of these fields differs from its default.
 
         Args:
             root: the open root, whose ledger is not used yet.
+            values: the given values of the request.
         """
+        if self.writes is not None:
+            return self.writes(root)
         if not self.writes_with:
             return self.changes
-        fields = self._declared()
-        return any(getattr(self, name) != fields[name].default for name in self.writes_with)
+        known = self.declared
+        return any(values.get(one, known[one].default) != known[one].default
+                   for one in self.writes_with)  # fmt: skip
 
-    def run(self, root: RootPort, caller: Caller) -> Any:
+    def run(self, root: RootPort, caller: Caller, /, **values: Any) -> Any:
         """Carry out the operation.
 
         Args:
             root: the open root.
             caller: the caller, whose permission ``needs`` has been checked.
+            values: the fields of the request; omitted ones have their defaults.
 
         Returns:
             JSON data in the form ``result``, an :class:`Answer` with them, a :class:`Feed`, a
@@ -337,33 +328,33 @@ class Operation:
 
         Raises:
             RemitError: the operation is refused.
-            NotImplementedError: the class is the base.
+            TypeError: a required field is missing, or there is no such field.
         """
-        raise NotImplementedError
+        defaults = {name: item.default for name, item in self.declared.items()}
+        whole = {**defaults, **values}
+        if wrong := [name for name, value in whole.items()
+                     if value is MISSING or name not in defaults]:  # fmt: skip
+            raise TypeError(f"{self.function.__name__} misses or lacks {', '.join(wrong)}")
+        if "given" in (self.function.__kwdefaults__ or {}):
+            whole["given"] = frozenset(values)
+        return self.function(root, caller, **whole)
 
-    def value(self, root: RootPort, caller: Caller) -> Any:
+    def value(self, root: RootPort, caller: Caller, /, **values: Any) -> Any:
         """Carry out the operation, and return the result as :meth:`run`, without lines for people.
 
         Args:
             root: the open root.
             caller: the caller, whose permission ``needs`` has been checked.
+            values: the fields of the request.
 
         Raises:
             RemitError: the operation is refused.
         """
-        found = self.run(root, caller)
+        found = self.run(root, caller, **values)
         return found.value if isinstance(found, Answer) else found
 
-    def has_failed(self, found: dict[str, Any]) -> bool:
-        """Return True if the command exits with 1 after it prints the result; by default False.
-
-        Args:
-            found: the result.
-        """
-        return False
-
-    def lines(self, found: dict[str, Any]) -> Iterator[str | Table]:
-        """Yield the lines that the command prints for people; a :class:`Note` goes to stderr.
+    def lines_of(self, found: dict[str, Any]) -> Iterable[str | Table]:
+        """Return the lines that the command prints for people.
 
         By default these are ``prints`` with the members filled in, or else a line for each member,
         or else ``nothing``.
@@ -371,20 +362,13 @@ class Operation:
         Args:
             found: the result, a JSON object.
         """
+        if self.lines is not None:
+            return self.lines(found)
         lines = [self.prints.format_map(found)] if self.prints else [*facts(found)]
-        yield from lines or [self.nothing or "nothing"]
-
-    def line(self, item: dict[str, Any]) -> str:
-        """Return the line of an item of a list without columns, which must replace this method.
-
-        Args:
-            item: the item as the :class:`Feed` yields it.
-        """
-        raise NotImplementedError
+        return lines or [self.nothing or "nothing"]
 
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
-_METHODS = ("lines", "line", "has_failed", "writes")
 _SECTION = re.compile(r"\n\s*(?:Raises|Returns|Yields):\n")
 
 
@@ -396,7 +380,7 @@ def verb(
 
     The function takes the root, the caller, and the fields by name, whose defaults :func:`field`
     declares; with an argument ``given``, also the names of the fields that the caller stated. The
-    class, named after the function, is added to :data:`DECLARED`.
+    operation is added to :data:`DECLARED`.
 
     Args:
         command: words of the command.
@@ -405,45 +389,23 @@ def verb(
             then only describes the form of the request.
         more: fields that several verbs share, each with its type. They follow the other fields, and
             the function takes them as ``**`` arguments.
-        traits: further attributes of :class:`Operation`; its methods as functions without ``self``.
-
-    Raises:
-        TypeError: a field has the name of an attribute of :class:`Operation` (when decorating).
+        traits: further attributes of :class:`Operation`.
     """
-    shared = more or {}
+    tools = (*traits.pop("tools", ()), *(tool.name for tool in traits.get("agent_tools", ())))
+    changes = traits.pop("changes", bool(route) and not route.startswith("GET "))
 
     def declared(function: _Verb) -> _Verb:
-        defaults: dict[str, Any] = function.__kwdefaults__ or {}
-        own = {name: item for name, item in defaults.items() if isinstance(item, Field)}
-        fields = {**own, **shared}
-        if taken := fields.keys() & dir(Operation):
-            raise TypeError(f"Fields of {function.__name__} hide attributes: {sorted(taken)}.")
-        wanted = [*fields, *(["given"] if "given" in defaults else [])]
-
-        def run(self: Operation, root: RootPort, caller: Caller) -> Any:
-            return function(root, caller, **{name: getattr(self, name) for name in wanted})
-
-        name = "".join(map(str.capitalize, function.__name__.split("_")))
-        stated = {"command": command, "route": route}
+        defaults = (function.__kwdefaults__ or {}).items()
+        own = {name: item for name, item in defaults if isinstance(item, Field)}
         text = _SECTION.split(function.__doc__ or "")[0]
-        type(name, (Operation,), {
-            "__doc__": doc or text,
-            "form_doc": text,
-            "__module__": function.__module__,
-            "__annotations__": {
-                **{name: function.__annotations__[name] for name in own},
-                **{name: item.type for name, item in shared.items()},
-            },
-            "run": run,
-            **fields,
-            **{name: words for name, words in stated.items() if words},
-            **{name: staticmethod(one) if name in _METHODS else one
-               for name, one in traits.items()},
-        })  # fmt: skip
+        DECLARED.append(Operation(
+            function=function, declared={**own, **(more or {})}, doc=doc or text, form_doc=text,
+            command=command, route=route, tools=tools, changes=changes, **traits,
+        ))  # fmt: skip
         return function
 
     return declared
 
 
-DECLARED: list[type[Operation]] = []
+DECLARED: list[Operation] = []
 """All operations of the imported modules, in the order of their declaration."""

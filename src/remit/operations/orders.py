@@ -34,8 +34,7 @@ def _moment(timestamp: str) -> str:
     return moment(timestamp)
 
 
-def _order_id() -> Any:
-    return field("Id of the order.", flag="")
+_ORDER_ID: Any = field("Id of the order.", flag="")
 
 
 def _found(root: RootPort, caller: Caller, order_id: str, permission: str) -> OrderStatus:
@@ -199,7 +198,7 @@ def _why_not(caller: Caller, agent_id: str, user_id: str, given: frozenset[str])
     "order show", "GET /orders/{order_id}", summary="One order", needs="read or call",
     result="OrderDetail", endpoint="one", lines=_lines,
 )  # fmt: skip
-def show_order(root: RootPort, caller: Caller, *, order_id: str = _order_id()) -> dict[str, Any]:
+def show_order(root: RootPort, caller: Caller, *, order_id: str = _ORDER_ID) -> dict[str, Any]:
     """Show an order with its state, task and response.
 
     With the permission `call` alone, only orders of the caller's key are found.
@@ -227,7 +226,7 @@ def _change_lines(found: dict[str, Any]) -> Iterator[str]:
 def change_order(
     root: RootPort, caller: Caller, *,
     verb: Literal["cancel", "pause", "resume", "retry"] = field("The change."),
-    order_id: str = _order_id(),
+    order_id: str = _ORDER_ID,
 ) -> dict[str, Any]:  # fmt: skip
     """Cancel, pause, resume or retry an order.
 
@@ -252,7 +251,7 @@ def change_order(
 def _declare_change(name: Literal["cancel", "pause", "resume", "retry"], doc: str) -> None:
     @verb(f"order {name}", changes=True, doc=doc, lines=_change_lines)
     def change(
-        root: RootPort, caller: Caller, *, by: str | None = by(), order_id: str = _order_id()
+        root: RootPort, caller: Caller, *, by: str | None = by(), order_id: str = _ORDER_ID
     ) -> dict[str, Any]:
         """Change the order, as :func:`change_order` does."""
         return change_order(root, caller, verb=name, order_id=order_id)
@@ -266,7 +265,7 @@ _declare_change("resume", "Release a paused order.")
 
 @verb("order fork", changes=True, prints="{order_id}")
 def fork_order(
-    root: RootPort, caller: Caller, *, by: str | None = by(), order_id: str = _order_id()
+    root: RootPort, caller: Caller, *, by: str | None = by(), order_id: str = _ORDER_ID
 ) -> dict[str, Any]:
     """Submit the content of an earlier order as a new order.
 

@@ -22,8 +22,7 @@ _COLUMNS: tuple[Column, ...] = (
 )  # fmt: skip
 
 
-def _id() -> Any:
-    return field(_ID, flag="", metavar="ID")
+_OWNER_ID: Any = field(_ID, flag="", metavar="ID")
 
 
 def _name(text: str) -> Any:
@@ -93,7 +92,7 @@ def _declare_show(kind: _Kind) -> None:
         result="OwnerShape", lines=limits_.owner_lines,
         doc=f"Show {_A[kind]} with members, keys, budget and spending.",
     )  # fmt: skip
-    def show_owner(root: RootPort, caller: Caller, *, id: str = _id()) -> dict[str, Any]:
+    def show_owner(root: RootPort, caller: Caller, *, id: str = _OWNER_ID) -> dict[str, Any]:
         """Return the owner.
 
         Raises:
@@ -111,8 +110,9 @@ def _declare_rename(kind: _Kind) -> None:
         doc=f"Rename {_A[kind]}; id, keys and budgets stay.",
     )  # fmt: skip
     def rename_owner(
-        root: RootPort, caller: Caller, *, id: str = _id(), name: str = _name("New display name.")
-    ) -> dict[str, Any]:
+        root: RootPort, caller: Caller, *, id: str = _OWNER_ID,
+        name: str = _name("New display name."),
+    ) -> dict[str, Any]:  # fmt: skip
         """Rename an owner; id, keys and budgets stay.
 
         Raises:

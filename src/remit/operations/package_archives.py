@@ -37,8 +37,7 @@ def package_settings(path: Path | None) -> PackageSettings:
     return load_settings(place.require().config).settings.packages
 
 
-def _directory() -> Any:
-    return field("Directory of the package.", flag="", metavar="DIRECTORY", place="folder")
+_DIRECTORY: Any = field("Directory of the package.", flag="", metavar="DIRECTORY", place="folder")
 
 
 @verb(
@@ -47,7 +46,7 @@ def _directory() -> Any:
 )  # fmt: skip
 def new_package(
     root: RootPort, caller: Caller, *,
-    directory: Path = _directory(),
+    directory: Path = _DIRECTORY,
     package_id: str = field("The package's id.", flag="--id", metavar="PKG-…"),
     title: str = field("One-line description.", ""),
 ) -> dict[str, Any]:  # fmt: skip
@@ -68,7 +67,7 @@ def new_package(
 @verb("package pack")
 def pack_package(
     root: RootPort, caller: Caller, *,
-    directory: Path = _directory(),
+    directory: Path = _DIRECTORY,
     target: Path | None = field(
         "Output file (default: PKG-…-VERSION.tar.gz in the current directory).", None, flag="--out"
     ),

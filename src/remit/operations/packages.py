@@ -30,8 +30,7 @@ def _lines(found: dict[str, Any]) -> Iterator[Table]:
     yield table_of(found["packages"], "package_id", "version", "operation", "entry_id")
 
 
-def _approve() -> Any:
-    return field("Approve the requested permissions; the approval is recorded.", False)
+_APPROVE: Any = field("Approve the requested permissions; the approval is recorded.", False)
 
 
 def _declare_install(name: str, doc: str, *, only_upgrade: bool) -> None:
@@ -45,7 +44,7 @@ def _declare_install(name: str, doc: str, *, only_upgrade: bool) -> None:
         index: str | None = field("Use only this index.", None),
         version: str = field("From an index: this version instead of the newest.", ""),
         dev: bool = field("Accept unsigned packages; the waiver is recorded.", False),
-        approve: bool = _approve(),
+        approve: bool = _APPROVE,
     ) -> dict[str, Any]:  # fmt: skip
         """Install all packages or none.
 
@@ -84,17 +83,14 @@ _declare_install(
 _declare_install("upgrade", "Upgrade installed packages.", only_upgrade=True)
 
 
-def _package() -> Any:
-    return field("Id of the package.", flag="", is_name=True)
+_PACKAGE: Any = field("Id of the package.", flag="", is_name=True)
 
 
 @verb(
     "package remove", prints="{removed[package_id]} {removed[version]} removed", changes=True,
     repairs=True,
 )  # fmt: skip
-def remove_package(
-    root: RootPort, caller: Caller, *, package_id: str = _package()
-) -> dict[str, Any]:
+def remove_package(root: RootPort, caller: Caller, *, package_id: str = _PACKAGE) -> dict[str, Any]:
     """Remove a package with its files and its stored archive.
 
     Returns:
@@ -115,9 +111,9 @@ def remove_package(
 @verb("package rollback", changes=True, repairs=True, lines=_lines)
 def rollback_package(
     root: RootPort, caller: Caller, *,
-    package_id: str = _package(),
+    package_id: str = _PACKAGE,
     version: str = field("Version to go back to (default: the previous one).", "", flag="--to"),
-    approve: bool = _approve(),
+    approve: bool = _APPROVE,
 ) -> dict[str, Any]:  # fmt: skip
     """Go back to an earlier installed version.
 

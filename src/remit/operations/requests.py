@@ -19,7 +19,7 @@ _MODELS: dict[tuple[str, str], type[BaseModel]] = {}
 
 
 def request_model(
-    kind: type[Operation], door: str, *, but: frozenset[str] = frozenset(), is_query: bool = False
+    kind: Operation, door: str, *, but: frozenset[str] = frozenset(), is_query: bool = False
 ) -> type[BaseModel]:
     """Return the model of an operation's request, which refuses unknown fields.
 
@@ -38,8 +38,9 @@ def request_model(
 
     from remit.operations.results.page import Page
 
-    name = kind.form or kind.__name__
-    place = f"{kind.__module__}.{kind.__name__}", door
+    own = kind.function.__name__
+    name = kind.form or "".join(map(str.capitalize, own.split("_")))
+    place = f"{kind.function.__module__}.{own}", door
     if place in _MODELS:
         return _MODELS[place]
     fields: dict[str, Any] = {
@@ -52,13 +53,13 @@ def request_model(
     }
     base = Page if is_query and kind.member else None
     config = None if base else ConfigDict(extra="forbid", strict=not is_query)
-    text = kind.form_doc or kind.__doc__
+    text = kind.form_doc or kind.doc
     _MODELS[place] = create_model(name, __base__=base, __config__=config, __doc__=text, **fields)
     return _MODELS[place]
 
 
-def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
-    """Return the operation with the values of a command's options.
+def checked(kind: Operation, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a command's options, as the operation takes them.
 
     Raises:
         InvalidInputError: a value is not text in UTF-8, cannot be used, or is required and missing;
@@ -72,7 +73,7 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
     if all(_is_plain(fields[name], value) for name, value in values.items()) and all(
         item.name in values for item in fields.values() if item.is_required
     ):
-        return kind(**values)
+        return dict(values)
 
     from pydantic import ValidationError
 
@@ -85,7 +86,7 @@ def checked(kind: type[Operation], values: Mapping[str, Any]) -> Operation:
         why = str(first["msg"]).removeprefix("Value error, ")
         given = excerpt(first["input"], 60)
         raise InvalidInputError(f"{item.option} {given!r}: {why}.") from error
-    return kind(**dict(model))
+    return dict(model)
 
 
 def _is_plain(item: Field, value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from remit.kernel.message_text import fixed
@@ -37,6 +38,30 @@ class Table:
     rows: Iterable[Sequence[str]]
     limit: int | None = None
     indent: int = 0
+
+
+def json_data(value: Any) -> Any:
+    """Return a value of a result that is no JSON data as such data.
+
+    Erased content becomes ``{"$erased": id}``, an entry and a dataclass an object with their
+    fields, a path its text, and bytes, which a damaged ledger can hold, a text that shows them.
+
+    Raises:
+        TypeError: the value has another type.
+    """
+    from remit.ledger import Erased, LedgerEntry
+
+    if isinstance(value, Erased):
+        return {"$erased": value.erasure_id}
+    if isinstance(value, LedgerEntry):
+        return value.to_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, bytes):
+        return repr(value)
+    raise TypeError(type(value).__name__)
 
 
 def facts(found: Mapping[str, Any], *omitted: str, indent: int = 0) -> Iterator[str | Table]:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.operation import field, verb
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import Note, Table, table_of
+from remit.operations.text import Note
 
 if TYPE_CHECKING:
     from remit.packages import PackageKey
     from remit.packages.trust import TrustPolicy
 
 
-def _policy_lines(found: dict[str, Any]) -> Iterator[str | Table]:
-    yield f"threshold: {found['threshold']}"
-    rows = [{**asdict(one), "key_id": one.key_id[:16]} for one in found["keys"]]
-    if rows:
-        yield table_of(rows, "key_id", "name", "status", "changed", "packages")
-
-
-@verb("package trust show", lines=_policy_lines)
+@verb("package trust show")
 def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List trusted keys, their packages, and the required number of signatures.
 
@@ -46,7 +38,7 @@ def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     return _plain(policy)
 
 
-@verb("package trust restore", lines=_policy_lines)
+@verb("package trust restore")
 def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Rebuild the trust file from the ledger, and replace the current file.
 
@@ -100,8 +92,7 @@ def _public(text: str) -> str:
     return text
 
 
-def _key_id() -> Any:
-    return field("Id of the key.", flag="")
+_KEY_ID: Any = field("Id of the key.", flag="")
 
 
 @verb("package trust add", changes=True, lines=_change_lines)
@@ -136,7 +127,7 @@ def trust_key(
 
 
 @verb("package trust retire", changes=True, lines=_change_lines)
-def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> dict[str, Any]:
+def retire_key(root: RootPort, caller: Caller, *, key_id: str = _KEY_ID) -> dict[str, Any]:
     """Stop accepting new signatures of a key. Installed packages stay valid.
 
     Returns:
@@ -153,7 +144,7 @@ def retire_key(root: RootPort, caller: Caller, *, key_id: str = _key_id()) -> di
 @verb("package trust revoke", changes=True, lines=_change_lines)
 def revoke_trust(
     root: RootPort, caller: Caller, *,
-    key_id: str = _key_id(),
+    key_id: str = _KEY_ID,
     reason: str = field("Reason (recorded permanently)."),
 ) -> dict[str, Any]:  # fmt: skip
     """Revoke a compromised key permanently. All its signatures become invalid.

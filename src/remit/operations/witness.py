@@ -8,16 +8,14 @@ from typing import Any
 from remit.operations.operation import field, verb
 from remit.operations.ports import Caller, RootPort
 
-
-def _directory() -> Any:
-    return field("Directory of the witness.", flag="--dir", metavar="DIR", place="folder")
+_DIRECTORY: Any = field("Directory of the witness.", flag="--dir", metavar="DIR", place="folder")
 
 
 @verb("witness init", prints="{key}", has_root=False, media_type="text/plain")
 def create_witness(
     root: RootPort, caller: Caller, *,
     name: str = field("Name of the witness, a URL without scheme: witness.example/w1."),
-    directory: Path = _directory(),
+    directory: Path = _DIRECTORY,
 ) -> dict[str, Any]:  # fmt: skip
     """Create a witness with a key and an empty state, and print the verifier key.
 
@@ -38,7 +36,7 @@ def create_witness(
 
 @verb("witness key", prints="{key}", has_root=False, media_type="text/plain")
 def show_witness_key(
-    root: RootPort, caller: Caller, *, directory: Path = _directory()
+    root: RootPort, caller: Caller, *, directory: Path = _DIRECTORY
 ) -> dict[str, Any]:
     """Print the verifier key of the witness, for the logs.
 
@@ -54,9 +52,7 @@ def show_witness_key(
 
 
 @verb("witness status", has_root=False)
-def show_witness(
-    root: RootPort, caller: Caller, *, directory: Path = _directory()
-) -> dict[str, Any]:
+def show_witness(root: RootPort, caller: Caller, *, directory: Path = _DIRECTORY) -> dict[str, Any]:
     """Show the cosigned size of each log, and the recorded evidence of misbehaviour.
 
     Returns:

@@ -22,6 +22,8 @@ from remit.providers.local import LocalProvider as LocalProvider
 from remit.providers.mock import MockProvider as MockProvider
 from remit.providers.protocol import (
     CODES as CODES,
+    NOT_THIS_API as NOT_THIS_API,
+    UNREACHABLE as UNREACHABLE,
     AsyncProvider as AsyncProvider,
     Dispatched as Dispatched,
     EventSink as EventSink,

@@ -292,6 +292,16 @@ class ProviderReply(Protocol):
         ...
 
 
+UNREACHABLE = "cannot be reached"
+"""The words of a message about a provider or proxy to which no connection can be opened.
+
+The server hides the rest of such a message, which names an address. A recorded failure has no other
+mark, so these are the words of the record.
+"""
+NOT_THIS_API = "the answer does not have the format of this API"
+"""The beginning of a message about an answer in another format, also as recorded."""
+
+
 class ProviderError(RemitError):
     """The failure of a call of a provider.
 

@@ -12,7 +12,7 @@ from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from remit.providers.http_connection import BrokenError
-from remit.providers.protocol import ProviderError, Upload
+from remit.providers.protocol import UNREACHABLE, ProviderError, Upload
 from remit.providers.upstream_errors import hide, own_cause
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ async def proxied(
     except aiohttp.ClientConnectorError as error:
         own = own_cause(error.os_error, None)
         why = own or getattr(error, "strerror", None) or type(error).__name__
-        said = hide(f"the proxy cannot be reached: {why}", secrets)
+        said = hide(f"the proxy {UNREACHABLE}: {why}", secrets)
         failure = ProviderError("LOCAL_ERROR" if own else "SERVER_ERROR", said, True)
     except _WIRE_ERRORS as error:
         said = f"the connection broke before an answer came ({type(error).__name__})"

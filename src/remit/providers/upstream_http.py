@@ -25,7 +25,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from remit.providers.http_connection import HttpConnection, HttpPool
-from remit.providers.protocol import ProviderError, Upload
+from remit.providers.protocol import UNREACHABLE, ProviderError, Upload
 from remit.providers.upstream_errors import hide, own_cause
 from remit.providers.upstream_reply import UpstreamReply
 
@@ -232,7 +232,7 @@ class HttpUpstream:
             why = own or getattr(error, "strerror", None) or type(error).__name__
             if isinstance(error, ConnectionError) and error.errno:
                 why = os.strerror(error.errno)
-            said = hide(f"{self._base_url} cannot be reached: {why}", self.secrets)
+            said = hide(f"{self._base_url} {UNREACHABLE}: {why}", self.secrets)
             failure = ProviderError("LOCAL_ERROR" if own else "SERVER_ERROR", said, True)
             failure.retry_after_s = _RETRY_AFTER_S if own else None
         raise failure

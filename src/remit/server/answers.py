@@ -9,14 +9,18 @@ from msgspec import structs
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import load, load_exact
-from remit.providers import Body, ProviderResponse, error_of_event
+from remit.providers import (
+    NOT_THIS_API,
+    UNREACHABLE,
+    Body,
+    ProviderResponse,
+    error_of_event,
+)
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
 from remit.providers.wire import RESPONSES, Usage, is_other_form
 from remit.server.asgi import Answer, Headers, Send, reply
 from remit.server.refusals import HttpError, status_of
 
-_FOREIGN = "the answer does not have the format of this API"  # the gateway's words
-_UNREACHABLE = "cannot be reached"
 _LAST_STATUS = 599  # HTTP defines no status above, and uvicorn cannot send one.
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
@@ -261,13 +265,13 @@ def failure(response: PromptResponse) -> HttpError:
     """
     message = response.error_message or "The call failed."
     came = response.reply
-    if came is not None and came.status < 400 and message.startswith(_FOREIGN):
+    if came is not None and came.status < 400 and message.startswith(NOT_THIS_API):
         return untranslatable(response)
     headers = list(call_headers(response))
     status = status_of(response)
     if response.error_code == "AUTH_ERROR" and status >= 500:  # The key stays refused.
         headers.append((b"x-should-retry", b"false"))
-    if response.error_code == "SERVER_ERROR" and _UNREACHABLE in message:
+    if came is None and response.error_code == "SERVER_ERROR" and UNREACHABLE in message:
         message = "The provider cannot be reached."  # The message hides its address.
     return HttpError(
         status,

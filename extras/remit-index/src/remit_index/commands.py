@@ -9,15 +9,9 @@ from typing import Any
 
 import click
 
-from remit.cli.shared import (
-    FOLDER,
-    echo_json,
-    emit,
-    note,
-    open_settings,
-    reads,
-    say,
-)
+from remit.cli.options import FOLDER, reads
+from remit.cli.output import echo_json, emit, note, say
+from remit.cli.roots import open_settings
 from remit.kernel.canonical import sha256_hex
 from remit.operations import package_settings
 from remit.packages import PackageError

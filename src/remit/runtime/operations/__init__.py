@@ -23,7 +23,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 }
 
 
-def all_operations(group: str = "") -> tuple[type[Operation], ...]:
+def all_operations(group: str = "") -> tuple[Operation, ...]:
     """Return the declared operations of this room and of :mod:`remit.operations`.
 
     Args:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from remit.ledger import ErasureReport
 
 
-def _do() -> Any:
-    return field("Erase. Without --yes, only show what would be erased.", False, flag="--yes")
+_DO: Any = field("Erase. Without --yes, only show what would be erased.", False, flag="--yes")
 
 
 def _erasures(reports: list[ErasureReport], *, is_done: bool, add: str = "--yes") -> Answer:
@@ -63,7 +62,7 @@ def erase(
     reason: str | None = field(
         "Reason (recorded permanently): name the request, not the person.", None
     ),
-    do: bool = _do(),
+    do: bool = _DO,
     archives: list[Path] = archives(),
 ) -> Answer:  # fmt: skip
     """Erase content permanently. Records, hash chain and old proofs stay valid.
@@ -109,7 +108,7 @@ def erase(
 
 @verb("ledger retain", changes=True)
 def retain(
-    root: RootPort, caller: Caller, *, do: bool = _do(), archives: list[Path] = archives()
+    root: RootPort, caller: Caller, *, do: bool = _DO, archives: list[Path] = archives()
 ) -> Answer:
     """Erase content older than [ledger.retention_days] for its event class.
 

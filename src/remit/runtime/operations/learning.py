@@ -44,11 +44,10 @@ def _schema(**traits: Any) -> Any:
     )  # fmt: skip
 
 
-def _references() -> Any:
-    return field(
-        "Grade answers by references: a JSON object keyed by exchange id.", None, metavar="FILE",
-        read=read_references,
-    )  # fmt: skip
+_REFERENCES: Any = field(
+    "Grade answers by references: a JSON object keyed by exchange id.", None, metavar="FILE",
+    read=read_references,
+)  # fmt: skip
 
 
 @verb(
@@ -147,7 +146,7 @@ def search_prompt(
         "Model that proposes additions (default: derive them from the contract).", None
     ),
     json_schema: dict[str, Any] | None = _schema(),
-    references: dict[str, str] | None = _references(),
+    references: dict[str, str] | None = _REFERENCES,
     propose: bool = field("Create a proposal if the improvement is significant.", False),
     reason: str = field("Reason of the proposal.", ""),
 ) -> Answer:  # fmt: skip
@@ -318,7 +317,7 @@ def replay_change(
     ),
     usd: float = _usd(),
     json_schema: dict[str, Any] | None = _schema(),
-    references: dict[str, str] | None = _references(),
+    references: dict[str, str] | None = _REFERENCES,
     both: bool = field(
         "Test the change alone and the model alone, to find out which one matters.", False,
         flag="--attribute",
@@ -345,7 +344,6 @@ def replay_change(
     from remit.runtime.replays import REPLAY, Replays, ReplayWanted, replay_report
     from remit.runtime.runtime import Runtime
 
-    _check_change(is_changed=[change is not None, proposal is not None], model=model, both=both)
     with Runtime.open(root.path, model=model, by=caller.name) as runtime:
         require_exchanges(runtime.ledger, references or ())
         wanted = ReplayWanted(
@@ -450,13 +448,3 @@ def _lacking(
         next_step="Nothing was asked. Three in ten prompts are held out, so record about "
         f"{lacking * 10 // 3 + 1:,} more exchanges with other prompts.",
     )
-
-
-def _check_change(*, is_changed: Sequence[bool], model: str | None, both: bool) -> None:
-    """Raise InvalidInputError if a replay has no change or model, or contradictory ones."""
-    changed = sum(is_changed)
-    if changed > 1 or not (changed or model):
-        raise InvalidInputError("Give --change, --proposal or --model; --model can be combined "
-                                "with either of the others.")  # fmt: skip
-    if both and not (changed and model):
-        raise InvalidInputError("--attribute requires --model and one of --change and --proposal.")

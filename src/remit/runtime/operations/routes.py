@@ -229,7 +229,7 @@ def evaluate_route(
     from remit.kernel.canonical import canonical_json, sha256_hex
     from remit.kernel.durable_files import replacing
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
-    from remit.operations.ledger import cosigned
+    from remit.operations.checkpoints import cosigned
     from remit.packages.distribution import Distribution
     from remit.routing import read_registration, register_choices
     from remit.runtime.runtime import Runtime
@@ -269,13 +269,8 @@ _STATUS_TOOL = AgentTool(
 
 def _status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield from facts(found, "models")
-    rows = [{
-        **one, "context": one["context_tokens"] or None, "tokens/s": one["tokens_per_s"] or None,
-        "reliability": f"{one['reliability']}%",
-        "circuit": one["circuit"] if one["reachable"] else None,
-    } for one in found["models"]]  # fmt: skip
-    yield table_of(rows, "model_id", "provider_id", "context", "tokens/s", "reliability",
-                   "reachable", "circuit")  # fmt: skip
+    yield table_of(found["models"], "model_id", "provider_id", "context_tokens", "tokens_per_s",
+                   "reliability", "reachable", "circuit")  # fmt: skip
 
 
 @verb("route status", agent_tools=(_STATUS_TOOL,), lines=_status_lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError, NotFoundError
@@ -32,20 +33,9 @@ def _cost(one: dict[str, Any]) -> str:
     return "unknown" if one["cost_usd"] is None else dollars(one["cost_usd"])
 
 
-class _Row(dict[str, Any]):
-    """The JSON object of a listed session.
-
-    Attributes:
-        waits: True if a tool call of the session waits for approval, which only the table shows.
-    """
-
-    waits = False
-
-
 def _turns(one: dict[str, Any]) -> str:
     """Return the number of turns; a waiting session does not count as ended."""
-    waits = isinstance(one, _Row) and one.waits
-    state = ", waiting" if waits else ", ended" if one["ended"] else ""
+    state = ", waiting" if one.get("waits") else ", ended" if one["ended"] else ""
     return f"{one['turns']:,}{state}"
 
 
@@ -86,11 +76,11 @@ def list_conversations(
         The overview of each session with ``calls``, ``tokens`` and ``cost_usd``, which is None if
         the price of a call is unknown.
     """
-    from remit.agents import ApprovalQueue
     from remit.agents.sessions import sessions_with_calls
     from remit.views import UsageRow, instant_of, read_usage
 
-    names = dict.fromkeys(one.session_id for one in ApprovalQueue(root.ledger).pending())
+    # Only people are shown which sessions wait; the approvals are not read for anything else.
+    waiting = cache(lambda: dict.fromkeys(one.session_id for one in root.approvals.pending()))
 
     def read(cursor: str | None, most: int | None) -> Iterator[tuple[str, Any]]:
         found = sessions_with_calls(root.ledger, limit=most)
@@ -102,12 +92,14 @@ def list_conversations(
             row = rows.get(item.session_id, UsageRow())
             tokens = row.input_tokens + row.output_tokens
             cost = None if row.unpriced_calls else row.nano / 1e9
-            listed = _Row(item.to_dict(), calls=row.calls, tokens=tokens, cost_usd=cost)
-            listed.waits = item.session_id in names
-            yield item.session_id, listed
+            figures = {"calls": row.calls, "tokens": tokens, "cost_usd": cost}
+            yield item.session_id, {**item.to_dict(), **figures}
 
-    waits = f"Waiting for approval: {', '.join(names)}. `remit approve` lists the requests."
-    return Feed(read, note=waits if names else "")
+    def note() -> str:
+        names = ", ".join(waiting())
+        return names and f"Waiting for approval: {names}. `remit approve` lists the requests."
+
+    return Feed(read, note=note, shown=lambda one: {**one, "waits": one["session_id"] in waiting()})
 
 
 def _conversation_lines(found: dict[str, Any]) -> Iterator[str]:

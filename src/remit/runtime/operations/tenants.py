@@ -33,12 +33,10 @@ _REMAINING_COPIES = (
 )
 
 
-def _name() -> Any:
-    return field("Name of the tenant.", flag="")
+_NAME: Any = field("Name of the tenant.", flag="")
 
 
-def _wait() -> Any:
-    return field("Seconds to wait for calls of the tenant to end.", 60.0, least=0, flag="--wait")
+_WAIT: Any = field("Seconds to wait for calls of the tenant to end.", 60.0, least=0, flag="--wait")
 
 
 def _yes(text: str) -> Any:
@@ -108,7 +106,7 @@ def list_tenants(root: RootPort, caller: Caller) -> Feed:
 @verb(
     route="GET /tenants/{name}", summary="One tenant", result="TenantShape", endpoint="tenant",
 )  # fmt: skip
-def show_tenant(root: RootPort, caller: Caller, *, name: str = _name()) -> dict[str, Any]:
+def show_tenant(root: RootPort, caller: Caller, *, name: str = _NAME) -> dict[str, Any]:
     """Return one tenant.
 
     Returns:
@@ -132,7 +130,7 @@ def show_tenant(root: RootPort, caller: Caller, *, name: str = _name()) -> dict[
 )  # fmt: skip
 def create_tenant(
     root: RootPort, caller: Caller, *,
-    name: str = _name(),
+    name: str = _NAME,
     database: str = field(
         "PostgreSQL database of its ledger (default: the host's, or a file if the host's is one).",
         "", metavar="URL",
@@ -190,7 +188,7 @@ def sign_tenants(
 @verb("tenant prove", changes=True, media_type="text/plain")
 def prove_through_host(
     root: RootPort, caller: Caller, *,
-    name: str = _name(),
+    name: str = _NAME,
     entry_id: str = field("Id of the entry.", flag=""),
     out: Path | None = field("Write the proof to a file.", None),
 ) -> str:  # fmt: skip
@@ -245,7 +243,7 @@ def verify_tenant_proof(
 @verb("tenant export", changes=True)
 def export_tenant(
     root: RootPort, caller: Caller, *,
-    name: str = _name(),
+    name: str = _NAME,
     directory: Path = field("Directory to create.", flag="--out", place="folder"),
 ) -> dict[str, Any]:  # fmt: skip
     """Export a tenant: ledger, key, a proof from the host, and its packages.
@@ -276,11 +274,11 @@ def export_tenant(
 )  # fmt: skip
 def move_tenant(
     root: RootPort, caller: Caller, *,
-    name: str = _name(),
+    name: str = _NAME,
     to: str = field(
         "A PostgreSQL database, the host's own, or a directory for a file.", metavar="URL|host|DIR"
     ),
-    wait_s: float = _wait(),
+    wait_s: float = _WAIT,
     remove_old: bool = field("Remove the old ledger afterwards.", False),
 ) -> dict[str, Any]:  # fmt: skip
     """Move a tenant's ledger: record, content, budgets, keys. Origin and key stay the same.
@@ -310,7 +308,7 @@ def move_tenant(
 @verb("tenant clean", changes=True, then=_REMAINING_COPIES)
 def clean_tenant(
     root: RootPort, caller: Caller, *,
-    name: str = _name(),
+    name: str = _NAME,
     yes: bool = _yes("Do not ask for confirmation."),
 ) -> dict[str, Any]:  # fmt: skip
     """Remove the old ledgers of a moved tenant with their content, and record that.
@@ -336,11 +334,11 @@ def clean_tenant(
 @verb("tenant remove", changes=True, then=_REMAINING_COPIES)
 def remove_tenant(
     root: RootPort, caller: Caller, *,
-    name: str = _name(),
+    name: str = _NAME,
     reason: str = field("Recorded permanently; do not name a person."),
     export: Path | None = field("Export the tenant to a new directory first.", None,
                                 place="folder"),
-    wait_s: float = _wait(),
+    wait_s: float = _WAIT,
     yes: bool = _yes("Do not ask for confirmation."),
 ) -> dict[str, Any]:  # fmt: skip
     """Remove a tenant permanently: ledger, content, keys, packages and root.

@@ -18,14 +18,12 @@ from fastapi.routing import APIRoute
 from remit import operations
 from remit.gateway.auth import Identity
 from remit.kernel.json_text import dump
-from remit.ledger import Erased, LedgerEntry
-from remit.operations import Feed, Operation, RootPort, request_model, result_form
+from remit.operations import Feed, Operation, json_data, request_model, result_form
 from remit.operations.results import Error
 from remit.runtime.operations import all_operations
 from remit.server.api_guard import CONTEXT, IDENTITY
 from remit.server.asgi import Receive, Scope, Send
 from remit.server.refusals import HttpError
-from remit.server.request_context import RequestContext
 
 _PAGE = ("cursor", "limit")
 _FULL_BYTES = 8 * 1024 * 1024
@@ -41,26 +39,6 @@ _FORMATS = {"text/plain": {"type": "string"}, "text/html": {"type": "string"},
             "application/octet-stream": {"type": "string", "format": "binary"}}  # fmt: skip
 
 
-async def _root(request: Request) -> RootPort:
-    root: RootPort = request.app.state.root
-    return root
-
-
-async def _caller(request: Request) -> Identity:
-    identity: Identity = request.scope[IDENTITY]
-    return identity
-
-
-async def _context(request: Request) -> RequestContext:
-    context: RequestContext = request.scope[CONTEXT]
-    return context
-
-
-_Root = Annotated[Any, Depends(_root)]
-_Caller = Annotated[Identity, Depends(_caller)]
-_Context = Annotated[RequestContext, Depends(_context)]
-
-
 @cache
 def operation_routes() -> list[APIRoute]:
     """Return the routes of all operations, grouped by their tag in the OpenAPI document.
@@ -69,7 +47,7 @@ def operation_routes() -> list[APIRoute]:
     a process share the routes, as each is slow to make: an operation runs in the open root
     ``app.state.root`` of the application that got the request.
     """
-    kinds: dict[str, list[type[Operation]]] = {}
+    kinds: dict[str, list[Operation]] = {}
     for kind in all_operations():
         if kind.route:
             kinds.setdefault(kind.tag or kind.route.split("/")[1], []).append(kind)
@@ -80,20 +58,18 @@ def operation_routes() -> list[APIRoute]:
     return [route for route in router.routes if isinstance(route, APIRoute)]
 
 
-def _add(router: APIRouter, kind: type[Operation], tag: str) -> None:
+def _add(router: APIRouter, kind: Operation, tag: str) -> None:
     method, path = kind.route.split(" ")
     name = kind.endpoint or kind.command.split(" ")[-1]
 
-    def answered(
-        root: RootPort, caller: Any, context: Any, request: Any = None, **named: str
-    ) -> Response:
+    def answered(http: Request, request: Any = None, **named: str) -> Response:
         given = (
             {name: getattr(request, name) for name in request.model_fields_set} if request else {}
         )
         page = {name: getattr(request, name) for name in _PAGE} if kind.member else {}
         stated = {name: value for name, value in given.items() if name not in page}
-        by = operations.Caller(caller, subject_id=context.subject_id)
-        found = kind(**stated, **named).value(root, by)
+        by = operations.Caller(http.scope[IDENTITY], subject_id=http.scope[CONTEXT].subject_id)
+        found = kind.value(http.app.state.root, by, **stated, **named)
         if isinstance(found, Generator):
             return Streamed(found, kind.media_type, f"remit-{name}")
         if kind.media_type:
@@ -103,7 +79,7 @@ def _add(router: APIRouter, kind: type[Operation], tag: str) -> None:
         )
 
     answered.__signature__ = _signature(kind)  # type: ignore[attr-defined]
-    answered.__name__, answered.__doc__ = name, kind.__doc__
+    answered.__name__, answered.__doc__ = name, kind.doc
     router.add_api_route(
         path, answered, methods=[method], tags=[tag], summary=kind.summary, status_code=kind.status,
         response_model=result_form(kind.result) if kind.result else None,
@@ -113,7 +89,7 @@ def _add(router: APIRouter, kind: type[Operation], tag: str) -> None:
     )  # fmt: skip
 
 
-def _signature(kind: type[Operation]) -> inspect.Signature:
+def _signature(kind: Operation) -> inspect.Signature:
     """Return the parameters of a route, from which FastAPI reads and checks a request."""
     method, path = kind.route.split(" ")
     in_path = frozenset(re.findall(r"{(\w+)", path))
@@ -124,7 +100,7 @@ def _signature(kind: type[Operation]) -> inspect.Signature:
     parameters: dict[str, tuple[Any, Any]] = {
         item.name: (item.type, ...) for item in fields if item.name in in_path
     }
-    parameters |= {"root": (_Root, ...), "caller": (_Caller, ...), "context": (_Context, ...)}
+    parameters["http"] = Request, ...
     if is_query and (rest or kind.member):
         parameters["request"] = Annotated[model, Query()], ...
     elif rest:
@@ -141,7 +117,7 @@ def _signature(kind: type[Operation]) -> inspect.Signature:
     )  # fmt: skip
 
 
-def _responses(kind: type[Operation]) -> dict[int | str, dict[str, Any]]:
+def _responses(kind: Operation) -> dict[int | str, dict[str, Any]]:
     """Return the failures of a route, and the format of a body that is not JSON."""
     statuses = {400, 401, 403, *kind.fails, *([404] if "{" in kind.route else [])}
     found: dict[int | str, dict[str, Any]] = {
@@ -158,7 +134,8 @@ def _responses(kind: type[Operation]) -> dict[int | str, dict[str, Any]]:
 
 
 def _allowing(needs: str) -> Callable[..., Any]:
-    async def check(request: Request, caller: _Caller) -> None:
+    async def check(request: Request) -> None:
+        caller: Identity = request.scope[IDENTITY]
         if not any(map(caller.may, needs.split(" or "))):
             why = f"The role {caller.role} may not {needs.replace('_', ' ')}."
             raise HttpError(403, "forbidden", why)
@@ -198,15 +175,7 @@ def _page_of(found: Feed, member: str, cursor: str | None, limit: int) -> dict[s
 
 
 def _dump(value: Any) -> bytes:
-    return dump(value, _plain, orjson.OPT_PASSTHROUGH_DATACLASS)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Erased):
-        return {"$erased": value.erasure_id}
-    if isinstance(value, LedgerEntry):
-        return value.to_dict()
-    raise TypeError(type(value).__name__)
+    return dump(value, json_data, orjson.OPT_PASSTHROUGH_DATACLASS)
 
 
 class Streamed(StreamingResponse):

@@ -124,8 +124,8 @@ def change(sources: Sources, asked: Asked) -> Page | Answer:
         fixed = {kind: name}
     elif name:
         fixed = {"name_or_id" if kind == "key" else "id": name}
-    request = read_operation(operation, asked.form, **fixed)
-    found = request.value(sources.writes, Caller(asked.identity))
+    given = read_operation(operation, asked.form, **fixed)
+    found = operation.value(sources.writes, Caller(asked.identity), **given)
     if "key" in found:
         return Page(
             "key_made.html.j2",
@@ -141,7 +141,7 @@ def change(sources: Sources, asked: Asked) -> Page | Answer:
     return see(f"{place}?{urlencode({'changed': entry})}" if entry else place)
 
 
-def _forbidden(asked: Asked, operation: type[Operation]) -> HttpError:
+def _forbidden(asked: Asked, operation: Operation) -> HttpError:
     said = f"The role {asked.identity.role} lacks the permission {operation.needs}."
     return HttpError(403, "forbidden", said)
 

@@ -15,7 +15,7 @@ _UNITS = {"usd": "US dollars", "rpm": "Calls per minute", "tpm": "Tokens per min
 
 
 def form_of(
-    kind: type[Operation],
+    kind: Operation,
     title: str,
     *,
     fixed: tuple[str, ...] = (),
@@ -47,14 +47,14 @@ def form_of(
         "command": kind.command,
         "title": title,
         "needs": kind.needs,
-        "help": (kind.__doc__ or "").strip().partition("\n")[0],
+        "help": kind.doc.strip().partition("\n")[0],
         "fields": sorted(first, key=lambda one: shown.index(one["name"]) if shown else 0),
         "more": [one for one in fields if one not in first],
     }
 
 
-def read_operation(kind: type[Operation], form: Mapping[str, str], **fixed: Any) -> Operation:
-    """Return the checked operation that a form asks for.
+def read_operation(kind: Operation, form: Mapping[str, str], **fixed: Any) -> dict[str, Any]:
+    """Return the checked values of the operation that a form asks for.
 
     Empty fields keep their defaults. A list is a text with commas, a flag is set by ``on``, and a
     number may have commas. Fields that the operation lacks, and fixed ones, are ignored in the
@@ -84,7 +84,7 @@ def read_operation(kind: type[Operation], form: Mapping[str, str], **fixed: Any)
         name = str(first["loc"][0])
         why = str(first["msg"]).removeprefix("Value error, ")
         raise InvalidInputError(f"{_label(name)}: {why}.") from error
-    return kind(**checked, **{name: fixed[name] for name in in_path})
+    return {**checked, **{name: fixed[name] for name in in_path}}
 
 
 def _described(item: Field, value: Any) -> dict[str, Any]:

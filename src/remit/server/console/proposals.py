@@ -9,7 +9,6 @@ from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.learning.proposals import ProposalError, Proposals, canary_of
 from remit.operations import Caller, Operation
 from remit.packages import policy_epoch
-from remit.runtime.installation import governance
 from remit.runtime.operations import all_operations
 from remit.server.asgi import Answer
 from remit.server.console.caches import LATEST
@@ -19,11 +18,6 @@ from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.rows import key_names
 from remit.server.refusals import HttpError
 from remit.views import learning_shown, pictures_of
-
-_VERBS = {
-    "adopt": "adopt", "reject": "reject", "rollback": "rollback", "stop": "stop_canary",
-}  # fmt: skip
-"""The methods of :class:`Governance`, keyed by the last part of the path."""
 
 _LISTED = 100
 
@@ -37,15 +31,19 @@ _FORMS = {
 
 
 @cache
-def _operations() -> dict[str, type[Operation]]:
+def _operations() -> dict[str, Operation]:
     known = {kind.endpoint: kind for kind in all_operations("learn") + all_operations("route")}
     return {known[endpoint].command: known[endpoint] for endpoint in _FORMS}
 
 
 @cache
-def _adoption() -> type[Operation]:
-    """Return the operation that starts a canary: an adoption with a share or as a shadow."""
-    return next(kind for kind in all_operations("learn") if kind.command == "learn adopt")
+def _decisions() -> dict[str, Operation]:
+    """Return the operations that decide on a proposal, by the last part of their path.
+
+    An adoption with a share or as a shadow starts a canary.
+    """
+    made = (kind for kind in all_operations("learn") if kind.needs == "adopt")
+    return {kind.route.rpartition("/")[2]: kind for kind in made}
 
 
 def show(sources: Sources, asked: Asked) -> Page:
@@ -87,7 +85,7 @@ def show(sources: Sources, asked: Asked) -> Page:
         picture = next(iter(pictures_of(of, {})), None)
     canary = canary_of(sources.ledger, one)
     is_tried = canary is not None and canary["state"] == "in force"
-    form = form_of(_adoption(), "Start a canary", fixed=("proposal_id",))
+    form = form_of(_decisions()["adopt"], "Start a canary", fixed=("proposal_id",))
     by_key = known.evidence_by_key(one)
     key_ids = {*by_key, str((canary or {}).get("for_key") or "")}
     return Page(
@@ -140,28 +138,25 @@ def change(sources: Sources, asked: Asked) -> Answer:
         said = f"The role {asked.identity.role} lacks the permission {needs}."
         raise HttpError(403, "forbidden", said)
     if operation is not None:
-        made = read_operation(operation, asked.form)
-        found = made.value(sources.writes, Caller(asked.identity))
+        given = read_operation(operation, asked.form)
+        found = operation.value(sources.writes, Caller(asked.identity), **given)
         return see(f"{_PATH}/{quote(found['proposal_id'], safe='')}")
     proposal_id, _, verb = asked.rest.partition("/")
     if verb == "canary":
-        made = read_operation(_adoption(), asked.form, proposal_id=proposal_id)
-        if not (vars(made)["share"] or vars(made)["shadow"]):  # It would change all calls.
+        decision = _decisions()["adopt"]
+        given = read_operation(decision, asked.form, proposal_id=proposal_id)
+        if not (given.get("share") or given.get("shadow")):  # It would change all calls.
             raise InvalidInputError("A canary needs a share of the calls, or a shadow.")
-        made.value(sources.writes, Caller(asked.identity))
-        return see(f"{_PATH}/{quote(proposal_id, safe='')}")
-    if (method := _VERBS.get(verb)) is None:
+    elif verb not in _decisions():
         raise NotFoundError(
             f"Unknown action {verb!r}: use adopt, canary, reject, rollback or stop."
         )
-    reason = asked.form.get("reason", "").strip()
-    if not reason:
-        raise InvalidInputError("A reason is required; it is recorded permanently.")
-    runtime = sources.runtime
-    decide = getattr(
-        governance(runtime.root, runtime.ledger, runtime.loaded, asked.identity), method
-    )
-    decide(proposal_id, reason=reason[:1000])
+    else:
+        decision, reason = _decisions()[verb], asked.form.get("reason", "").strip()
+        if not reason:
+            raise InvalidInputError("A reason is required; it is recorded permanently.")
+        given = {"proposal_id": proposal_id, "reason": reason[:1000]}
+    decision.value(sources.writes, Caller(asked.identity), **given)
     return see(f"{_PATH}/{quote(proposal_id, safe='')}")
 
 

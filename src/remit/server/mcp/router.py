@@ -11,7 +11,7 @@ from remit.agents import cut_to_fit, plain_value
 from remit.kernel.settings import Settings
 from remit.routing import Router
 from remit.server.mcp.callers import current_caller
-from remit.server.mcp.tools import Name, SessionId, mcp_tool
+from remit.server.mcp.tools import McpTool, Name, SessionId, made_tool
 
 _MAX_NAME = 128
 _MAX_TOKENS = 10_000_000
@@ -62,45 +62,33 @@ _Tokens = Annotated[
 ]
 
 
-class RouterTools:
-    """The tool ``router_route``.
+_RETURNS = _described(
+    {
+        "model_id": "the model that answered",
+        "provider_id": "its provider",
+        "response": "its answer",
+        "finish_reason": "Reason of the end: stop, length, refusal or content_filter.",
+        "scores": "of all candidates",
+        "fallback_attempts": "models that were asked before and failed",
+        "latency_ms": "Duration in milliseconds.",
+        "cost_usd": "Cost in US dollars; null if the model has no price.",
+        "decision_id": "Id of the routing decision, for router_explain.",
+        "decision_entry_id": "its entry in the ledger",
+        "exchange_entry_id": "the entry of the model call",
+        "session_id": "the session that the call belongs to",
+    }
+)
+
+
+def router_tool(router: Router, settings: Settings) -> McpTool:
+    """Return the tool ``router_route``.
 
     Args:
         router: the router of the root.
-        settings: settings of the root, for limits of output.
+        settings: settings of the root, for limits.
     """
 
-    def __init__(self, router: Router, settings: Settings) -> None:
-        self._router = router
-        self._most_bytes = settings.mcp_server.max_output_bytes // 2
-
-    def _fitted(self, output: Mapping[str, Any]) -> Any:
-        return cut_to_fit(plain_value(dict(output)), self._most_bytes).value
-
-    @mcp_tool(
-        "Answer with the best model",
-        needs="call",
-        writes=True,
-        calls_model=True,
-        returns=_described(
-            {
-                "model_id": "the model that answered",
-                "provider_id": "its provider",
-                "response": "its answer",
-                "finish_reason": "Reason of the end: stop, length, refusal or content_filter.",
-                "scores": "of all candidates",
-                "fallback_attempts": "models that were asked before and failed",
-                "latency_ms": "Duration in milliseconds.",
-                "cost_usd": "Cost in US dollars; null if the model has no price.",
-                "decision_id": "Id of the routing decision, for router_explain.",
-                "decision_entry_id": "its entry in the ledger",
-                "exchange_entry_id": "the entry of the model call",
-                "session_id": "the session that the call belongs to",
-            }
-        ),
-    )
     async def router_route(
-        self,
         prompt: _Prompt,
         route: _Route = "auto",
         task: _Task = "",
@@ -127,16 +115,15 @@ class RouterTools:
             RemitError: as :meth:`remit.routing.Router.aroute_text`, such as if no model answered.
         """
         caller = current_caller.get()
-        return self._fitted(
-            await self._router.aroute_text(
-                prompt,
-                route=route,
-                task=task,
-                operator_preference=operator_preference,
-                max_tokens=max_tokens,
-                session_id=caller.session_id(session_id),
-                agent_id=caller.agent_id(agent_id),
-                identity=caller.identity,
-                subject_id=caller.subject_id,
-            )
-        )
+        found = await router.aroute_text(
+            prompt, route=route, task=task, operator_preference=operator_preference,
+            max_tokens=max_tokens, session_id=caller.session_id(session_id),
+            agent_id=caller.agent_id(agent_id), identity=caller.identity,
+            subject_id=caller.subject_id,
+        )  # fmt: skip
+        return cut_to_fit(plain_value(dict(found)), settings.mcp_server.max_output_bytes // 2).value
+
+    return made_tool(
+        router_route, "Answer with the best model", settings, returns=_RETURNS, needs="call",
+        writes=True, calls_model=True,
+    )  # fmt: skip

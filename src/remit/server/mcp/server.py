@@ -27,9 +27,9 @@ from remit.kernel.settings import Settings
 from remit.runtime import Runtime
 from remit.server.mcp.callers import Caller, CallerError, CallSlots, current_caller
 from remit.server.mcp.operation_tools import record_tools
-from remit.server.mcp.router import RouterTools
+from remit.server.mcp.router import router_tool
 from remit.server.mcp.thoughts import ThoughtTools
-from remit.server.mcp.tools import McpTool, tools_of
+from remit.server.mcp.tools import McpTool
 
 _INSTRUCTIONS = (
     "Remit is an accountable runtime for LLM agents. Record what you plan, find, decide and learn "
@@ -56,11 +56,7 @@ def all_tools(runtime: Runtime) -> list[McpTool]:
     """
     settings = runtime.loaded.settings
     thoughts = ThoughtTools(runtime.ledger, settings, Redactor.of(runtime.loaded))
-    found = [
-        *tools_of(thoughts, settings),
-        *tools_of(RouterTools(runtime.router, settings), settings),
-        *record_tools(runtime),
-    ]
+    found = [*thoughts.tools(), router_tool(runtime.router, settings), *record_tools(runtime)]
     return sorted(found, key=lambda one: _ORDER.index(one.tool.tool_id))
 
 

@@ -20,7 +20,7 @@ from remit.routing.trail import (
     verify_trail,
 )
 from remit.server.mcp.callers import CallerError, RateLimit, TaskOwners, current_caller
-from remit.server.mcp.tools import Name, SessionId, mcp_tool, object_schema
+from remit.server.mcp.tools import McpTool, Name, SessionId, made_tool, object_schema
 
 _MAX_THOUGHTS = 100
 _MAX_PROBLEMS = 10
@@ -34,6 +34,19 @@ _THOUGHT = object_schema(
     dict.fromkeys(_FIELDS, _STRING)
     | {"content": {"type": ["string", "object"], "description": "an object where it was erased"}}
 )
+
+_LISTED = object_schema(
+    {
+        "count": _INTEGER, "thoughts": {"type": "array", "items": _THOUGHT},
+        "next_offset": {"type": ["integer", "null"]}, "note": _STRING,
+    },
+    optional=("note",),
+)  # fmt: skip
+_VERIFIED = object_schema({
+    "verified": {"type": "boolean"}, "records": _INTEGER, "tasks": _INTEGER, "erased": _INTEGER,
+    "problems": {"type": "array", "items": _STRING},
+    "first_bad": {"type": ["string", "null"]},
+})  # fmt: skip
 
 _TaskId = Annotated[Name, Field(max_length=MAX_ID_CHARS, examples=["migrate-billing"])]
 _OneTask = Annotated[
@@ -54,13 +67,21 @@ class ThoughtTools:
         self._ledger = ledger
         self._owners = TaskOwners(ledger)
         self._redactor = redactor
-        self._max_output_bytes = settings.mcp_server.max_output_bytes
+        self._settings = settings
         self._rate = RateLimit(settings.mcp_server.thoughts_per_minute)
 
-    @mcp_tool(
-        "Record a thought",
-        returns=object_schema({name: _STRING for name in _FIELDS if name != "content"}),
-    )
+    def tools(self) -> list[McpTool]:
+        """Return the tools."""
+        recorded = object_schema({name: _STRING for name in _FIELDS if name != "content"})
+        return [
+            made_tool(method, title, self._settings, returns=returns)
+            for method, title, returns in (
+                (self.thought_record, "Record a thought", recorded),
+                (self.thought_record_list, "Read thoughts", _LISTED),
+                (self.thought_verify, "Verify thoughts", _VERIFIED),
+            )
+        ]
+
     async def thought_record(
         self,
         type: Annotated[  # noqa: A002 - the record's own name for it
@@ -113,18 +134,6 @@ class ThoughtTools:
         del shown["content"]  # the caller has it
         return shown
 
-    @mcp_tool(
-        "Read thoughts",
-        returns=object_schema(
-            {
-                "count": _INTEGER,
-                "thoughts": {"type": "array", "items": _THOUGHT},
-                "next_offset": {"type": ["integer", "null"]},
-                "note": _STRING,
-            },
-            optional=("note",),
-        ),
-    )
     def thought_record_list(
         self,
         task_id: _OneTask = "",
@@ -152,7 +161,7 @@ class ThoughtTools:
             if self._owners.sees(caller, record)
         ]
         rows = [self._redactor.value(_shown(record)) for _, record in found]
-        shown, cut = _fitted(rows, self._max_output_bytes // 2)
+        shown, cut = _fitted(rows, self._settings.mcp_server.max_output_bytes // 2)
         after: int | None = offset + limit if len(ids) > limit else None
         if len(shown) < len(rows):
             after = found[len(shown)][0]
@@ -161,19 +170,6 @@ class ThoughtTools:
             output["note"] = "Texts are cut to fit; request fewer with limit to see more of each."
         return output
 
-    @mcp_tool(
-        "Verify thoughts",
-        returns=object_schema(
-            {
-                "verified": {"type": "boolean"},
-                "records": _INTEGER,
-                "tasks": _INTEGER,
-                "erased": _INTEGER,
-                "problems": {"type": "array", "items": _STRING},
-                "first_bad": {"type": ["string", "null"]},
-            }
-        ),
-    )
     def thought_verify(self, task_id: _OneTask = "") -> dict[str, Any]:
         """Check that thoughts are as they were recorded: hashes every one again and checks
         that each task's chain is intact. Use it before relying on a trail, or to show

@@ -1,4 +1,4 @@
-"""Tools in the form that MCP clients see, made from decorated methods."""
+"""Tools in the form that MCP clients see, made from methods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from mcp.types import Tool as Definition, ToolAnnotations
 from pydantic import Field
@@ -18,8 +18,6 @@ from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import McpEndpointSettings, Settings
 from remit.runtime.operations import all_operations
 from remit.server.mcp.callers import Caller
-
-_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$")]
 """A name that callers choose: no line breaks, no other control characters."""
@@ -84,40 +82,6 @@ class McpTool:
         return replace(self, tool=replace(self.tool, function=_contained(self.tool)))
 
 
-def mcp_tool(
-    title: str,
-    *,
-    returns: Mapping[str, Any],
-    needs: str = "",
-    writes: bool = False,
-    calls_model: bool = False,
-) -> Callable[[_Method], _Method]:
-    """Mark a method as a tool, see :class:`McpTool`.
-
-    The tool's id is the method's name, its description the docstring's first paragraph, its
-    arguments the parameters. An argument whose default is ``""`` or ``None`` may be left out.
-
-    Args:
-        title: name for people.
-        returns: JSON Schema of the result.
-        needs: permissions joined with " or ", one of which is enough; by default, those of the
-            operation that names the tool, which also states whether the tool changes something.
-        writes: True if the tool changes something, if ``needs`` is given.
-        calls_model: True if the tool calls a model, which has its own time limit and slots.
-    """
-
-    def marked(method: _Method) -> _Method:
-        method.mcp_tool = {  # type: ignore[attr-defined]
-            "title": title,
-            "output_schema": returns,
-            **({"needs": needs, "writes": writes} if needs else rights_of(method.__name__)),
-            "calls_model": calls_model,
-        }
-        return method
-
-    return marked
-
-
 def rights_of(name: str) -> dict[str, Any]:
     """Return ``needs`` and ``writes`` of the operation that names a tool.
 
@@ -133,29 +97,32 @@ def rights_of(name: str) -> dict[str, Any]:
     raise NotFoundError(f"No operation names the tool {name!r}.")
 
 
-def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
-    """Return the methods of an object that :func:`mcp_tool` marks, in the order of its class.
+def made_tool(
+    method: Callable[..., Any], title: str, settings: Settings, *, returns: Mapping[str, Any],
+    **marks: Any,
+) -> McpTool:  # fmt: skip
+    """Return a method as a tool.
 
-    Methods of base classes are left out. Time limits, size limits and the longest text come from
-    the settings.
+    The tool's id is the method's name, its description the docstring's first paragraph, its
+    arguments the parameters. An argument whose default is ``""`` or ``None`` may be left out. Time
+    limits, size limits and the longest text come from the settings.
 
     Args:
-        toolset: the object.
+        method: the method.
+        title: name for people.
         settings: settings of the root.
+        returns: JSON Schema of the result.
+        marks: ``needs``, ``writes`` and ``calls_model`` of :class:`McpTool`; by default those of
+            the operation that names the tool.
     """
-    own = settings.mcp_server
-    found = []
-    for name, method in vars(type(toolset)).items():
-        marks = getattr(method, "mcp_tool", None)
-        if marks is None:
-            continue
-        made = tool(
-            on_unknown="ask" if marks["writes"] else "retry",
-            timeout_s=own.route_timeout_s if marks["calls_model"] else own.timeout_s,
-            max_output_bytes=own.max_output_bytes,
-        )(getattr(toolset, name))
-        found.append(McpTool(tool=replace(bounded(made, own), prepare=None), **marks))
-    return found
+    own, marks = settings.mcp_server, marks or rights_of(method.__name__)
+    made = tool(
+        on_unknown="ask" if marks["writes"] else "retry",
+        timeout_s=own.route_timeout_s if marks.get("calls_model") else own.timeout_s,
+        max_output_bytes=own.max_output_bytes,
+    )(method)
+    return McpTool(tool=replace(bounded(made, own), prepare=None), title=title,
+                   output_schema=returns, **marks)  # fmt: skip
 
 
 def object_schema(properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:

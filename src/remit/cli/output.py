@@ -1,152 +1,34 @@
-"""Helpers of all commands: options, output, and opening a root."""
+"""What commands print: JSON, lines, tables, notes and progress."""
 
 from __future__ import annotations
 
-import functools
-import getpass
 import itertools
-import math
 import os
 import re
 import shutil
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any
 
 import click
 import orjson
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import dump
 from remit.kernel.message_text import cut
-
-if TYPE_CHECKING:
-    from remit.kernel.root import Root
-    from remit.kernel.settings import LoadedSettings, Settings
-    from remit.ledger import LedgerClient
-
-
-FILE = click.Path(path_type=Path, dir_okay=False)
-FOLDER = click.Path(path_type=Path, file_okay=False)
-INPUT = click.Path(path_type=Path, exists=True, dir_okay=False)
-
-
-class NumberRange(click.FloatRange):
-    """A click type for a number in a range; refuses NaN and infinity, which evade budgets."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the value as a float.
-
-        Raises:
-            click.BadParameter: the value is not a finite number in the range.
-        """
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
-            self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
-        return float(found)
-
 
 LISTED = 50
 """Number of lines of a list without ``--limit``."""
 _ESTIMATE_AFTER_S = 2
 _NARROWEST = 8  # columns of a table that still tell something
 _VALUE = re.compile(r"(?=.*\d|-?$).{0,24}$")  # a cell that is not cut
-
 _has_open_bar = False  # whether the last line is a progress bar that has not ended
 _raw = False  # whether the running command was given --raw
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def debuggable(function: _F) -> _F:
-    """Add ``--debug`` and ``--raw`` to a command.
-
-    With ``--debug``, a failure also prints its traceback on standard error. ``--raw`` is in force
-    until the command ends, see :func:`is_raw`. Errors of the command are raised unchanged.
-    """
-
-    @click.option("--debug", is_flag=True, help="Show a traceback on failure.")
-    @click.option(
-        "--raw", is_flag=True, help="Print recorded text unchanged, including control characters."
-    )
-    @functools.wraps(function)
-    def wrapper(*args: Any, debug: bool, raw: bool, **kwargs: Any) -> Any:
-        global _raw
-        _raw = raw
-        try:
-            return function(*args, **kwargs)
-        except Exception:
-            if debug:
-                note(traceback.format_exc().rstrip())
-            raise
-        finally:
-            _raw = False
-
-    return wrapper  # type: ignore[return-value]
-
-
-def common(function: _F) -> _F:
-    """Add ``--root``, ``--debug`` and ``--raw`` to a command."""
-    option = click.option(
-        "--root",
-        type=FOLDER,
-        help="Root directory (default: REMIT_ROOT, else the nearest .remit in a parent directory).",
-    )
-    return option(debuggable(function))
-
-
-def with_json(function: _F) -> _F:
-    """Add ``--json`` to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
-
-
-def reads(function: _F) -> _F:
-    """Add ``--json`` and the options of :func:`common` to a command that shows something."""
-    return with_json(common(function))
-
-
-def decides(function: _F) -> _F:
-    """Add ``--by``, ``--yes`` and the options of :func:`reads` to a command for decisions."""
-    by = click.option("--by", help="Person who decides (default: the current user).")
-    yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-    return by(yes(reads(function)))
-
-
-def confirm(question: str, *, yes: bool, err: bool) -> None:
-    """Ask before an irreversible change.
-
-    Args:
-        question: the question, without its mark for the answers.
-        yes: True to ask nothing.
-        err: True to ask on standard error, because standard output is JSON.
-
-    Raises:
-        click.Abort: the person answers no.
-        InvalidInputError: there is no terminal, so nobody can answer.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise InvalidInputError(
-            "Cannot ask for confirmation without a terminal.", next_step="Confirm with --yes."
-        )
-    click.confirm(printable(question), abort=True, err=err)
-
-
-def echo_json(value: Any) -> None:
-    """Print a JSON document on standard output, indented."""
-    click.echo(_json(value, indent=True))
-
-
-def echo_json_line(value: Any) -> None:
-    """Print a JSON document on one line."""
-    click.echo(_json(value, indent=False))
+def echo_json(value: Any, *, indent: bool = True) -> None:
+    """Print a JSON document on standard output, indented or on one line."""
+    click.echo(_json(value, indent=indent))
 
 
 def print_json_list(key: str, items: Iterable[Any], rest: Mapping[str, Any] | None = None) -> None:
@@ -234,10 +116,8 @@ def _fitted(columns: list[Sequence[str]], room: int) -> list[int]:
 
 
 def line_width(stream: IO[str]) -> int:
-    """Return the columns of a terminal, or ``COLUMNS``; without either, a number without bound."""
-    if stream.isatty() or os.environ.get("COLUMNS"):
-        return shutil.get_terminal_size().columns
-    return sys.maxsize
+    """Return the columns of a terminal, which ``COLUMNS`` replaces; a pipe or file has no bound."""
+    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
 def _wrapped(text: str, stream: IO[str]) -> str:
@@ -276,6 +156,16 @@ def printable(text: str) -> str:
 def is_raw() -> bool:
     """Return True if the running command was given ``--raw``."""
     return _raw
+
+
+def set_raw(raw: bool) -> None:
+    """Print recorded text unchanged from now on, or no longer.
+
+    Args:
+        raw: True if the running command was given ``--raw``.
+    """
+    global _raw
+    _raw = raw
 
 
 def say(line: str) -> None:
@@ -359,109 +249,6 @@ def show_step(name: str) -> None:
         click.echo(f"\r\x1b[K{printable(name[:76]) if name != 'close' else ''}", nl=False, err=True)
 
 
-def whoami() -> str:
-    """Return the name of the user who runs this command, or ``local operator`` if unknown."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a user id without a name
-        return "local operator"
-
-
-@contextmanager
-def write_file(out: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing; the old content stays until the new content is complete.
-
-    Missing directories are created. An error in the block leaves the old content. The path ``-``
-    means standard output.
-
-    Raises:
-        RemitError: the file cannot be written.
-    """
-    from remit.kernel.durable_files import replacing
-    from remit.kernel.errors import RemitError
-
-    if str(out) == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    try:
-        is_device = out.exists() and not out.is_file()  # Behind /dev/stdout may be no path.
-        place = out if is_device else out.resolve()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(place) as file:
-            yield file
-    except OSError as error:
-        raise RemitError(
-            f"{out} cannot be written: {error.strerror or error}.",
-            next_step="Choose a file in a writable directory.",
-        ) from error
-
-
-def settings_of(root: Path | None) -> Settings:
-    """Return the settings of the meant root, or the shipped settings if no root exists."""
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-
-    return load_settings(find_root(root).config).settings
-
-
-def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
-    """Return the meant root and its settings.
-
-    Args:
-        root: the value of ``--root``, or None for the default root.
-
-    Raises:
-        RemitError: no root exists, or the settings are invalid.
-    """
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-
-    place = find_root(root).require()
-    return place, load_settings(place.config)
-
-
-def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
-    """Return a root, its settings and its ledger, for repairs.
-
-    If installed defaults were changed, a note is printed and the shipped defaults apply.
-
-    Raises:
-        RemitError: no root exists, the settings are invalid, or the ledger cannot be opened.
-    """
-    from remit.kernel.installed_files import ChangedFileError
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-    from remit.ledger import open_root_ledger
-
-    try:
-        place, loaded = open_settings(root)
-    except ChangedFileError as error:
-        place = find_root(root)
-        loaded = load_settings(place.config, installed=False)
-        note(f"{error.message} The shipped settings are used instead.")
-    return place, loaded, open_root_ledger(place, loaded.settings.ledger, checks=(_check_state,))
-
-
-def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
-    """Open the ledger of a root; commands that write need ``signing``."""
-    from remit.ledger import open_root_ledger
-
-    place, loaded = open_settings(root)
-    return open_root_ledger(place, loaded.settings.ledger, signing=signing, checks=(_check_state,))
-
-
-def _check_state(ledger: LedgerClient, since_mark: bool) -> Iterable[tuple[int | None, str]]:
-    from remit.runtime.state_tables import check_state  # much to import, for few commands
-
-    return check_state(ledger, since_mark)
-
-
-def is_great(client: LedgerClient, root: Path | None) -> bool:
-    """Return True if a ledger is so large that checks continue from earlier results."""
-    return client.count() > settings_of(root).gates.full_entries
-
-
 def _json(value: Any, *, indent: bool) -> str:
     text = _dump(value, indent=indent)
     if is_raw() or (text.isascii() and "\x7f" not in text):
@@ -472,23 +259,7 @@ def _json(value: Any, *, indent: bool) -> str:
 
 
 def _dump(value: Any, *, indent: bool) -> str:
-    from remit.kernel.json_text import dump
+    from remit.operations import json_data  # much to import, for commands that print no JSON
 
     option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
-    return dump(value, _plain, option).decode()
-
-
-def _plain(value: Any) -> Any:
-    from remit.ledger import Erased, LedgerEntry
-
-    if isinstance(value, Erased):
-        return {"$erased": value.erasure_id}
-    if isinstance(value, LedgerEntry):
-        return value.to_dict()
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, bytes):  # a damaged cell
-        return repr(value)
-    raise TypeError(type(value).__name__)
+    return dump(value, json_data, option).decode()
