@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit.contracts import ContractLoader, PromptPack
+from remit.contracts import ContractLoader
 
 PACKAGES = sorted(Path(str(resources.files("remit") / "assets" / "packages")).iterdir())
 LOADER = ContractLoader(*(one / "HO1" for one in PACKAGES))
@@ -116,6 +116,3 @@ def test_the_authors_instructions_follow_the_stable_rules() -> None:
     plain = _messages("PRM-EXECUTE-001", user_input="x")[0][1]
     given = _messages("PRM-EXECUTE-001", user_input="x", instructions="Be {{ bold }}.")[0][1]
     assert given == f"{plain}\n\nYour instructions:\n\nBe {{{{ bold }}}}."
-
-
-PACK = PromptPack.parse("PRM-TEST-001", "[system]\nS\n[user]\n{{ word }}{{ part.of }}")

@@ -91,9 +91,6 @@ def test_the_living_are_not_judged(sleeper: subprocess.Popen[bytes]) -> None:
     assert not _of(sleeper.pid).is_surely_dead()
 
 
-# -- the name ------------------------------------------------------------------------------------
-
-
 # -- life and death ------------------------------------------------------------------------------
 
 

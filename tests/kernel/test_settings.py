@@ -194,6 +194,3 @@ def test_after_an_error_the_old_file_stays_alone(tmp_path: Path) -> None:
         file.write(b"new")
         raise ValueError("wrong")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
-
-
-# -- Errors of the library speak to programs too: options of commands stand in commands alone ----
