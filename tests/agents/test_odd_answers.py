@@ -458,6 +458,3 @@ def test_an_unreadable_answer_is_an_error_alone(own_root: Path, heard: _Heard, n
         gc.collect()
     assert last.result.failed or last.result.output in ("fine", "hi")  # type: ignore[union-attr]
     assert heard.said == []
-
-
-# -- A runtime that closes while a streamed turn ends: no traceback on standard error ------------

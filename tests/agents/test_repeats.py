@@ -366,9 +366,6 @@ def test_two_equal_calls_with_unknown_outcome_are_both_held_back(tmp_path: Path)
     assert shop.done == [7, 7, 7]  # the one that a person granted
 
 
-# -- equal calls -----------------------------------------------------------------------------------
-
-
 # -- other ways to the same effect -----------------------------------------------------------------
 
 

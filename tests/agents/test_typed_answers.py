@@ -415,6 +415,3 @@ def test_a_few_phrases_of_each_kind_with_the_small_model(
     found = [(outcome, case["phrase"]) for case, outcome, _ in measure(cases, tmp_path / "root")]
     assert [phrase for outcome, phrase in found if outcome == "invented"] == []
     assert sum(outcome == "right" for outcome, _ in found) > len(found) / 2
-
-
-# -- Models that lie: values that nothing holds, and failures that are kept quiet ----------------

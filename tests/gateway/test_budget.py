@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given, strategies as st
 
 from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
-from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
+from remit.gateway.budget import (
+    Amount,
+    BudgetRefusedError,
+    BudgetScope,
+    TokenBudgeter,
+    TokenUsage,
+    audit_budgets,
+)
 from remit.kernel.budget_values import BudgetLimits, nano_of
+from remit.kernel.budget_windows import window_at
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import PromptRequest
 from remit.ledger import LedgerClient
-from remit.providers import MockProvider, ProviderError, ProviderResponse
-from tests.support.requests import anthropic_provider, prompt_request
+from remit.providers import Body, MockProvider, ProviderError, ProviderRequest, ProviderResponse
+from remit.providers.wire import CHAT
+from tests.support.clocks import shared_clock
+from tests.support.requests import anthropic_provider, openai_provider, prompt_request
 from tests.support.wire import message, serve
 
 SESSION = BudgetScope("SES-TESTTEST")
@@ -213,3 +229,240 @@ def test_what_an_enforcing_process_reserved_is_settled_when_budgets_are_off(
     (state,) = budgeter.status(SESSION)
     assert state.reserved_tokens == 0
     assert state.spent_tokens > 0
+
+
+# -- Limits of a day, a week or a month; and calls that are lowered to what is left ---------------
+
+
+BERLIN = "Europe/Berlin"
+_ZONES = ["UTC", BERLIN, "America/Sao_Paulo", "Asia/Kathmandu", "Africa/Cairo", "Asia/Beirut",
+          "Australia/Lord_Howe", "America/St_Johns", "Pacific/Apia"]  # fmt: skip
+
+
+@given(
+    at=st.integers(0, 4_000_000_000),
+    zone=st.sampled_from(_ZONES),
+    window=st.sampled_from(["day", "week", "month"]),
+)
+def test_an_instant_is_in_one_window_and_the_next_begins_where_it_ends(
+    at: int, zone: str, window: str
+) -> None:
+    start, end = window_at(window, zone, at)
+    assert start <= at < end
+    assert window_at(window, zone, end)[0] == end
+    assert window_at(window, zone, end - 1) == (start, end)
+    days = {"day": (1, 1), "week": (7, 7), "month": (28, 31)}[window]
+    # A day may lack hours that clocks leave out, or have them twice; Apia once left out a day.
+    assert (days[0] - 1) * 86_400 - 3_700 <= end - start <= days[1] * 86_400 + 7_200
+    first = datetime.fromtimestamp(start, ZoneInfo(zone))
+    assert window != "month" or first.day == 1
+    assert window != "week" or first.weekday() == 0
+
+
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("America/St_Johns", "2006-10-29"),  # from 00:01 back to 23:01 of the day before
+        ("America/St_Johns", "2006-04-02"),
+        ("Asia/Pyongyang", "2018-05-04"),  # half an hour, to midnight
+        ("Pacific/Apia", "2011-12-30"),  # this day was left out
+        ("Africa/Cairo", "2026-04-24"),
+    ],
+)
+@pytest.mark.parametrize("window", ["day", "week", "month"])
+def test_each_minute_around_a_change_of_clocks_is_in_one_window(
+    window: str, zone: str, day: str
+) -> None:
+    noon = int(datetime.fromisoformat(f"{day}T12:00:00Z").timestamp())
+    for at in range(noon - 43_200, noon + 86_400, 60):
+        start, end = window_at(window, zone, at)
+        assert start <= at < end
+        assert window_at(window, zone, end - 1) == (start, end)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"window": "year"},
+        {"time_zone": BERLIN},
+        {"window": "day", "time_zone": "Europe/Atlantis"},
+        {"window": "day", "time_zone": "../../etc/passwd"},
+        {"on_short": "beg"},
+    ],
+)
+def test_a_window_that_is_none_is_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        BudgetLimits.of(usd=1, **limits)
+
+
+@pytest.fixture
+def clock() -> Iterator[Any]:
+    one = SimpleNamespace(now=datetime.fromisoformat("2026-11-23T22:50:00Z").timestamp())
+    with shared_clock(lambda: one.now):
+        yield one
+
+
+def test_a_new_day_begins_with_nothing_spent_and_is_on_record(
+    ledger: LedgerClient, clock: Any
+) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=100, window="day", time_zone=BERLIN))
+    keeper.reserve(SESSION, "1", amount=Amount(90))
+    keeper.settle("1", TokenUsage(80, 0, cost_nano=7))
+    with pytest.raises(BudgetRefusedError, match="20 tokens left"):
+        keeper.reserve(SESSION, "2", amount=Amount(90))
+    clock.now += 600  # midnight in Berlin
+    (state,) = keeper.status(SESSION)
+    assert (state.spent_tokens, state.turns) == (0, 0)  # seen before anybody has spent in it
+    assert len(ledger.read_by_event_type("BUDGET_ALLOCATED")) == 1
+    keeper.reserve(SESSION, "2", amount=Amount(90))
+    _, reset = ledger.read_by_event_type("BUDGET_ALLOCATED")
+    assert reset.decision == "RESET"
+    told = reset.metadata
+    assert (told["window"], told["time_zone"], told["token_limit"]) == ("day", BERLIN, 100)
+    assert told["window_end"] == "2026-11-24T23:00:00Z"
+    assert told["passed"] == {
+        "window_end": "2026-11-23T23:00:00Z", "spent_tokens": 80, "spent_usd": 7e-9, "turns": 1,
+    }  # fmt: skip
+
+
+async def test_a_call_across_midnight_is_told_the_same_by_the_ledger(
+    ledger: LedgerClient, clock: Any
+) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=10_000, window="day", time_zone=BERLIN))
+
+    gateway = LLMGateway(ledger, keeper, RouterConfig(), dev_mode=True)
+    slow = MockProvider(delay_s=0.2, input_tokens=10, output_tokens=5)
+    gateway.register_provider("mock", slow)
+    first = asyncio.ensure_future(gateway.aroute(prompt_request()))
+    await asyncio.sleep(0.1)
+    clock.now += 600
+    second = await gateway.aroute(prompt_request())
+    assert {(await first).outcome, second.outcome} == {RouteOutcome.SUCCESS}
+    (state,) = keeper.status(SESSION)
+    assert (state.spent_tokens, state.reserved_tokens, state.turns) == (15, 0, 1)
+    assert audit_budgets(ledger).equal
+    clock.now += 86_400
+    assert audit_budgets(ledger).equal  # that a day has passed is no difference
+
+
+def test_a_change_of_the_window_begins_one_anew_and_a_change_of_the_limit_does_not(
+    ledger: LedgerClient, clock: Any
+) -> None:
+    keeper = TokenBudgeter(ledger)
+
+    def spent_after(**limits: Any) -> int:
+        keeper.allocate(SESSION, limits=BudgetLimits(tokens=100, **limits))
+        assert audit_budgets(ledger).equal
+        spent = keeper.status(SESSION)[0].spent_tokens
+        keeper.debit(SESSION, TokenUsage(10, 0))
+        return spent
+
+    assert spent_after() == 0
+    assert spent_after(turns=5) == 10
+    assert spent_after(window="day") == 0
+    assert spent_after(window="day", turns=7) == 10
+    assert spent_after(window="day", time_zone=BERLIN) == 0
+    assert spent_after(window="month", time_zone=BERLIN) == 0
+    assert spent_after() == 0
+
+
+# -- lowered to what is left -----------------------------------------------------------------------
+
+
+class _Answers:
+    def __init__(self) -> None:
+        self.asked: list[int | None] = []
+
+    async def asend(self, request: ProviderRequest, *, on_text: object = None) -> ProviderResponse:
+        self.asked.append(request.max_tokens)
+        await asyncio.sleep(0.02)
+        return ProviderResponse("x", request.model_id, 10, min(request.max_tokens or 0, 700))
+
+
+def _priced_gateway(ledger: LedgerClient, keeper: TokenBudgeter, provider: Any) -> LLMGateway:
+    config = RouterConfig(default_provider="openai", default_model="gpt-4o-mini")
+    gateway = LLMGateway(ledger, keeper, config, dev_mode=True)
+    gateway.register_provider("openai", provider)
+    return gateway
+
+
+def _ask(**more: Any) -> PromptRequest:
+    return prompt_request(prompt="x", **more)
+
+
+async def test_calls_are_lowered_to_what_is_left_and_then_refused(ledger: LedgerClient) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=2_000, on_short="clamp"))
+    gateway = _priced_gateway(ledger, keeper, provider := _Answers())
+    room = gateway.input_bound(_ask())
+    asked = (gateway.aroute(_ask(max_tokens=3_000)) for _ in range(6))
+    responses = await asyncio.gather(*asked)
+    (state,) = keeper.status(SESSION)
+    assert state.spent_tokens <= 2_000
+    assert state.reserved_tokens == 0
+    # One after the other: each asks for what the ones before have left.
+    assert provider.asked == [2_000 - room, 2_000 - room - 710, 2_000 - room - 1_420]
+    codes = [one.error_code for one in responses]
+    assert codes.count(None) == 3
+    assert set(codes) - {None} == {"BUDGET_EXHAUSTED"}
+    for entry in ledger.read_by_event_type("EXCHANGE"):
+        (change,) = entry.metadata["changed"]
+        assert change["path"].startswith("/max_")
+    assert audit_budgets(ledger).equal
+
+
+async def test_dollars_that_are_left_lower_a_call_too(ledger: LedgerClient) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits.of(usd="0.001", on_short="clamp"))
+    gateway = _priced_gateway(ledger, keeper, provider := _Answers())
+    response = await gateway.aroute(_ask(max_tokens=16_000))
+    assert response.outcome is RouteOutcome.SUCCESS
+    (most,) = provider.asked
+    assert most is not None
+    assert 500 < most < 16_000
+    bounds = [
+        gateway.cost_bound(_ask(max_tokens=count), "openai", "gpt-4o-mini")
+        for count in (most, most + 1)
+    ]
+    assert bounds[0] is not None
+    assert bounds[1] is not None
+    assert bounds[0] <= 1_000_000 < bounds[1]  # as long as it could be
+
+
+@pytest.mark.parametrize(
+    ("members", "lowered"),
+    [
+        ('"max_tokens":  900', '"max_tokens":  %d'),
+        ('"max_completion_tokens":900', '"max_completion_tokens":%d'),
+        ('"n": 1', None),
+    ],
+)
+async def test_a_clients_body_is_changed_in_its_limit_alone_and_the_record_says_so(
+    ledger: LedgerClient, members: str, lowered: str | None
+) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=500, on_short="clamp"))
+    raw = '{ "model": "gpt-4o-mini",\n"messages":[{"role":"user", "content":"h\\u0069"}],' + members
+    answer = {
+        "id": "1", "model": "gpt-4o-mini", "choices": [{"message": {"content": "x"}}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
+    }  # fmt: skip
+    with serve(answer) as server:
+        provider = openai_provider(server.url)
+        gateway = _priced_gateway(ledger, keeper, provider)
+        body = Body.read(CHAT, (raw + "}").encode())
+        response = await gateway.aroute(
+            prompt_request(prompt="", model_id="gpt-4o-mini", max_tokens=None, body=body)
+        )
+        await provider.aclose()
+    assert response.outcome is RouteOutcome.SUCCESS, response
+    sent = server.calls[0].body
+    (name,) = [name for name in sent if name.startswith("max_")]
+    assert 1 <= sent[name] < 500
+    (exchange,) = ledger.read_by_event_type("EXCHANGE")
+    (change,) = exchange.metadata["changed"]
+    assert change["path"] == f"/{name}"
+    assert change.get("was") == (None if lowered is None else "900")
+    assert (keeper.status(SESSION)[0].spent_tokens, audit_budgets(ledger).equal) == (12, True)

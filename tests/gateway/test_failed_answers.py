@@ -136,8 +136,13 @@ def test_an_answer_that_failed_is_asked_again_and_recorded_as_a_failure(
 @pytest.mark.parametrize(
     ("stated", "certainty"),
     [({"served": None}, "measured"), ({"served": {"service_tier": None}}, "measured"),
-     ({"served": {5: "x"}}, "measured"), ({"output_tokens": None}, "upper_bound"),
-     ({"server_tool_uses": None}, "upper_bound")],
+     ({"served": {5: "x"}}, "measured"),
+     *((counts, "upper_bound") for counts in (
+         {"input_tokens": -1}, {"input_tokens": 1.5}, {"input_tokens": None},
+         {"output_tokens": None}, {"output_tokens": 2**60}, {"cached_input_tokens": -5},
+         {"reasoning_tokens": "3"}, {"cache_write_short_tokens": True},
+         {"audio_seconds": float("nan")}, {"server_tool_uses": {"web_search": -5}},
+         {"server_tool_uses": {"web_search": "x"}}, {"server_tool_uses": None}))],
 )  # fmt: skip
 def test_odd_usage_ends_no_call_and_odd_words_discard_no_counts(
     ledger: LedgerClient, stated: dict[str, Any], certainty: str, fails: bool
@@ -159,7 +164,11 @@ def test_odd_usage_ends_no_call_and_odd_words_discard_no_counts(
     response = gateway.route(prompt_request(model_id="openai/gpt-4o-mini", max_tokens=9))
     assert (response.outcome is RouteOutcome.ERROR) == fails
     assert response.cost_certainty == certainty
-    assert ledger.read(response.exchange_entry_id).metadata["response"] == "paid"
+    recorded = ledger.read(response.exchange_entry_id).metadata
+    assert recorded["response"] == "paid"
+    if certainty == "upper_bound":
+        assert response.output_tokens == 9
+        assert not stated.keys() & recorded.keys() - {"input_tokens", "output_tokens"}
     (state,) = budgeter.status(BudgetScope("SES-TESTTEST"))
     assert state.reserved_nano == 0
     assert state.spent_nano > 0

@@ -57,10 +57,6 @@ class Whole:
         return ProviderResponse("x" * self._size, "m", 1, 1, "stop")
 
 
-async def _listener(_: Any) -> None:
-    await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize("size", [_MIB // 2, 64 * _MIB])
 async def test_a_stream_of_a_provider_object_is_ended_with_the_account(
     ledger: LedgerClient, size: int

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from remit.kernel.canonical import sha256_hex
-from remit.kernel.durable_files import replacing
+from remit.kernel.durable_files import read_regular, replacing
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed_files import OWNERSHIP_FILE, shipped_file
 from remit.kernel.settings import default_settings, load_settings
@@ -196,4 +196,16 @@ def test_after_an_error_the_old_file_stays_alone(tmp_path: Path) -> None:
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
 
 
-# -- Errors of the library speak to programs too: options of commands stand in commands alone ----
+# -- Reading of regular files ---------------------------------------------------------------------
+
+
+def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
+    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
+    file.write_bytes(b"content")
+    link.symlink_to(file)
+    os.mkfifo(pipe)
+    assert read_regular(file) == b"content"
+    assert read_regular(link, follow=True) == b"content"
+    for place in (link, pipe, tmp_path, tmp_path / "missing"):
+        with pytest.raises(OSError):
+            read_regular(place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,16 @@ from remit.ledger import (
     LedgerClient,
     LedgerEntry,
     LedgerError,
+    LedgerWriteError,
     RecordTooLargeError,
     ScopedLedger,
     ScopeError,
     Transaction,
+    drop_schema,
+    has_schema,
+    make_schema,
 )
+from tests.support.postgres import PostgresServer
 
 
 def _entry(event: str = "EVENT", submission: str = "SUB", **metadata: Any) -> LedgerEntry:
@@ -224,3 +230,100 @@ def test_it_only_reads(
     assert ledger.count() == 2
     assert {path.name for path in tmp_path.iterdir()} == before
     assert ledger.verify().verified
+
+
+# -- Steps of stages that share a transaction, and what stages remember from one to the next ------
+
+
+def _saying(prompt: str) -> LedgerEntry:
+    return LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-A", "prompt": prompt})
+
+
+class _Refused:
+    """A stage whose rows the engine does not take."""
+
+    def __init__(self, tx: Transaction, steps: Sequence[str]) -> None:
+        self._tx = tx
+        self._names: list[str] = []
+
+    def do(self, step: str) -> str:
+        self._names.append(step)
+        return step
+
+    def write(self) -> None:
+        self._tx.execute_many("INSERT INTO holds VALUES (?, '')", [(name,) for name in self._names])
+        self._names = []
+
+
+async def test_rows_that_a_stage_cannot_write_fail_their_own_step(ledger: LedgerClient) -> None:
+    go = threading.Event()
+    before = ledger.submit(lambda _: go.wait(10))  # what follows waits for one transaction
+    work = [
+        ledger.submit([_saying("a")]),
+        *[ledger.step(_Refused, name) for name in ("one", "two", "one", "three")],
+        ledger.submit([_saying("a")]),
+    ]
+    go.set()
+    await before
+    done = await asyncio.gather(*work, return_exceptions=True)
+    assert isinstance(done.pop(3), LedgerWriteError)
+    assert done == [["LED-00000000"], "one", "two", "three", ["LED-00000001"]]
+    held = ledger.select("SELECT reservation_id FROM holds ORDER BY 1")
+    assert held == [("one",), ("three",), ("two",)]
+    assert ledger.verify().verified
+
+
+class _Counter:
+    """A stage that remembers its steps from one transaction to the next."""
+
+    def __init__(self, tx: Transaction, steps: Sequence[str]) -> None:
+        self._steps: list[str] = tx.cache.setdefault("steps", [])
+
+    def do(self, step: str) -> list[str]:
+        self._steps.append(step)
+        return [*self._steps]
+
+    def write(self) -> None:
+        pass
+
+
+async def test_a_stage_remembers_until_others_may_have_changed_its_rows(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger.db")
+
+    async def fails() -> None:
+        await client.step(_Refused, "two")
+        with pytest.raises(LedgerWriteError):
+            await client.step(_Refused, "two")
+
+    async def calls() -> None:
+        await client.submit(lambda tx: tx.execute("SELECT 1"))
+
+    async def others() -> None:
+        with LedgerClient(path) as other:
+            other.write(_saying("another client's"))
+
+    with LedgerClient(path) as client:
+        await client.step(_Counter, "before")
+        for change in (fails, calls, others):
+            assert len(await client.step(_Counter, "known")) > 1
+            await client.submit([_saying(change.__name__)])
+            assert len(await client.step(_Counter, "still known")) > 2
+            await change()
+            assert await client.step(_Counter, "anew") == ["anew"]
+        assert client.verify().verified
+
+
+# -- Schemas of a PostgreSQL database for further ledgers -----------------------------------------
+
+
+def test_a_schema_is_recognised_by_its_mark(postgres: PostgresServer) -> None:
+    url, mark = postgres.database(), "the o'log's \\ mark"
+    for _ in range(2):
+        make_schema(url, "remit_x", mark)
+    with pytest.raises(LedgerError, match="already exists"):
+        make_schema(url, "remit_x", "the ologs \\ mark")
+    drop_schema(url, "remit_x", "the ologs \\ mark")
+    assert has_schema(url, "remit_x")
+    drop_schema(url, "remit_x", mark)
+    assert not has_schema(url, "remit_x")
+    postgres.drop(url)

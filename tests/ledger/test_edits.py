@@ -17,8 +17,7 @@ import pytest
 from remit.ledger import Content, LedgerClient, LedgerEntry, VerificationReport
 from remit.ledger.tlog import VerifierKey
 from tests.ledger.test_subjects import people
-from tests.ledger.test_tampering import signed
-from tests.ledger.test_verification import exchanges
+from tests.ledger.test_verification import exchanges, signed
 from tests.support.soak import sample
 from tests.support.stores import SIGNER, conversation, outside
 

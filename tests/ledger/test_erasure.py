@@ -316,12 +316,6 @@ def test_many_entries_are_withdrawn_in_several_erasures(tmp_path: Path) -> None:
         assert client.verify().verified
 
 
-# -- What a commit writes to a SQLite file -------------------------------------------------------
-
-
-IO = Path("/proc/self/io")
-
-
 # -- What is installed follows from entries whose content is never erased ------------------------
 
 

@@ -216,6 +216,3 @@ def test_an_import_outlasts_the_limit_for_frozen_writers(
     monkeypatch.setattr(transaction, "_SILENT_NS", 50_000_000)
     with LedgerClient(postgres.database()) as target:
         assert target.import_jsonl(tmp_path / "all.jsonl").entries == 10
-
-
-# -- A long import into PostgreSQL is no writer that stands still ------------------------------

@@ -235,7 +235,6 @@ def _many_declared() -> bytes:
 
 
 _LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
-_HARD = {"type": tarfile.LNKTYPE, "linkname": "manifest.json"}
 _TWINS = {_PATH: b"text", "HOT/policy/MINE.md": b"text"}
 
 ARCHIVES = [
@@ -417,7 +416,6 @@ PLACES = [
 
 _MORE = {"permissions": {"tools": ["list_files"], "budgets": {"token_budget": 2000}}}
 _SOME = {"permissions": {"tools": ["list_files"], "budgets": {"token_budget": 1000}}}
-_FREE = {"permissions": {"tools": ["list_files"]}}
 _NEWER = mine("2.0.0", b"new")
 
 

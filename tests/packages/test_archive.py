@@ -44,7 +44,6 @@ FIRST = "HO1/contracts/PRC-EXAMPLE-001.json"
 MEMBERS = members_of()
 RIGHT = archive_of(MEMBERS)
 TAR = tar_of(MEMBERS)
-NAMES = sorted(FILES, key=str.encode)
 
 
 def compressed(tar: bytes, **more: int) -> bytes:
@@ -86,12 +85,6 @@ def with_global_header() -> bytes:
     """Every member after it would get a copy of all its keys."""
     head = tarfile.TarInfo.create_pax_global_header({f"k{n}": "v" for n in range(10_000)})
     return compressed(head + TAR)
-
-
-def replaced(name: str, data: bytes) -> bytes:
-    return archive_of(
-        [member(name, data) if info.name == name else (info, old) for info, old in MEMBERS]
-    )
 
 
 def with_optional_name() -> bytes:

@@ -25,7 +25,6 @@ from remit.packages import (
 from tests.packages.making import FILES, changing, encoded, manifest_of, sha256
 
 RIGHT = manifest_of(FILES)
-PATH = "HO1/contracts/a.json"
 
 
 def changed(*place: str | int, to: Any) -> bytes:

@@ -6,19 +6,18 @@ import json
 import re
 import stat
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
-from click.testing import CliRunner, Result
 
-from remit.cli.package import package
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
 from remit.packages import PackageError, PackageKey
 from remit.packages.trust import TrustPolicy
+from tests.packages.hostile import remit
 from tests.packages.making import key_of
-
-key, trust = (package.commands[name] for name in ("key", "trust"))
+from tests.support.commands import run_remit
 
 
 @pytest.fixture
@@ -31,22 +30,21 @@ def root(tmp_path: Path) -> Path:
     return place.path
 
 
-def run(root: Path, *arguments: str, group: object = trust) -> Result:
-    command, *rest = arguments
-    return CliRunner().invoke(group, [command, "--root", str(root), *rest])  # type: ignore[arg-type]
+def run(root: Path, *arguments: str, group: str = "trust") -> CompletedProcess[str]:
+    return run_remit("package", group, *arguments, "--root", root)
 
 
-def ok(root: Path, *arguments: str, group: object = trust) -> str:
-    found = run(root, *arguments, group=group)
-    assert found.exit_code == 0, (found.output, found.exception)
-    return found.stdout
+def ok(root: Path, *arguments: str, group: str = "trust") -> str:
+    done = run(root, *arguments, group=group)
+    assert done.returncode == 0, done
+    return done.stdout
 
 
-def wrong(root: Path, *arguments: str, group: object = trust) -> str:
-    found = run(root, *arguments, group=group)
-    assert found.exit_code == 1
-    assert isinstance(found.exception, PackageError), found.exception
-    return found.exception.code
+def wrong(root: Path, *arguments: str, group: str = "trust") -> str:
+    code, error, said = remit(root, [group, *arguments])
+    assert code == 1
+    assert isinstance(error, PackageError), said
+    return error.code
 
 
 def entries(root: Path) -> list[str]:
@@ -56,21 +54,21 @@ def entries(root: Path) -> list[str]:
 
 def test_keys_are_made_and_shown(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "team.pem"
-    made = run(root, "new", "--out", str(file), "--name", "team", group=key)
-    assert made.exit_code == 0
+    made = run(root, "new", "--out", str(file), "--name", "team", group="key")
+    assert made.returncode == 0
     public = PackageKey.load(file).public
     assert made.stdout == f"{public}\n"
     assert str(file) in made.stderr
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert ok(root, "show", str(file), group=key) == f"{public}\n"
-    assert json.loads(ok(root, "show", str(file), "--json", group=key)) == {
+    assert ok(root, "show", str(file), group="key") == f"{public}\n"
+    assert json.loads(ok(root, "show", str(file), "--json", group="key")) == {
         "key_id": PackageKey.load(file).key_id, "name": "team", "public": public,
     }  # fmt: skip
     again = ("new", "--out", str(file), "--name", "team")
-    assert wrong(root, *again, group=key) == "key_exists"
-    assert wrong(root, "show", str(tmp_path / "none"), group=key) == "key_missing"
+    assert wrong(root, *again, group="key") == "key_exists"
+    assert wrong(root, "show", str(tmp_path / "none"), group="key") == "key_missing"
     own = PackageKey.create(root / "HOT/keys/packages.pem", "root")
-    assert ok(root, "show", group=key) == f"{own.public}\n"
+    assert ok(root, "show", group="key") == f"{own.public}\n"
 
 
 def test_trust_from_the_first_key_to_a_rotation(root: Path, tmp_path: Path) -> None:
@@ -101,7 +99,7 @@ def test_trust_from_the_first_key_to_a_rotation(root: Path, tmp_path: Path) -> N
     assert {(one["name"], one["status"]) for one in shown["keys"]} == {
         ("team 2029", "retired"), ("team 2030", "active"),
     }  # fmt: skip
-    assert run(root, "revoke", old.key_id).exit_code == 2  # a reason is asked for
+    assert run(root, "revoke", old.key_id).returncode == 2  # a reason is asked for
     ok(root, "revoke", old.key_id, "--reason", "laptop lost")
     assert wrong(root, "add", old.public, "--name", "again") == "revoked_key"
     lines = ok(root, "show").splitlines()
@@ -123,7 +121,7 @@ def test_a_changed_file_is_reported_and_restored(root: Path, tmp_path: Path) -> 
     assert file.read_bytes() == kept
     file.unlink()
     found = run(root, "show")
-    assert (found.exit_code, "is missing" in found.stderr) == (0, True)
+    assert (found.returncode, "is missing" in found.stderr) == (0, True)
     assert "team" in found.stdout
     assert json.loads(ok(root, "restore", "--json"))["keys"]
     assert file.read_bytes() == kept

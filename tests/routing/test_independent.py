@@ -531,6 +531,3 @@ def test_what_was_erased_is_named_and_is_no_failure(tmp_path: Path) -> None:
     assert report["decisions"] == 9
     assert report["hashes_equal"] == report["scores_equal"] == 8
     assert gone["metadata"]["decision_id"] in run(made.export(), code=0)
-
-
-# -- numbers -------------------------------------------------------------------------------

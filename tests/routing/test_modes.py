@@ -202,6 +202,3 @@ def test_a_pipeline_drafts_criticises_and_revises(
     assert [one["exchange_entry_id"] for one in stages] == [draft.id, critique.id, revise.id]
     assert replay(decision)["agrees"]
     assert explain(ledger, draft.id)["routing_mode"] == "pipeline"
-
-
-# -- How the answers of an ensemble are joined, by vote and field by field ---------------------

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import math
+import pickle
 from copy import deepcopy
 from typing import Any
 
@@ -12,11 +15,14 @@ import rfc8785
 from hypothesis import given, strategies as st
 
 from remit.kernel.canonical import sha256_hex
+from remit.kernel.errors import InvalidInputError
 from remit.routing import (
     Candidate,
     ScoringInputs,
     Weights,
     WeightsError,
+    build_routing_decision_record,
+    normalise_rule_version_hash,
     read_intent,
     score_candidates,
 )
@@ -80,26 +86,6 @@ def test_every_candidate_has_a_score_whatever_their_order(
     assert score_candidates(_inputs(*again, **asked)) == scoring
 
 
-def test_a_score_by_hand() -> None:
-    one = Candidate(
-        "m", "p", {"general": 60, "code": 80}, 2_000_000_000, 6_000_000_000, 8000, 80, ("en",),
-        reliability=90,
-    )  # fmt: skip
-    # code 80 %; reliability 90 %; price 2 * 0.75 + 6 * 0.25 = 3 USD: half; 80 tokens/s: half; no
-    # language shown.
-    assert score_candidates(_inputs(one, prompt="x", task="code")).scores == {
-        "m": 0.8 + 0.5 * 0.9 + 0.3 * 0.5 + 0.1 * 0.5 + 0.1
-    }
-
-
-def test_an_unknown_price_is_never_cheap() -> None:
-    free = Candidate("free", "p", input_price=0, output_price=0)
-    dear = Candidate("dear", "p", input_price=10**12, output_price=10**12)
-    unknown = Candidate("unknown", "p")
-    scores = score_candidates(_inputs(free, dear, unknown, operator_preference="cost")).scores
-    assert scores["free"] > scores["dear"] > scores["unknown"]
-
-
 @pytest.mark.parametrize(
     ("prompt", "task", "language"),
     [
@@ -132,3 +118,54 @@ def test_numbers_that_rules_do_not_take(number: Any) -> None:
     document["features"] = {**document["features"], "ability": number}
     with pytest.raises(WeightsError, match=r"features\.ability"):
         Weights.from_document(document)
+
+
+# -- The record and its hash, to the letter -------------------------------------------------------
+
+
+FIELDS: dict[str, Any] = {
+    "routing_mode": "single",
+    "chosen_model_id": "b",
+    "candidates_considered": ["b", "a"],
+    "scores": {"a": 0.1, "b": 0.25},
+    "fallback_attempts": 0,
+    "rule_version_hash": "sha256:" + "0" * 64,
+    "decision_hash": "f" * 64,
+}
+
+
+def test_normalising_adds_the_prefix_once() -> None:
+    assert normalise_rule_version_hash("sha256:ab") == "rv:sha256:ab"
+    assert normalise_rule_version_hash("rv:sha256:ab") == "rv:sha256:ab"
+    for other in ("", "v7", "SHA256:ab"):
+        assert normalise_rule_version_hash(other) == other
+    for wrong in (None, 7):
+        with pytest.raises(InvalidInputError):
+            normalise_rule_version_hash(wrong)  # type: ignore[arg-type]
+
+
+def test_the_record_has_exactly_eight_fields_and_is_frozen() -> None:
+    record = build_routing_decision_record(**FIELDS)
+    assert sorted(field.name for field in dataclasses.fields(record)) == sorted(["type", *FIELDS])
+    assert set(record.to_dict()) == {"type", *FIELDS}
+    assert len(record.to_dict()) == 8
+    assert record.type == "routing_decision"
+    assert record.rule_version_hash == "rv:sha256:" + "0" * 64
+    assert record.candidates_considered == ("b", "a")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        record.chosen_model_id = "a"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        record.scores["a"] = 9.0  # type: ignore[index]
+    given = {"a": 1, "b": 2}
+    other = build_routing_decision_record(**{**FIELDS, "scores": given})
+    given["a"] = 9
+    assert dict(other.scores) == {"a": 1.0, "b": 2.0}
+    assert all(type(value) is float for value in other.scores.values())
+    assert pickle.loads(pickle.dumps(record)) == record == copy.deepcopy(record)
+
+
+def test_a_record_of_failure_names_no_model() -> None:
+    record = build_routing_decision_record(
+        **{**FIELDS, "routing_mode": "fail", "chosen_model_id": "", "fallback_attempts": 2}
+    )
+    assert record.chosen_model_id == ""

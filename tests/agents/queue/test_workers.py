@@ -398,6 +398,3 @@ def test_what_a_key_may_not_do_its_orders_may_not(scripted: Scripted, tmp_path: 
         assert "is revoked" in submitted.stderr
         assert run_remit("budget", "check", "--root", root).returncode == 0
         check(runtime)
-
-
-# -- DBOS over connections that break: each order is begun once, and none is left ----------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,6 +18,8 @@ from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, Transaction
 from remit.server.extensions import Authenticator, HttpError
+from tests.support.commands import remit_json, require_said, run_remit
+from tests.support.roots import new_root
 from tests.support.stores import files_hold, outside
 from tests.support.waiting import until
 
@@ -313,3 +317,84 @@ def test_a_damaged_row_lets_nobody_in(target: str, damage: str) -> None:
             KeyStore(ledger, LIMITS)
         with pytest.raises(AuthUnavailableError, match=made.key_id):
             KeyStore(ledger).list()
+
+
+# -- ``remit key``, as a user runs it: a process of its own ---------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("USER", "LOGNAME"):
+        monkeypatch.setenv(name, "ann")
+    return new_root(tmp_path / "root")
+
+
+def test_the_life_of_a_key(root: Path) -> None:
+    def key(*arguments: str) -> Any:
+        return remit_json("key", *arguments, "--root", root)
+
+    made = key(
+        "create", "--name", "team-a", "--role", "operator", "--models", "gpt-4o*, gpt-4o*, o3",
+        "--agents", "writer", "--tiers", "ho1,ho2", "--expires", "30d", "--user", "u",
+        "--team", "t", "--organisation", "o",
+    )  # fmt: skip
+    assert list(made) == ["id", "name", "key"]
+    assert re.fullmatch(r"sk-remit-[A-Za-z0-9_-]{43}", made["key"])
+    assert re.fullmatch(r"KEY-[A-Z0-9]{16}", made["id"])
+    with LedgerClient(root / "ledger.db") as ledger, KeyStore(ledger, LIMITS) as keys:
+        someone = keys.authenticate(made["key"])
+        assert (someone.key_id, someone.name, someone.role) == (made["id"], "team-a", "operator")
+        assert (someone.models, someone.agents) == (("gpt-4o*", "o3"), ("writer",))
+        assert (someone.tiers, someone.user_id) == (("ho1", "ho2"), "u")
+        assert (someone.team_id, someone.organisation_id) == ("t", "o")
+        ends = datetime.fromisoformat(someone.expires_at)
+        assert abs(ends - datetime.now(UTC) - timedelta(days=30)) < timedelta(minutes=10)
+        (entry,) = ledger.query(event_type="KEY_CREATED")
+        assert entry.metadata["requested_by"] == "ann"
+
+        (shown,) = key("list")["keys"]
+        assert shown["prefix"] == made["key"][:13]
+        assert (shown["id"], shown["name"], shown["state"]) == (made["id"], "team-a", "live")
+        assert shown["models"] == ["gpt-4o*", "o3"]
+        table = run_remit("key", "list", "--root", root).stdout.splitlines()
+        assert len(table) == 2
+        assert made["id"] in table[1]
+        assert "team-a  operator" in table[1]
+
+        again = key("rotate", "team-a", "--grace", "1h")
+        assert (again["id"], again["name"]) == (made["id"], "team-a")
+        gone = key("revoke", made["id"], "--reason", "over")
+        assert gone == {"id": made["id"], "name": "team-a", "entry": gone["entry"]}
+        assert ledger.read(gone["entry"]).reason == "over"
+        assert key("revoke", "team-a") == gone
+    with LedgerClient(root / "ledger.db") as ledger, KeyStore(ledger, LIMITS) as keys:
+        for token in (made["key"], again["key"]):
+            with pytest.raises(AuthenticationError):
+                keys.authenticate(token)
+    assert key("list") == {"keys": []}
+    (old,) = key("list", "--all")["keys"]
+    assert old["state"] == "revoked"
+    both = json.dumps(old) + run_remit("key", "list", "--all", "--root", root).stdout
+    assert made["key"][13:] not in both
+    assert again["key"][13:] not in both
+
+
+def test_wrong_use(root: Path) -> None:
+    for arguments, told in {
+        ("create",): "--name",
+        ("create", "--name", ""): "name",
+        ("create", "--name", "k", "--role", "root"): "root",
+        ("create", "--name", "k", "--expires", "soon"): "soon",
+        ("create", "--name", "k", "--expires", "1999-01-01"): "in the past",
+        ("create", "--name", "k", "--models", "a,,b"): "empty",
+        ("create", "--name", "k", "--budget-usd", "much"): "much",
+        ("create", "--name", "k", "--budget-usd", "NaN"): "NaN",
+        ("create", "--name", "k", "--budget-usd", "-1"): "-1",
+        ("rotate", "k", "--grace", "-5"): "-5",
+        ("rotate", "k", "--grace", "5"): "15m",
+    }.items():
+        done = run_remit("key", *arguments, "--root", root)
+        require_said(done, told, code=2)
+        assert not done.stdout
+        assert "Traceback" not in done.stderr
+    assert remit_json("key", "list", "--all", "--root", root) == {"keys": []}

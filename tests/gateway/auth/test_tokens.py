@@ -280,6 +280,3 @@ def test_processes_that_make_it_together_get_the_same(tmp_path: Path) -> None:
     secrets = {maker.communicate(timeout=60)[0] for maker in makers}
     assert len(secrets) == 1
     assert secrets.pop().strip().decode() == agent_secret(Root(tmp_path)).hex()
-
-
-# -- the secret's file ---------------------------------------------------------------------

@@ -35,7 +35,7 @@ from remit.server.console.pages import Asked
 from remit.server.console.proposals import change as sent_to
 from remit.server.refusals import HttpError
 from tests.learning.proposals.conftest import gain, two_models
-from tests.learning.proposals.test_route import verified
+from tests.learning.proposals.test_refit import verified
 from tests.server.console.conftest import opened as console
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
