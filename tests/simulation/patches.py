@@ -12,6 +12,7 @@ from remit.agents.queue import submission as order_ids, worker_leases
 from remit.gateway import inflight
 from remit.gateway.budget import wait_queue as waiting
 from remit.gateway.leases import manager, process_identity, renewal
+from remit.kernel import loops
 from remit.ledger import clock, store, store_outage
 from remit.ledger.postgres import store as postgres_store
 from remit.ledger.sqlite import transaction as sqlite_batch
@@ -81,7 +82,8 @@ def in_world(world: World) -> ExitStack:
     stack = ExitStack()
     for where, name, new in (
         *((one, "time", Time) for one in (
-            manager, renewal, waiting, store_outage, store, postgres_store, sqlite_batch, clock,
+            loops, manager, renewal, waiting, store_outage, store, postgres_store, sqlite_batch,
+            clock,
         )),
         (renewal, "threading", SimpleNamespace(Thread=Thread, Lock=Free)),
         (postgres_store, "PostgresBatch", batch_of),

@@ -20,7 +20,7 @@ from remit.kernel import lazy_names
 from remit.ledger.archived_ranges import archived_to as archived_to, left_of as left_of
 from remit.ledger.caller_deletion import erasures_after as erasures_after
 from remit.ledger.client import LedgerClient as LedgerClient
-from remit.ledger.clock import Clock as Clock, utc_now as utc_now
+from remit.ledger.clock import Clock as Clock, time_text as time_text, utc_now as utc_now
 from remit.ledger.contents import (
     EXACT as EXACT,
     Content as Content,

@@ -24,6 +24,7 @@ from remit.ledger.caller_deletion import (
 )
 from remit.ledger.client_queries import LedgerQueries
 from remit.ledger.client_writes import LedgerWrites
+from remit.ledger.clock import time_text
 from remit.ledger.entry import LedgerEntry, entry_id as format_id, parse_entry_id
 from remit.ledger.entry_reader import marks
 from remit.ledger.erasure import (
@@ -339,7 +340,7 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         named = [*_KEPT_EVENTS, *(name for name in days_of if name != "*")]
         reports = []
         for event_type, days in days_of.items():
-            limit = (now - timedelta(days=days)).isoformat(timespec="microseconds")[:-6] + "Z"
+            limit = time_text(now - timedelta(days=days))
             if event_type == "*":
                 condition, types = f"e.event_type NOT IN ({marks(named)})", named
             else:

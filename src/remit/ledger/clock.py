@@ -125,6 +125,15 @@ def _offset_of(row: tuple[str] | None, boot: str) -> int | None:
         return None
 
 
+def time_text(moment: datetime) -> str:
+    """Return a time in the form of entries: ISO 8601, UTC, microseconds, ``Z``.
+
+    Args:
+        moment: the time, with a zone. An OverflowError means that UTC cannot express it.
+    """
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
 _second = [(0, "")]  # the last second that was written out
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TypedDict
 
 from remit.kernel.errors import InvalidInputError
+from remit.ledger.clock import time_text
 from remit.ledger.entry import parse_entry_id
 from remit.ledger.record import require_plain_text
 
@@ -158,7 +159,6 @@ def instant(value: str | datetime | None) -> str | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     try:
-        moment = moment.astimezone(UTC)
+        return time_text(moment)
     except OverflowError as error:
         raise InvalidInputError(f"{value!r} is out of range.") from error
-    return moment.isoformat(timespec="microseconds")[:-6] + "Z"

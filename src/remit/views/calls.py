@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from remit.ledger import LedgerEntry, LedgerPort
+from remit.ledger import LedgerEntry, LedgerPort, time_text
 from remit.views.entries import between_ms, milliseconds, place_of
 
 _FIELDS = (
@@ -172,7 +172,6 @@ def _before(moment: str, by_ms: Any) -> str:
     if (lasted := milliseconds(by_ms)) is None:
         return moment
     try:
-        earlier = datetime.fromisoformat(moment) - timedelta(milliseconds=lasted)
+        return time_text(datetime.fromisoformat(moment) - timedelta(milliseconds=lasted))
     except OverflowError:
         return moment
-    return earlier.isoformat(timespec="microseconds")[:-6] + "Z"

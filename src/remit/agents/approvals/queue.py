@@ -44,6 +44,7 @@ from remit.ledger import (
     is_authentic,
     parse_entry_id,
     require_plain_text,
+    time_text,
 )
 
 
@@ -426,13 +427,8 @@ class ApprovalQueue:
         until = latest if until is None else until.astimezone(UTC)
         if not now < until <= latest:
             raise InvalidInputError(
-                f"An approval cannot expire at {_timestamp(until)}.",
-                next_step=f"Choose a time in the future, at the latest {_timestamp(latest)} "
+                f"An approval cannot expire at {time_text(until)}.",
+                next_step=f"Choose a time in the future, at the latest {time_text(latest)} "
                 "([approvals] valid_s).",
             )
-        return _timestamp(until)
-
-
-def _timestamp(moment: datetime) -> str:
-    """Return a time in the form that entries use: UTC, with microseconds."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return time_text(until)

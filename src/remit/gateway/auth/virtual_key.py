@@ -17,7 +17,7 @@ from typing import Any
 
 from remit.gateway.auth.identity import ROLES, AuthUnavailableError, Grant, Identity
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
-from remit.ledger import AFTER_DAMAGE, Transaction
+from remit.ledger import AFTER_DAMAGE, Transaction, time_text as entry_time
 from remit.providers.wire import PASSED_PATHS, matches
 
 _Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -394,7 +394,7 @@ def time_text(moment: str | datetime | None) -> str:
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
         if parsed.tzinfo is not None:
-            return parsed.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+            return entry_time(parsed)
     except (AttributeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{moment!r} is not a time.") from error
     raise InvalidInputError(

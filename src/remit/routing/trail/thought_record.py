@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, ConfigDict, StringConstraints, TypeAdapter,
 from remit.kernel.canonical import NotCanonicalError, sha256_hex, surrogate_error
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.kernel.pydantic_validation import check_fields, first_error
-from remit.ledger import Erased
+from remit.ledger import Erased, time_text
 
 ThoughtType = Literal["plan", "analysis", "decision", "reflection"]
 """The type of a thought."""
@@ -210,5 +210,5 @@ def read_time(value: Any) -> str:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidInputError("The time of a thought must have a time zone.")
-        return value.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+        return time_text(value)
     return check_id("timestamp", value)
