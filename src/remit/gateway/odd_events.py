@@ -31,7 +31,7 @@ class Opening:
         self._parts: list[bytes] = []
         self._is_json = self._has_data = False
 
-    def takes(self, event: SseEvent) -> bool:
+    def holds_back(self, event: SseEvent) -> bool:
         """Add an event; return True if the client must not get it, because it is part of JSON.
 
         Args:

@@ -153,7 +153,7 @@ async def _streamed(
                 has_begun, opening = True, None
             elif not has_begun:
                 opening = opening or Opening()
-                is_held = opening.takes(event)
+                is_held = opening.holds_back(event)
             is_shown = error is None or shows_error(endpoint, event, value)
             # A client cannot read a cut event. An error that no client sees is worded by Remit.
             if not is_held and (is_over or event.complete) and (is_shown or total.pieces > before):
@@ -188,14 +188,27 @@ async def _streamed(
                 await asyncio.sleep(0)
         if is_over:
             break
+    return await _ended(outgoing, reply, tap, called, total, opening)
+
+
+async def _ended(
+    outgoing: Outgoing, reply: ProviderReply, tap: StreamTap, called: str, total: StreamSum,
+    opening: Opening | None,
+) -> ProviderResponse:  # fmt: skip
+    """Return the answer of a stream after its last event.
+
+    Raises:
+        ProviderError: the end of the answer is missing, or the answer cannot be translated.
+    """
     tap.catch_up()
     if opening is not None and (came := opening.answer()) is not None:
         tap.unheard()
-        return whole(outgoing, reply, came, called != endpoint)
+        return whole(outgoing, reply, came, called != outgoing.body.endpoint.name)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
         )
+    endpoint, headers = outgoing.body.endpoint.name, passed_on(reply.headers)
     await tap.finish(endpoint)
     kind = None if called == endpoint else reply.content_type
     answer = await _assembled(total, tap, endpoint, reply.status, headers, kind)

@@ -100,8 +100,9 @@ class Relay:
             self._held = b""
             if not self.begun:  # Another attempt may answer in another dialect.
                 self._forget()
-        elif kind is WireChunk and not event.events and _is_comment(event):
-            if self._writer is not None and self._endpoint != GENERATE.name:
+        elif kind is WireChunk and not event.has_data:
+            is_comment = event.raw.startswith(b":")
+            if is_comment and self._writer is not None and self._endpoint != GENERATE.name:
                 self._write(event.raw)
         elif self._problem is None:
             try:
@@ -312,9 +313,3 @@ class Relay:
         else:
             wire = error_event(self._endpoint, status, code, message)
             self._end(comment + wire)
-
-
-def _is_comment(event: WireChunk) -> bool:
-    """Return True for an event of comments alone; a piece of sound is none, whatever its bytes."""
-    raw = event.raw
-    return not event.content_type and raw.startswith(b":") and b"data:" not in raw

@@ -67,6 +67,13 @@ def read_citations(cited: list[Any]) -> list[dict[str, Any]]:
     return cited
 
 
+def _cited(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a text block's citations that are objects."""
+    cited = block.get("citations")
+    listed = cited if isinstance(cited, (list, tuple)) else ()
+    return [citation for citation in listed if isinstance(citation, Mapping)]
+
+
 def annotations_of(block: Mapping[str, Any], start: int) -> list[dict[str, Any]]:
     """Return a text block's citations as annotations of Responses; empty if there are none.
 
@@ -77,14 +84,9 @@ def annotations_of(block: Mapping[str, Any], start: int) -> list[dict[str, Any]]
         block: the text block.
         start: offset of its text in the part that it goes into, in characters.
     """
-    cited = block.get("citations")
-    if not isinstance(cited, (list, tuple)):
-        return []
     end = start + len(block["text"])
     annotations = []
-    for citation in cited:
-        if not isinstance(citation, Mapping):
-            continue
+    for citation in _cited(block):
         kind = citation.get("type")
         if kind in _OPENAI[1:]:
             annotations.append(_moved(citation, start))
@@ -131,12 +133,9 @@ def citations_of(block: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     OpenAI's citations of files, and of the web without a URL, are left out.
     """
-    cited = block.get("citations")
-    if not isinstance(cited, (list, tuple)):
-        return []
     citations: list[dict[str, Any]] = []
-    for citation in cited:
-        if not isinstance(citation, Mapping) or citation.get("type") in _OPENAI[1:]:
+    for citation in _cited(block):
+        if citation.get("type") in _OPENAI[1:]:
             continue
         if citation.get("type") != _OPENAI[0]:
             citations.append(dict(citation))

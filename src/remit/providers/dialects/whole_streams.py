@@ -11,6 +11,7 @@ from typing import Any
 from remit.kernel.json_text import load_exact
 from remit.providers.dialects.streaming import event_bytes, sse
 from remit.providers.dialects.tool_calls import json_text
+from remit.providers.wire.answer import dicts_in
 from remit.providers.wire.body import member_at
 
 _Events = Iterator[tuple[str, dict[str, Any]]]
@@ -40,21 +41,16 @@ def own_events(endpoint: str, answer: bytes, *, with_usage: bool) -> list[bytes]
     return [event_bytes(value)]
 
 
-def _listed(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list; none for any other value."""
-    return [one for one in value if type(one) is dict] if type(value) is list else []
-
-
 def _chunks(answer: dict[str, Any], *, with_usage: bool) -> Iterator[dict[str, Any]]:
     head = {name: value for name, value in answer.items() if name not in ("choices", "usage")}
     choices = []
-    for choice in _listed(answer.get("choices")):
+    for choice in dicts_in(answer.get("choices")):
         if type(message := choice.get("message")) is dict:
             head["object"] = "chat.completion.chunk"
             delta = {**message}
             if type(calls := message.get("tool_calls")) is list:
                 delta["tool_calls"] = [
-                    {"index": index, **call} for index, call in enumerate(_listed(calls))
+                    {"index": index, **call} for index, call in enumerate(dicts_in(calls))
                 ]
             choice = {name: value for name, value in choice.items() if name != "message"}
             choice["delta"] = delta
@@ -67,7 +63,7 @@ def _chunks(answer: dict[str, Any], *, with_usage: bool) -> Iterator[dict[str, A
 def _message_events(answer: dict[str, Any]) -> _Events:
     ends = {"stop_reason": None, "stop_sequence": None}
     yield "message_start", {"message": {**answer, "content": [], **ends}}
-    for index, block in enumerate(_listed(answer.get("content"))):
+    for index, block in enumerate(dicts_in(answer.get("content"))):
         begun, deltas = {**block}, []
         for member, empty, kind, name in _GROWING:
             if member not in block or (member == "input" and type(block[member]) is not dict):
@@ -100,7 +96,7 @@ and the delta's member."""
 def _converse_events(answer: dict[str, Any]) -> _Events:
     message = member_at(answer, "output.message")
     yield "messageStart", {"role": member_at(message, "role")}
-    for index, block in enumerate(_listed(member_at(message, "content"))):
+    for index, block in enumerate(dicts_in(member_at(message, "content"))):
         at = {"contentBlockIndex": index}
         deltas: list[dict[str, Any]] = [block]
         if type(call := block.get("toolUse")) is dict:
@@ -110,8 +106,8 @@ def _converse_events(answer: dict[str, Any]) -> _Events:
         elif type(thought := member_at(block, "reasoningContent.reasoningText")) is dict:
             deltas = [{"reasoningContent": {name: said}} for name, said in thought.items()]
         elif type(cited := block.get("citationsContent")) is dict:
-            deltas = _listed(cited.get("content"))
-            deltas += [{"citation": one} for one in _listed(cited.get("citations"))]
+            deltas = dicts_in(cited.get("content"))
+            deltas += [{"citation": one} for one in dicts_in(cited.get("citations"))]
         for delta in deltas:
             yield "contentBlockDelta", {"delta": delta, **at}
         yield "contentBlockStop", at

@@ -269,13 +269,16 @@ def string(value: Any) -> str:
     return value if type(value) is str else ""
 
 
+def dicts_in(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list, whatever else is in it; empty for any other value."""
+    return [one for one in value if type(one) is dict] if type(value) is list else []
+
+
 def texts(blocks: Any) -> str:
     """Return the joined texts of a list of blocks, or a text itself; empty for any other value."""
     if type(blocks) is str:
         return blocks
-    if type(blocks) is not list:
-        return ""
-    return "".join(string(block.get("text")) for block in blocks if type(block) is dict)
+    return "".join(string(block.get("text")) for block in dicts_in(blocks))
 
 
 def bytes_of(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from remit.kernel.json_text import dump
-from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, dicts_in, ended_by, string
 from remit.providers.wire.body import camel_case, member_at
 from remit.providers.wire.delta_sums import Pieces, settled
 from remit.providers.wire.usage import Usage, continued, objects_in, read_usage
@@ -25,14 +25,12 @@ def is_answer(answer: Any) -> bool:
 
 def candidates_of(answer: Any) -> list[dict[str, Any]]:
     """Return the candidates of an answer or event that are objects."""
-    listed = member_at(answer, "candidates")
-    return [one for one in listed if type(one) is dict] if type(listed) is list else []
+    return dicts_in(member_at(answer, "candidates"))
 
 
 def parts_of(candidate: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the parts of a candidate's content that are objects; there may be none."""
-    listed = member_at(candidate, "content.parts")
-    return [one for one in listed if type(one) is dict] if type(listed) is list else []
+    return dicts_in(member_at(candidate, "content.parts"))
 
 
 def facts(answer: Any) -> AnswerFacts:
