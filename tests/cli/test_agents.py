@@ -158,7 +158,10 @@ def test_one_process_begins_one_approves_one_ends(clerk: Callable[..., Clerk]) -
     for text in ("refund", '"order": 12', session, "clerk", "granted by ann"):
         assert text in decided.stdout
     assert "the program of the agent clerk" in decided.stderr
-    again = it.cli("approve", request)
+    again = it.cli("approve", request)  # such as after a kill behind the commit
+    assert (again.returncode, "granted by ann" in again.stdout) == (0, True), again.stderr
+    assert len(it.json("ledger", "query", "--event-type", "APPROVAL_GRANTED")["entries"]) == 1
+    again = it.cli("approve", request, "--deny", "--yes")
     require_said(again, f"ann already granted {request}.")
     assert "next:" not in again.stderr  # The command has just shown the decision.
     assert it.refunds() == []
