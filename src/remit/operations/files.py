@@ -16,6 +16,7 @@ from remit.operations.operation import field
 from remit.operations.ports import RootPort
 
 if TYPE_CHECKING:
+    from remit.kernel.settings import Settings
     from remit.ledger import LedgerReader
 
 _MAX_BYTES = 16 * 1024 * 1024
@@ -37,6 +38,21 @@ def io_errors(
         yield
     except OSError as error:
         raise kind(f"{named} cannot be {done}: {error.strerror or error}.") from error
+
+
+def settings_at(path: Path | None) -> Settings:
+    """Return the settings of the meant root, or the shipped settings if no root exists.
+
+    Args:
+        path: the directory that a command names; None for the default root.
+
+    Raises:
+        RemitError: the settings are invalid.
+    """
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
+
+    return load_settings(find_root(path).config).settings
 
 
 def archives() -> Any:

@@ -267,7 +267,8 @@ def _rollbacks(learner: Learner, effects: Iterable[Effect]) -> tuple[list[Propos
 
 def _report_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     """Yield the numbers of the report, the parts of ``_REPORTED``, and what was proposed."""
-    yield from facts(found, "adopted", "complete", "proposed", "refused", *_REPORTED)
+    more = () if found["effects"] else ("calibration",)
+    yield from facts(found, "adopted", "complete", "proposed", "refused", *more, *_REPORTED)
     for member, (title, name, *others) in _REPORTED.items():
         for one in found[member]:
             yield from ("", f"{title} {one[name]}")

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.operations.operation import field, verb
 from remit.operations.ports import Caller, RootPort
-from remit.operations.text import Note
+from remit.operations.text import Note, Table, table_of
 
 if TYPE_CHECKING:
     from remit.packages import PackageKey
     from remit.packages.trust import TrustPolicy
 
 
-@verb("package trust show")
+def _policy_lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    yield f"threshold: {found['threshold']}"
+    rows = [{**asdict(one), "key_id": one.key_id[:16]} for one in found["keys"]]
+    if rows:
+        yield table_of(rows, "key_id", "name", "status", "changed", "packages")
+
+
+@verb("package trust show", lines=_policy_lines)
 def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """List trusted keys, their packages, and the required number of signatures.
 
@@ -38,7 +46,7 @@ def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     return _plain(policy)
 
 
-@verb("package trust restore")
+@verb("package trust restore", lines=_policy_lines)
 def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
     """Rebuild the trust file from the ledger, and replace the current file.
 

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remit.operations import Caller, RootPort, field, verb
-
-if TYPE_CHECKING:
-    from remit.kernel.settings import Settings
-
-
-def _settings(root: RootPort) -> Settings:
-    """Return the settings of the meant root, or the shipped settings if no root exists."""
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-
-    return load_settings(find_root(root.path).config).settings
+from remit.operations.files import settings_at
 
 
 @verb("model list")
@@ -34,7 +24,7 @@ def list_models(root: RootPort, caller: Caller) -> dict[str, Any]:
     from remit.providers.weights import known_models
     from remit.runtime.providers import weight_store
 
-    here = {path.stem: path for path in weight_store(_settings(root)).list()}
+    here = {path.stem: path for path in weight_store(settings_at(root.path)).list()}
     rows: list[dict[str, Any]] = [
         {"name": name, "here": True, "bytes": path.stat().st_size, "path": str(path)}
         for name, path in here.items()
@@ -75,7 +65,7 @@ def pull_model(
     from remit.providers.weights import known_models
     from remit.runtime.providers import resolve_model, weight_store
 
-    settings = _settings(root)
+    settings = settings_at(root.path)
     if if_needed and resolve_model(settings)[1] != "local":
         return {"path": None}
     store, wanted = weight_store(settings), name or settings.local.model
@@ -105,4 +95,4 @@ def add_model(
     """
     from remit.runtime.providers import weight_store
 
-    return {"path": weight_store(_settings(root)).add(file, name)}
+    return {"path": weight_store(settings_at(root.path)).add(file, name)}

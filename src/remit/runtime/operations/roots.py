@@ -6,14 +6,11 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.operations import Caller, Note, RootPort, field, verb
-from remit.operations.files import io_errors
-
-if TYPE_CHECKING:
-    from remit.kernel.settings import PackageSettings
+from remit.operations.files import io_errors, settings_at
 
 
 def _init_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -91,14 +88,6 @@ def _files(root: Path) -> set[Path]:
     return {file for file in root.rglob("*") if file.is_file()}
 
 
-def _limits(root: RootPort) -> PackageSettings:
-    """Return the limits of packages; the shipped limits if no root exists yet."""
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-
-    return load_settings(find_root(root.path).config).settings.packages
-
-
 @verb("bootstrap build", prints="{sha256}", then="{out}: Remit {remit_version}, {bytes} bytes.")
 def build_bootstrap(
     root: RootPort, caller: Caller, *, target: Path = field("Output file.", flag="--out")
@@ -120,7 +109,7 @@ def build_bootstrap(
     from remit.packages.shipped import shipped_archives
 
     wheel = repack_wheel()
-    data, manifest = build_bundle(wheel, shipped_archives(), _limits(root))
+    data, manifest = build_bundle(wheel, shipped_archives(), settings_at(root.path).packages)
     step = "Choose a file in a writable directory."
     with io_errors(target, "written", partial(RemitError, next_step=step)):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +154,7 @@ def install_bootstrap(
             "No root was given to install into.",
             next_step="Run `remit bootstrap install --root DIR …`, or set REMIT_ROOT.",
         )
-    archives = read_bundle(directory, _limits(root))
+    archives = read_bundle(directory, settings_at(root.path).packages)
     installed, report = installation.install_bootstrap(
         Root(place), archives, dev=dev, by=caller.name
     )

@@ -269,7 +269,10 @@ _STATUS_TOOL = AgentTool(
 
 def _status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield from facts(found, "models")
-    yield table_of(found["models"], "model_id", "provider_id", "context_tokens", "tokens_per_s",
+    # The circuit of a model that cannot be reached says nothing.
+    rows = [{**one, "circuit": one["circuit"] if one["reachable"] else None}
+            for one in found["models"]]  # fmt: skip
+    yield table_of(rows, "model_id", "provider_id", "context_tokens", "tokens_per_s",
                    "reliability", "reachable", "circuit")  # fmt: skip
 
 
@@ -314,9 +317,7 @@ _SCORE_TOOL = AgentTool(
 )  # fmt: skip
 
 
-@verb(
-    "route score", needs="call or read", agent_tools=(_SCORE_TOOL,)
-)  # fmt: skip
+@verb("route score", needs="call or read", agent_tools=(_SCORE_TOOL,))
 def score_prompt(
     root: RootPort, caller: Caller, *,
     prompt: str = field("The prompt.", flag=""),

@@ -173,10 +173,8 @@ def import_ledger(
         root.note(f"The persons of {report.unsigned_subjects} values are not covered by a record "
                   "or by the checkpoint. Compare them with the source before you erase by "
                   "--subject.")  # fmt: skip
-    return {
-        "entries": report.entries, "contents": report.contents, "erased": report.erased,
-        "checkpoint": report.checkpoint, "unsigned_subjects": report.unsigned_subjects,
-    }  # fmt: skip
+    names = ("entries", "contents", "erased", "checkpoint", "unsigned_subjects")
+    return {name: getattr(report, name) for name in names}
 
 
 @verb(
