@@ -556,7 +556,8 @@ _TWICE = [
     (RESPONSES, b'{"model":"m","input":[{"type":"%b","tools":[{"type":"web_search"}],"tools":[]}]}'
      % kind, "input")
     for kind in (
-        b"additional_tools", b"tool_search_output", b"\\u0061dditional_tools", b"tool\\u005faddition",
+        b"additional_tools", b"tool_search_output", b"\\u0061dditional_tools",
+        b"tool\\u005faddition",
     )
 ] + [
     (CHAT, b'{"model":"m","messages":[{"role":"user"}],"tools":'

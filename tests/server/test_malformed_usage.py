@@ -97,7 +97,7 @@ class Way:
 
 
 def _escaped(name: str, at: int = 0) -> str:
-    return f'"{name[:at]}\\u{ord(name[at]):04x}{name[at + 1:]}"'
+    return f'"{name[:at]}\\u{ord(name[at]):04x}{name[at + 1 :]}"'
 
 
 def _chat(**more: Any) -> dict[str, Any]:
