@@ -31,7 +31,7 @@ ROOM = 1.04
 # Two calls of each make the context that carries its session and person.
 # One row and two objects of each are the usage that is added up with its entry.
 LIMITS = {
-    "call": Counts(loop=173, ledger=101, objects=194, json=7, statements=19, rows=14, commits=2),
+    "call": Counts(loop=172, ledger=101, objects=192, json=7, statements=19, rows=14, commits=2),
     "call in a work order": Counts(
         loop=175, ledger=119, objects=198, json=7, statements=20, rows=14, commits=2
     ),
