@@ -43,8 +43,10 @@ def _lines(rows: list[dict[str, Any]], add: str) -> Iterator[str]:
         values, entries = count(row["values"], "content value"), count(row["entries"], "entry")
         what = f"{values} first recorded in {entries}"
         if not row["values"]:
-            earlier = f": see {row['erasure_id']}" if row["erasure_id"] else ""
-            yield f"no content is left to erase{earlier}"
+            yield "no content is left to erase: " + (
+                f"see {row['erasure_id']}" if row["erasure_id"]
+                else "it was erased before, or the person is known by another name"
+            )  # fmt: skip
         else:
             yield (f"erased {what} ({row['erasure_id']})" if row["erased"]
                    else f"would erase {what}; add {add} to erase")  # fmt: skip
