@@ -123,11 +123,12 @@ def change(sources: Sources, asked: Asked) -> Answer:
 
     Raises:
         HttpError: 403, the person lacks the permission.
-        NotFoundError: the path names no such action, or the form no such operation.
+        NotFoundError: there is no such proposal, the path names no such action, or the form no such
+            operation.
         InvalidInputError: the form has no reason, a value that cannot be used or recorded, or for
             a canary neither a share nor a shadow.
-        ProposalError: the proposal is unknown, its state does not allow the action, or the evidence
-            for a new one does not suffice.
+        ProposalError: the state of the proposal does not allow the action, or the evidence for a
+            new one does not suffice.
         PackageError: a gate fails, or the package cannot be installed.
         LedgerError: the decision cannot be recorded.
     """
