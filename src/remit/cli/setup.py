@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from remit.kernel.settings import Settings
 
 _CALL_S = 300.0
-_PLACEHOLDER = "YOUR-KEY"
 _TOKENS = 256  # The output limit of the first call.
 _UNKNOWN_WINDOW = 131_072
 """The context window, in tokens, assumed of a free model whose server does not state it."""
@@ -51,7 +50,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
 
     One key has a budget, another signs in to the console. A root is created if none exists. The
     command asks questions only in a terminal. If run again, the command keeps existing settings
-    and keys; --key-name creates another key.
+    and creates a new key.
     """
     from remit.gateway.budget import nano_of
     from remit.kernel.root import find_root
@@ -79,32 +78,26 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     url = f"http://{settings.server.host}:{settings.server.port}"
     name = f"{choice.provider}/{choice.model}"
     client = given["client"] or ("anthropic" if choice.provider == "anthropic" else "openai")
-    lines = snippet(client, url=url, key=made.key or _PLACEHOLDER, model=name)
+    lines = snippet(client, url=url, key=made.key, model=name)
     report: dict[str, Any] = {
         "root": str(place.path), "provider": choice.provider, "model": choice.model,
-        "key": {"id": made.key_id, "name": made.name, "key": made.key or None},
-        "budget_usd": float(given["budget_usd"]) if made.key else None,
-        "url": url, "client": client, "snippet": lines,
+        "key": {"id": made.key_id, "name": made.name, "key": made.key},
+        "budget_usd": float(given["budget_usd"]), "url": url, "client": client, "snippet": lines,
         "console_key": None if operator is None
         else {"id": operator.key_id, "name": operator.name, "key": operator.key},
         "call": None,
     }  # fmt: skip
-    if not made.key:
-        note(f"Using {name}. The key '{made.name}' ({made.key_id}) exists already, and its secret "
-             "is not stored, so no call was made: `remit ask hello` makes one. `remit key rotate "
-             f"{made.name}` gives the key a new secret, and --key-name creates another "
-             "key.")  # fmt: skip
-    elif not as_json:
+    if not as_json:
         note(f"Using {name}. Created the key '{made.name}' ({made.key_id}) with a budget of "
              f"{dollars(float(given['budget_usd']))}; its secret is shown only once:")  # fmt: skip
         say(made.key)
-    if operator is not None and not as_json:
-        note(f"\nSign in to the console at {url} with the operator key '{operator.name}'; its "
-             "secret is shown only once:")  # fmt: skip
-        note(operator.key)
+        if operator is not None:
+            note(f"\nSign in to the console at {url} with the operator key '{operator.name}'; its "
+                 "secret is shown only once:")  # fmt: skip
+            note(operator.key)
     call = None
     try:
-        if made.key and not given["no_call"]:
+        if not given["no_call"]:
             report["call"] = call = _call(place, choice, made)
     finally:  # Secrets are shown only once, so a failed call must not hide them.
         if as_json:
@@ -203,10 +196,9 @@ def _price(place: Root, choice: Choice) -> None:
 def _keys(place: Root, given: dict[str, Any]) -> tuple[NewKey, NewKey | None]:
     """Create a key with the budget, and an operator key unless a key may operate the console.
 
-    A live key of the wanted name is returned without its secret, which is not stored. New keys have
-    names that no key has yet.
+    Both have names that no key has yet.
     """
-    from remit.gateway.auth import KeyStore, NewKey
+    from remit.gateway.auth import KeyStore
     from remit.gateway.budget import BudgetLimits, TokenBudgeter
 
     limits = BudgetLimits.of(usd=given["budget_usd"])
@@ -220,12 +212,8 @@ def _keys(place: Root, given: dict[str, Any]) -> tuple[NewKey, NewKey | None]:
             taken.add(free)
             return keys.create(free, requested_by=whoami(), **more)
 
-        live = (key for key in existing if key.state == "live" and key.name == given["key_name"])
-        if (kept := next(live, None)) is not None:
-            made = NewKey(kept.key_id, kept.name, "")
-        else:
-            budget = TokenBudgeter(ledger).for_new_key(limits, whoami())
-            made = create(given["key_name"], in_transaction=budget)
+        budget = TokenBudgeter(ledger).for_new_key(limits, whoami())
+        made = create(given["key_name"], in_transaction=budget)
         has_operator = any(key.state == "live" and key.role == "operator" for key in existing)
         return made, None if has_operator else create("console", role="operator")
 
