@@ -1,4 +1,4 @@
-"""What commands print: JSON, lines, tables, notes and progress."""
+"""Output of commands: JSON, lines, tables, notes and progress."""
 
 from __future__ import annotations
 

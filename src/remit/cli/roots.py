@@ -1,4 +1,4 @@
-"""Opening of the meant root, and what a command asks of its person and files."""
+"""Opening of the root of a command, the name of its person, and the files that it reads."""
 
 from __future__ import annotations
 

@@ -18,9 +18,8 @@ A call is ended from outside by cancelling its task, with a reason of
 :mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` when the server
 shuts down, :mod:`remit.server.responses.background` then and when the owner cancels a response,
 :mod:`remit.server.connection` when the client disconnects or stops reading, and this module at the
-time limit of a route's calls. MCP requests of an ended key (:mod:`remit.server.mcp.sessions`) end
-without a reason, as if the caller had disconnected. :mod:`remit.gateway.inflight` handles an outage
-of the store during a commit, :mod:`remit.gateway.leases` a process that dies.
+time limit of a route's calls. :mod:`remit.gateway.inflight` handles an outage of the store during a
+commit, :mod:`remit.gateway.leases` a process that dies.
 """
 
 from __future__ import annotations

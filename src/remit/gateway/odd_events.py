@@ -1,4 +1,4 @@
-"""Events of a provider's stream that are not what they seem.
+"""Events of a provider's stream that break its API: errors that clients miss, whole answers.
 
 A server may state an error in a form that no client reads, or send a whole answer in place of a
 stream.

@@ -266,7 +266,7 @@ def _rollbacks(learner: Learner, effects: Iterable[Effect]) -> tuple[list[Propos
 
 
 def _report_lines(found: dict[str, Any]) -> Iterator[str | Table]:
-    """Yield the numbers of the report, the parts of ``_REPORTED``, and what was proposed."""
+    """Yield the numbers of the report, the parts of ``_REPORTED``, and the proposals."""
     more = () if found["effects"] else ("calibration",)
     yield from facts(found, "adopted", "complete", "proposed", "refused", *more, *_REPORTED)
     for member, (title, name, *others) in _REPORTED.items():

@@ -76,9 +76,7 @@ class ProviderSettings(Section):
     api_key: SecretStr = Field(description="API key; prefer the environment variable")
     base_url_env: str = Field(description="environment variable that holds the base URL")
     api_key_env: str = Field(description="environment variable that holds the key")
-    default_model: str = Field(
-        description="model for calls that name none; empty: such calls are refused"
-    )
+    default_model: str = Field(description="model for calls that name none; empty: refuse them")
     api_version: str = Field("", description="value of the anthropic-version header")
     max_output_tokens: int = Field(
         4096, ge=1, description="max_tokens sent if the API requires one and the caller sent none"
