@@ -58,12 +58,11 @@ _GOOGLE_REFUSES = frozenset(
      "unevaluatedProperties", "unevaluatedItems", "contentEncoding", "contentMediaType",
      "deprecated", "readOnly", "writeOnly", "examples", "contains", "multipleOf")
 )  # fmt: skip
-# A pattern whose alternatives all follow one byte is found several times as fast.
 MAY_CHANGE = re.compile(
     rb'"(?:tool_|function_call|custom_tool_call|(?:redacted_)?thinking"|reasoning|tools"|cache_|id"'
     rb'|developer"|functionCall"|thought|prompt_cache_key"|safety_id|user(?:_id)?"\s*:)'
 )
-"""Matches each body that may change for its provider: no other one is looked at."""
+"""Matches each body that may change for its provider; fast, as all alternatives follow one byte."""
 
 
 @dataclass(frozen=True, slots=True)
