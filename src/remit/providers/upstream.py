@@ -213,12 +213,12 @@ def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     The result has the headers in :data:`PASSED_ON` and the headers of rate limits.
     """
     return tuple(
-        [(low, value.strip()) for name, value in headers.items() if (low := _passed_as(name))]
+        [(low, value.strip()) for name, value in headers.items() if (low := _name_passed_on(name))]
     )
 
 
-@functools.lru_cache(1024)
-def _passed_as(name: str) -> str:
+@functools.lru_cache(64)  # A hostile head has up to 256 KiB of names, which stay in memory.
+def _name_passed_on(name: str) -> str:
     """Return a header's name as a client receives it; empty if it is not passed on."""
     low = name.lower()
     return low if low in PASSED_ON or low.startswith(_LIMITS) else ""

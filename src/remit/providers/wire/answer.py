@@ -47,7 +47,7 @@ _NEUTRAL = {word: reason for reason, words in _WORDS.items() for word in words}
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _USAGE = re.compile(rb'"usage(?:Metadata)?"[ \t\n\r]*:[ \t\n\r]*(.)')
 _NAME = re.compile(rb'"([^"\\]*)"[ \t\n\r]*:')
-# Honest providers escape no letter or underscore in a name.
+# Honest providers escape neither letters nor underscores of names.
 _ESCAPED = re.compile(rb"\\u00[4-7]")
 _OF_USAGE = re.compile("usage|[tT]oken|cache|server_tool|iterations|_requests|_queries|ephemeral")
 
