@@ -8,6 +8,14 @@ import re
 from tests.server.console.client import signed_in
 from tests.server.running import Served, new_session
 
+TOML = """
+[gateway]
+retry_base_ms = 5
+retry_max_ms = 50
+[gateway.fallbacks]
+"openai/gpt-4o@status=500" = ["openai/gpt-4o-mini"]
+"""
+
 
 def _text(page: str) -> str:
     return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page)))
