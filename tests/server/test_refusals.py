@@ -439,8 +439,8 @@ OTHERS = {
     "conversation_erased", "item_not_found", "not_in_background", "not_replayed",
     "previous_response_in_progress",
     "previous_response_not_found", "provider_error", "provider_not_found", "response_in_progress",
-    "session_not_yours", "too_many_sessions", "websocket_connection_limit_reached",
-    "websocket_unsupported",
+    "restart_needed", "session_not_yours", "too_many_sessions",
+    "websocket_connection_limit_reached", "websocket_unsupported",
 }  # fmt: skip
 """Codes of the server that refuse no model call, or stand among those of the gateway."""
 

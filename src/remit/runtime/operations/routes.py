@@ -270,10 +270,13 @@ _STATUS_TOOL = AgentTool(
 def _status_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     yield from facts(found, "models")
     # The circuit of a model that cannot be reached says nothing.
-    rows = [{**one, "circuit": one["circuit"] if one["reachable"] else None}
-            for one in found["models"]]  # fmt: skip
-    yield table_of(rows, "model_id", "provider_id", "context_tokens", "tokens_per_s",
-                   "reliability", "reachable", "circuit")  # fmt: skip
+    rows = [{
+        **one, "context": one["context_tokens"] or None, "tokens/s": one["tokens_per_s"] or None,
+        "reliability": f"{one['reliability']}%",
+        "circuit": one["circuit"] if one["reachable"] else None,
+    } for one in found["models"]]  # fmt: skip
+    yield table_of(rows, "model_id", "provider_id", "context", "tokens/s", "reliability",
+                   "reachable", "circuit")  # fmt: skip
 
 
 @verb("route status", agent_tools=(_STATUS_TOOL,), lines=_status_lines)
