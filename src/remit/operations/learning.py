@@ -21,16 +21,7 @@ if TYPE_CHECKING:
 
 _REASON_CHARS = 60
 _LISTED = 50
-# The parts of the report: a title, the member with the name, and the other members that are shown.
-_REPORTED = {
-    "effects": ("Effect of the change", "proposal_id", "kind", "target", "state", "epoch", "metric",
-                "predicted", "realised", "held"),
-    "questions": ("Question of", "contract_id", "contract_version", "prompt_pack_id", "exchanges",
-                  "success", "repair", "disagreement", "unstated", "missing", "wrong"),
-    "attributions": ("Question or model, of", "contract_id", "contract_version", "cause",
-                     "exchanges", "question", "model"),
-    "uncalibrated": ("UNCALIBRATED judge", "judge", "contract_id", "labelled", "judged"),
-}  # fmt: skip
+_NAMED = 3  # missing requirements in the report of a contract
 _STATE = "{proposal_id} {state} {decision}"
 _DECIDED = (
     "`remit learn show {proposal_id}` shows the state. Restart programs that have this root open "
@@ -91,6 +82,11 @@ def list_proposals(
         lambda one: one.entry_id,
         lambda part: [one.to_dict() for one in part],
     )
+
+
+def _estimate(found: dict[str, Any], digits: int = 4) -> str:
+    value, low, high = (fixed(found[name], digits, "+") for name in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
 
 
 def _proposal_lines(found: dict[str, Any]) -> Iterator[str | Table]:
@@ -236,6 +232,48 @@ def settle_canary(root: RootPort, caller: Caller) -> dict[str, Any]:
     return nothing if found is None else asdict(found)
 
 
+def _share(found: dict[str, Any]) -> str:
+    if not found["samples"]:
+        return "no samples"
+    return f"{found['value']:.0%} [{found['low']:.0%}, {found['high']:.0%}] of {found['samples']:,}"
+
+
+def _effect_lines(one: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of an adopted change: prediction, measurement and next command."""
+    state = "" if one["state"] == "adopted" else f", {one['state'].replace('_', ' ')}"
+    digits, unit = (6, "USD saved a call") if one["metric"] == "cost" else (4, "reward")
+    name = one["proposal_id"][:12]
+    yield f"  {name}  {one['kind']} of {one['target']}, epoch {one['epoch']}{state}"
+    predicted = _estimate(one["predicted"], digits) if one["predicted"] else "erased"
+    yield f"    predicted  {predicted} {unit}"
+    if one["realised"] is None:
+        yield "    measured   nothing yet: too few samples before or after the adoption"
+        return
+    verdict = {True: "held", False: "missed", None: "open"}[one["held"]]
+    yield f"    measured   {_estimate(one['realised'], digits)} {unit}: {verdict}"
+    if one["harmful"] and one["state"] == "adopted":
+        yield f"    Results became worse. Undo the change: `remit learn rollback {name}`."
+
+
+def _question_lines(one: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a contract: the measures of its question, and the finding."""
+    name = f"{one['contract_id']} {one['contract_version']}".rstrip()
+    pack = f", {one['prompt_pack_id']}" if one["prompt_pack_id"] else ""
+    yield f"  {name}{pack}: {count(one['exchanges'], 'exchange')}"
+    for title, member in (
+        ("valid answers", "success"), ("corrected by the user", "repair"),
+        ("same question, different answer", "disagreement"),
+        ("requirements not in the prompt", "unstated"),
+    ):  # fmt: skip
+        yield f"    {title:<33}{_share(one[member])}"
+    for need in one["missing"][:_NAMED]:
+        yield f"    not in the prompt: {need['kind']} {need['name']} ({need['demanded_by']})"
+    if len(one["missing"]) > _NAMED:
+        yield f"    and {count(len(one['missing']) - _NAMED, 'more requirement')}"
+    if one["wrong"]:
+        yield "    The answer looked right, the question was wrong."
+
+
 def _rollbacks(learner: Learner, effects: Iterable[Effect]) -> tuple[list[Proposal], list[str]]:
     """Propose rollbacks of changes in force that surely made results worse.
 
@@ -265,18 +303,30 @@ def _rollbacks(learner: Learner, effects: Iterable[Effect]) -> tuple[list[Propos
     return made, refused
 
 
-def _report_lines(found: dict[str, Any]) -> Iterator[str | Table]:
-    """Yield the numbers of the report, the parts of ``_REPORTED``, and the proposals."""
-    more = () if found["effects"] else ("calibration",)
-    yield from facts(found, "adopted", "complete", "proposed", "refused", *more, *_REPORTED)
-    for member, (title, name, *others) in _REPORTED.items():
-        for one in found[member]:
-            yield from ("", f"{title} {one[name]}")
-            yield from facts({other: one[other] for other in others}, indent=2)
-    for one in found["effects"]:
-        if one["harmful"] and one["state"] == "adopted":
-            yield Note("Results became worse. Undo the change: `remit learn rollback "
-                       f"{one['proposal_id'][:12]}`.")  # fmt: skip
+def _report_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the report: proposals, effects, questions and judges."""
+    states = ", ".join(
+        f"{number} {state.replace('_', ' ')}" for state, number in found["proposals"].items()
+    )
+    yield f"policy epoch {found['policy_epoch']}; proposals: {states}"
+    if found["effects"]:
+        known = found["calibration"]
+        yield from ("", "Did the changes have the predicted effect?")
+        for one in found["effects"]:
+            yield from _effect_lines(one)
+        yield f"  predictions: {known['held']} held, {known['missed']} missed, {known['open']} open"
+    if found["questions"] or found["attributions"]:
+        yield from ("", "Did the contracts ask the right question?")
+    for one in found["questions"]:
+        yield from _question_lines(one)
+    for one in found["attributions"]:
+        name = f"{one['contract_id']} {one['contract_version']}".rstrip()
+        yield f"  {name}, question or model: {one['cause']} ({count(one['exchanges'], 'exchange')})"
+        for side in ("question", "model"):
+            yield f"    another {side} gains {_estimate(one[side])}"
+    for one in found["uncalibrated"]:
+        graded = f"people graded {one['labelled']} of its {count(one['judged'], 'answer')}"
+        yield from ("", f"UNCALIBRATED {one['judge']}", f"  under {one['contract_id']}: {graded}")
     for one in found.get("proposed", ()):
         yield from ("", f"{one['proposal_id']} proposed: {one['reason']}")
     yield from found.get("refused", ())
