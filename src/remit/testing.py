@@ -36,6 +36,8 @@ from remit.ledger import Erased, LedgerClient, LedgerEntry
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.runtime import Runtime, make_root
 
+__all__ = ["RecordChecks", "RecordedModel", "ReplayedRun", "ScriptedModel", "ToolUse", "new_root"]
+
 
 @dataclass(frozen=True)
 class ToolUse:

@@ -56,6 +56,8 @@ def test_adding_listing_and_showing(remit: Run, root: Path) -> None:
     told = json.loads(more.stdout)
     assert (told["prev_hash"], told["session_id"]) == (second["hash"], "SES-1")
     assert remit("trail", "list", "--limit", "0").returncode == 2
+    for form in ((), ("--json",)):
+        assert remit("trail", "list", "--limit", "9" * 30, *form).returncode == 0
     require_said(
         remit("trail", "add", "--task", "", "--type", "plan", "--agent", "A", "x"),
         "task_id of the thought",

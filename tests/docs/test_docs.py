@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,6 +137,12 @@ def test_the_interface_that_scripts_rely_on() -> None:
 
     answer = MockProvider().send(provider_request())
     assert (answer.content, answer.input_tokens, answer.output_tokens) == ("Mock response", 100, 50)
+
+
+def test_the_names_of_a_door_are_listed_before_their_modules_are_imported() -> None:
+    code = "import remit, sys; print('Runtime' in dir(remit), 'remit.runtime' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["True", "False"]
 
 
 def test_a_breach_is_named_with_its_line_and_the_door_to_use(tmp_path: Path) -> None:

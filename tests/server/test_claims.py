@@ -138,7 +138,7 @@ def _may(role: str, needs: str) -> bool:
     return not ROLES[role].isdisjoint(needs.split(" or "))
 
 
-def _named(command: str) -> type[Operation]:
+def _named(command: str) -> Operation:
     return next(kind for kind in all_operations() if kind.command == command)
 
 

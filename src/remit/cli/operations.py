@@ -45,6 +45,7 @@ from remit.operations import (
 )
 from remit.runtime.operations import all_operations
 
+_MOST = 2**62  # Larger numbers cannot be counted to by an iterator, nor bound in SQL.
 _PATHS = {
     "file": FILE, "folder": FOLDER, "path": click.Path(path_type=Path), "input": INPUT,
     "input folder": click.Path(path_type=Path, exists=True, file_okay=False),
@@ -173,6 +174,7 @@ def _show(
 
 def _show_list(kind: Operation, found: Feed, limit: int | None, as_json: bool) -> None:
     """Print the items of a list as JSON, or as lines with a note."""
+    limit = limit and min(limit, _MOST)
     if as_json:
         items = (item for _, item in found.read(None, limit))
         if found.is_endless:

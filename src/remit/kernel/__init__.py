@@ -17,7 +17,7 @@ import ast
 import importlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -28,33 +28,40 @@ def lazy_names(door: str) -> Callable[[str], Any]:
     under ``if TYPE_CHECKING:`` are lazy. The file is parsed at the first use. The returned function
     takes a name, sets it in the door's module and returns its value; ``__all__`` is the list of the
     exported names. It raises AttributeError for other names, and ImportError if the module cannot
-    be imported.
+    be imported. ``dir`` of the door lists the exported names too.
 
     Args:
         door: the name of the door's module.
     """
+    module = sys.modules[door]
     places: dict[str, str] = {}
 
-    def imported(name: str) -> Any:
+    def exported() -> dict[str, str]:
         if not places:
-            places.update(_exports(Path(str(sys.modules[door].__file__))))
-        if name != "__all__" and name not in places:
+            places.update(_exports(module))
+        return places
+
+    def imported(name: str) -> Any:
+        if name != "__all__" and name not in exported():
             raise AttributeError(f"module {door!r} has no attribute {name!r}")
         if name == "__all__":
-            value: Any = sorted(places)
+            value: Any = sorted(exported())
         else:
             value = getattr(importlib.import_module(places[name]), name)
-        setattr(sys.modules[door], name, value)
+        setattr(module, name, value)
         return value
 
+    vars(module)["__dir__"] = lambda: sorted({*vars(module), *exported()})
     return imported
 
 
-def _exports(file: Path) -> dict[str, str]:
-    """Return the module of each name that a file imports under an alias equal to the name."""
+def _exports(door: ModuleType) -> dict[str, str]:
+    """Return the module of each name that a door imports under an alias equal to the name."""
+    loader = getattr(door.__spec__, "loader", None)
+    source = loader.get_source(door.__name__) if loader is not None else ""
     return {
         alias.name: str(node.module)
-        for node in ast.walk(ast.parse(file.read_bytes()))
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name

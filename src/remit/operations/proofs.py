@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import orjson
 
@@ -12,10 +12,6 @@ from remit.operations.files import archives, io_errors
 from remit.operations.ledger import read_verifier_key
 from remit.operations.operation import field, verb
 from remit.operations.ports import Caller, RootPort
-
-if TYPE_CHECKING:
-    pass
-
 
 _OUT: Any = field("Write to this file (default: standard output).", None, door="command")
 _ENTRY_ID: Any = field("Id of the entry.", flag="")
