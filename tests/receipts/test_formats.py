@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.receipts.runs import (
     receipts_of,
     verdicts,
 )
+from tests.support.commands import require_said, run_remit
 from tests.support.soak import SEED, is_soak
 
 SESSIONS = 112 if is_soak() else 3
@@ -173,7 +175,6 @@ def test_another_definition_of_a_tool_is_another_policy(tmp_path: Path) -> None:
     assert old["version"] != new["version"]
 
 
-@needs_oracles
 def test_receipts_from_a_read_only_medium_are_those_of_the_last_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +186,7 @@ def test_receipts_from_a_read_only_medium_are_those_of_the_last_index(
             next(iter(runtime.ledger.query(session_id=one, event_type="TOOL_CALL"))).id
             for one in (first, second)
         )
-    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("os.access", lambda _, mode, **__: not mode & os.W_OK)
     with LedgerClient(path / "ledger.db") as client:
         assert extract_of(client, session_id=first).records == whole.records
         assert extract_of(client, entry=action).actions == whole.actions
@@ -193,6 +194,25 @@ def test_receipts_from_a_read_only_medium_are_those_of_the_last_index(
             with pytest.raises(LedgerWriteError, match="needs an index") as refused:
                 make_extract(client, of)
             assert "Copy the root" in refused.value.next_step
+    ask = ["receipt", first, "--root", path]
+    later = run_remit(*ask)
+    assert json.loads(later.stdout)["records"] == whole.members["records"]
+    require_said(later, "The root is read-only, so 1 later entry is not covered.", code=0)
+    for kind in FORMATS:
+        require_said(run_remit(*ask, "--format", kind), "1 later entry", "--format remit")
+        assert run_remit("receipt", action, "--root", path, "--format", kind).returncode == 0
+
+
+def test_no_receipt_of_an_older_copy(tmp_path: Path) -> None:
+    path = tmp_path / "root"
+    with playing(path, 1) as (runtime, (session,)):
+        extract_of(runtime.ledger, session_id=session)
+        give_feedback(runtime.ledger, session, score=1.0, by="u1")  # an entry after the index
+    older = (path / "ledger.db").read_bytes()
+    for command in (["key", "create", "--name", "a"], ["ledger", "checkpoint"]):
+        assert run_remit(*command, "--root", path).returncode == 0
+    (path / "ledger.db").write_bytes(older)
+    require_said(run_remit("receipt", session, "--root", path), "older copy")
 
 
 def test_receipts_of_erased_content_verify_and_reveal_nothing(tmp_path: Path) -> None:

@@ -339,6 +339,12 @@ def test_a_stranger_can_verify_what_the_api_gives(api: Api) -> None:
     capsule = api.ask(f"GET /api/ledger/receipts/{call}", format="capsule").json
     assert capsule["action_id"] == "SES-AAAAAAAA#1"
     assert api.ask("GET /api/ledger/receipts/LED-0fffffff").status == 404
+    of_session = {"session_id": "SES-AAAAAAAA"}
+    ended = LedgerEntry("SESSION_END", "SES-AAAAAAAA", "SUCCESS", "end", metadata=of_session)
+    of_none = next(iter(api.runtime.ledger.query(event_type="INSTALLED"))).id
+    for no_action in (of_none, api.runtime.ledger.write(ended)):
+        refused = api.ask(f"GET /api/ledger/receipts/{no_action}")
+        assert (refused.status, refused.error["code"]) == (400, "invalid_input"), refused.error
 
 
 def test_a_real_conversation_is_told_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

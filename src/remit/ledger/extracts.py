@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +112,9 @@ class Extract:
                 f"that {head.origin} signed")  # fmt: skip
 
 
-def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
+def make_extract(
+    ledger: LedgerClient, of: Mapping[str, Any], *, later: Callable[[int], None] | None = None
+) -> dict[str, Any]:
     """Return an extract of the ledger, as JSON values without content.
 
     A run gets an ``INDEXED`` entry, unless its last one names all entries. If no stored checkpoint
@@ -121,6 +123,8 @@ def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         ledger: the ledger; its segments have to be attached if records were archived.
         of: as in :class:`Extract`; ``end`` is exclusive.
+        later: called with the number of the run's entries that the extract lacks because the ledger
+            is read-only and the last index does not name them.
 
     Returns:
         ``format``, ``of``, ``checkpoint`` (signed note), ``verifier_key`` (empty without one),
@@ -131,13 +135,13 @@ def make_extract(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[str, Any]:
         EntryNotFoundError: an entry or a run does not exist; EntryArchivedError if it is in a
             segment that is not attached.
         InvalidInputError: the range is empty, not in the ledger or above :data:`MAX_RANGE`
-            (100,000); or the entry is no tool action or model call.
+            (100,000); or the entry is no tool action or model call of a run.
         NoSignerError: a new checkpoint is needed, and the client holds no key.
-        LedgerError: the entry belongs to no run, the index cannot be written, only some segments
-            are attached, a new checkpoint is refused, or the ledger cannot be read.
+        LedgerError: the index cannot be written, only some segments are attached, a new checkpoint
+            is refused, or the ledger cannot be read.
         KeyError: ``of`` has ``end`` without ``first``. Other members are not checked.
     """
-    records = _range(ledger, of) if "end" in of else _run(ledger, of)
+    records = _range(ledger, of) if "end" in of else _run(ledger, of, later)
     seqs = sorted(records)
     signed = ledger.checkpoints.covering(seqs[-1])
     if signed is None:
@@ -172,13 +176,15 @@ def _range(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[int, bytes]:
     return found
 
 
-def _run(ledger: LedgerClient, of: Mapping[str, Any]) -> dict[int, bytes]:
+def _run(
+    ledger: LedgerClient, of: Mapping[str, Any], later: Callable[[int], None] | None
+) -> dict[int, bytes]:
     """Return the records of a run or of an action, with the parts of the run's index."""
     run = of
     if "entry" in of:
         run = run_of(orjson.loads(ledger.read_record(of["entry"])))
     seq = parse_entry_id(of["entry"]) if "entry" in of else None
-    parts, records = index_run(ledger, run, seq)
+    parts, records = index_run(ledger, run, seq, later=later)
     index = {seq: ledger.read_record(entry_id(seq)) for seq in parts}
     if "entry" in of:
         actions = (

@@ -9,11 +9,13 @@ index with the ledger. ``docs/ledger-format.md``, section 13, describes the entr
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from remit.kernel.errors import InvalidInputError
 from remit.ledger.archived_ranges import Places, left_of
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.entry_reader import as_bytes
@@ -118,13 +120,13 @@ def run_of(record: Mapping[str, Any]) -> dict[str, str]:
         ``session_id`` or ``work_order_id`` as the only key, and the value.
 
     Raises:
-        LedgerError: the entry has neither a session nor a work order.
+        InvalidInputError: the entry has neither a session nor a work order.
     """
     columns = columns_of(record["metadata"])
     for name in RUNS:
         if value := getattr(columns, name):
             return {name: value}
-    raise LedgerError(
+    raise InvalidInputError(
         f"{record['id']} belongs to no session or work order, so there is no run to write a "
         "receipt of.",
         next_step="`remit ledger prove` proves a single entry.",
@@ -166,18 +168,23 @@ def read_index(record: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def index_run(
-    ledger: LedgerClient, run: Mapping[str, str], seq: int | None = None
+    ledger: LedgerClient,
+    run: Mapping[str, str],
+    seq: int | None = None,
+    *,
+    later: Callable[[int], None] | None = None,
 ) -> tuple[list[int], dict[int, bytes]]:
     """Record the index of a run, unless the last index names all of the run's entries.
 
     An index has a part, an ``INDEXED`` entry, for each 500 entries. If the run gets entries
-    meanwhile, the attempt is repeated. If the ledger cannot be written, the last index serves, with
-    the entries that it names.
+    meanwhile, the attempt is repeated. If the ledger is read-only, the last index serves, with the
+    entries that it names.
 
     Args:
         ledger: the ledger, with its segments attached if entries of the run were archived.
         run: one of ``session_id`` and ``work_order_id``, and its value.
         seq: an entry that the index must name; ``None`` for any.
+        later: called with the number of entries that the last index of a read-only ledger lacks.
 
     Returns:
         The sequence numbers of the index's parts, and the run's records by sequence number,
@@ -185,7 +192,8 @@ def index_run(
 
     Raises:
         EntryNotFoundError: the run has no entries.
-        LedgerWriteError: the ledger cannot be written, and no index names the entry.
+        LedgerWriteError: the ledger is read-only, and no index names the entry; or it cannot be
+            written for another reason.
         LedgerError: entries of the run may be archived, and no or not all segments are attached; or
             the ledger cannot be read.
     """
@@ -196,16 +204,28 @@ def index_run(
             try:
                 new = ledger.transact(functools.partial(_append, run, records, ledger.archived_to))
             except LedgerWriteError as error:
+                if not _is_read_only(error):
+                    raise
                 if not parts or (seq is not None and seq not in listed):
                     raise LedgerWriteError(
                         f"A receipt needs an index of its run, an entry: {error.message}",
                         next_step="Copy the root to a place that can be written, and run the "
                         "command there.",
                     ) from error
+                if later is not None:
+                    later(len(records) - len(listed))
                 return parts, {one: records[one] for one in listed}
             parts = new
         if parts:
             return parts, records
+
+
+def _is_read_only(error: LedgerWriteError) -> bool:
+    """Return True if the medium, the database or its role accepts no writes at all."""
+    cause = error.__cause__
+    code, state = getattr(cause, "sqlite_errorcode", None), getattr(cause, "sqlstate", None)
+    is_file = code is not None and code & 0xFF == sqlite3.SQLITE_READONLY
+    return is_file or state in ("25006", "42501")  # a read-only transaction, a missing privilege
 
 
 def _records_of(ledger: LedgerClient, run: Mapping[str, str]) -> dict[int, bytes]:

@@ -64,22 +64,37 @@ def write_receipt(
 
     Returns:
         The receipt as JSON; for a session or work order one extract, or in other formats a list of
-        receipts. If the run has grown, its index is recorded first (INDEXED).
+        receipts. If the run has grown, its index is recorded first (INDEXED). If the root is
+        read-only, the last index serves, and a note gives the number of a run's later entries.
 
     Raises:
         EntryNotFoundError: the ledger has no such entry or run.
         InvalidInputError: the entry ends no action of a run; in other formats than `remit`, also a
             call that was refused because the session is another caller's.
-        LedgerError: the index cannot be written, or no key can sign the checkpoint that it needs.
+        LedgerError: the index cannot be written, or no key can sign the checkpoint that it needs;
+            or a run has later entries than the last index of a read-only root, and the format
+            cannot state that.
     """
-    from remit.ledger import make_extract, read_extract
+    from remit.ledger import LedgerWriteError, make_extract, read_extract
     from remit.views import public_receipts, read_receipts
 
     ledger, name = root.ledger, action_id
     if archives:
         ledger.attach(archives)
     kind = {"LED": "entry", "WO-": "work_order_id"}.get(name[:3], "session_id")
-    whole = make_extract(ledger, {kind: name})
+
+    def lacks(count: int) -> None:
+        what = "1 later entry is" if count == 1 else f"{count} later entries are"
+        said = f"The root is read-only, so {what} not covered."
+        if format != "remit":
+            raise LedgerWriteError(
+                f"{said} Receipts in the format {format} cannot state that.",
+                next_step="Use `--format remit`, or copy the root to a place that can be written, "
+                "and run the command there.",
+            )
+        root.note(said)
+
+    whole = make_extract(ledger, {kind: name}, later=None if kind == "entry" else lacks)
     if format == "remit":
         return _as_json(whole)
     if kind == "entry":

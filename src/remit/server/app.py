@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import hashlib
 import logging
 import os
 import re
@@ -286,15 +287,18 @@ class App:
         """Answer a path with parameters, the API, the console, and unknown paths.
 
         Raises:
-            HttpError: 404, the path is unknown; 405, the path does not take the method.
+            HttpError: 404, the path is unknown; 405, the path does not take the method; 503, Remit
+                was installed again.
         """
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
+            _require_same_installation()
             async with self._making:
                 if self._api is None:
                     self._api = await asyncio.to_thread(self._make_api)
             await self._api(scope, receive, send)
         elif path == "/" or path == "/console" or path.startswith("/console/"):
+            _require_same_installation()
             async with self._making:
                 if self._console is None:
                     self._console = await asyncio.to_thread(self._make_console)
@@ -322,13 +326,11 @@ class App:
         return find_template(self._templates, scope["path"]) or self._passed.find(scope)
 
     def _make_api(self) -> Guard:
-        _require_same_installation()
         from remit.server.api import api_application
 
         return api_application(self.runtime, self._keys, self._authenticator)
 
     def _make_console(self) -> Console:
-        _require_same_installation()
         from remit.server.console import Console
 
         return Console(self.runtime, self._keys, self._authenticator)
@@ -446,15 +448,24 @@ def _installed_file() -> tuple[int, int]:
     return 0, 0
 
 
-_LOADED_FILE = _installed_file()
+def _installed_text() -> bytes:
+    """Return the SHA-256 of this module's file; empty if it cannot be read."""
+    with contextlib.suppress(OSError), open(__file__, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+    return b""
+
+
+_LOADED_FILE, _LOADED_TEXT = _installed_file(), _installed_text()
 
 
 def _require_same_installation() -> None:
     """Raise HttpError 503 if Remit was installed again after the process loaded this module.
 
-    Modules that are loaded now would be those of another release.
+    The API and the console load modules and templates when a request needs them; those would be of
+    another release. A new time of the file alone is no installation.
     """
-    if _installed_file() != _LOADED_FILE:
+    found = _installed_file()
+    if found != _LOADED_FILE and (found[0] != _LOADED_FILE[0] or _installed_text() != _LOADED_TEXT):
         raise HttpError(
             503,
             "restart_needed",
