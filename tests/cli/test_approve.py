@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
-from remit.ledger import LedgerClient
+from remit.kernel.settings import ApprovalSettings
+from remit.ledger import LedgerClient, LedgerEntry
 from tests.cli.conftest import Run, parsed
 from tests.support.agents import anthropic_runtime, by_kind
 from tests.support.commands import require_said, run_remit
@@ -22,6 +24,7 @@ from tests.support.wire import Raw, anthropic_answer, message, tool_use
 
 SCHEMA = {"type": "object", "properties": {"order": {"type": "integer"}}, "required": ["order"]}
 REFUND = Tool("refund", "Pay an order back.", SCHEMA, print)
+PAYOUT = Tool("payout", "Pay out.", SCHEMA, print)
 POLICY = """
 [approvals.tools.payout]
 people = 2
@@ -69,6 +72,51 @@ def test_arguments_are_changed_on_the_line_and_in_an_editor(
     edited = cli(second, "--yes", "--edit", EDITOR=str(editor))
     assert 'instead    {"order":22}' in edited.stdout.replace(": ", ":")
     require_said(cli(third, "--yes", "--until", "30d"), "[approvals] valid_s", code=2)
+
+
+def test_a_repeated_decision_changes_nothing_while_it_counts(root: Path, cli: Cli) -> None:
+    (request,) = _ask(root, 1, tool=PAYOUT)
+    for _ in range(2):
+        half = parsed(cli(request, "--by", "ann", "--json"))
+        assert (half["state"], half["signed_by"]) == ("pending", ["ann"])
+    require_said(cli(request, "--by", "ann", "--until", "1h"), "granted by ann already")
+    half = parsed(cli(request, "--by", "bob", "--arguments", '{"order": 7}', "--json"))
+    assert (half["state"], half["signed_by"]) == ("pending", ["ann", "bob"])
+    for _ in range(2):  # The first is for other arguments than ann's earlier one.
+        done = parsed(cli(request, "--by", "ann", "--json"))
+        assert (done["state"], done["arguments"]) == ("granted", {"order": 7})
+    for options in (("--until", "1h"), ("--reason", "r"), ("--arguments", '{"order": 7}')):
+        require_said(cli(request, "--by", "ann", *options), f"ann already granted {request}.")
+    (request,) = _ask(root, 2)
+    for options in ((), (), ("--reason", "r")):
+        code = cli(request, "--by", "ann", "--deny", *options).returncode
+        assert code == (1 if options else 0)
+    require_said(cli(request, "--by", "ann"), f"ann already denied {request}.")
+
+
+@pytest.mark.parametrize("ended", ["used", "expired"])
+def test_a_grant_that_is_used_or_expired_is_not_repeated(root: Path, cli: Cli, ended: str) -> None:
+    (request,) = _ask(root, 1)
+    with LedgerClient(root / "ledger.db") as ledger:
+        valid_s = 0.01 if ended == "expired" else 3600.0
+        queue = ApprovalQueue(ledger, ApprovalSettings(valid_s=valid_s))
+        queue.decide(request, granted=True, by="ann")
+        approval = queue.get(request)
+        if ended == "used":
+            intent = LedgerEntry(
+                "TOOL_INTENT", "SES-WAITWAIT", "TOOL_INTENT", "r",
+                metadata={
+                    "provenance": {"agent_id": "a", "agent_class": "X",
+                                   "session_id": "SES-WAITWAIT"},
+                    "scope": {"tier": "ho1"}, "tool_id": "refund", "arguments": {"order": 1},
+                    "idempotency_key": approval.idempotency_key,
+                },
+            )  # fmt: skip
+            begin = queue.permit(request).begin(intent, REFUND.digest, ledger.prepare)
+            assert ledger.transact(begin) == ""
+        while queue.get(request).usable():
+            time.sleep(0.01)
+    require_said(cli(request, "--by", "ann"), f"ann already granted {request}.")
 
 
 def test_without_a_terminal_nothing_is_decided_without_yes(root: Path, cli: Cli) -> None:

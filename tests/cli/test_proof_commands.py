@@ -171,8 +171,10 @@ def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
     assert again.stdout == "no content is left to erase: see LED-00000007\n"
     person = ("ledger", "erase", "--subject", "person-1", "--yes", "--reason", "r 2", "--json")
     assert _json(filled(*person))["sessions"] == ["SES-BBBBBBBB"]
-    again = _json(filled(*person))
-    assert (again["values"], again["erasure_id"]) == (0, None)
+    for unknown in (person, [part.replace("person-1", "persn-1") for part in person]):
+        require_said(filled(*unknown), "There is no content to erase.", "check the spelling")
+    went = _json(filled("ledger", "erase", "LED-00000005", "--yes", "--reason", "r", "--json"))
+    assert (went["erased"], went["erasure_id"], went["values"]) == (True, "LED-00000008", 0)
     require_said(
         filled("ledger", "erase", "--session", "SES-BBBBBBBB", "--yes", "--reason", "x"),
         "no content",

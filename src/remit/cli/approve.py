@@ -65,8 +65,10 @@ def approve(
     """Approve or deny a waiting tool call. Without an ID, list the waiting calls.
 
     ID is a request's id, a unique prefix of its number, or `last`. The call is shown with its
-    arguments before a confirmation. The tool runs once the session is resumed, with --run here. A
-    repeated decision of the same person changes nothing.
+    arguments before a confirmation. The tool runs once the session is resumed, with --run here.
+
+    The same person may repeat a decision that still counts, without --until, --reason and new
+    arguments. This changes nothing.
     """
     from remit.agents import ApprovalQueue
     from remit.gateway.auth import expiry_of
@@ -100,18 +102,15 @@ def approve(
             # A program that names a request by its whole id has decided.
             yes = yes or (request_id == request.request_id and not sys.stdin.isatty())
             confirm("Deny this call?" if deny else "Approve this call?", yes=yes, err=as_json)
-        decider, wanted = by or whoami(), "denied" if deny else "granted"
-        is_repeat = (request.state, request.decided_by) == (wanted, decider)
-        is_repeat |= request.state == "pending" and not deny and decider in request.signed_by
-        if not is_repeat or edit or arguments is not None:
-            queue.decide(
-                request.request_id,
-                granted=not deny,
-                by=decider,
-                reason=reason,
-                arguments=given if isinstance(given, Mapping) else None,
-                until=moment_until,
-            )
+        queue.decide(
+            request.request_id,
+            granted=not deny,
+            by=by or whoami(),
+            reason=reason,
+            arguments=given if isinstance(given, Mapping) else None,
+            until=moment_until,
+            may_repeat=not (edit or arguments is not None or until or reason),
+        )
         decided = queue.get(request.request_id)
     if not as_json and decided.state == "pending":
         say(f"approved by {', '.join(decided.signed_by)}; {decided.people} approvals are needed")

@@ -98,11 +98,10 @@ def erasures_after(tx: Transaction, seq: int, session_id: str) -> list[tuple[int
     return found
 
 
-def repeated_erasure(tx: Transaction, erased: Mapping[str, Any]) -> str | None:
-    """Return the id of the last ``ERASURE`` of the same entry or session; None without one.
+def repeated_erasure(tx: Transaction, erased: Mapping[str, Any]) -> str:
+    """Return the id of the last ``ERASURE`` of the same entry or session; empty without one.
 
-    No entry names the person of an erasure. For a person the result is empty if any person was
-    erased, else None. Ends of retention periods have no result.
+    It is empty for a person, whom no entry names, and for the end of a retention period.
 
     Args:
         tx: the transaction.
@@ -112,11 +111,12 @@ def repeated_erasure(tx: Transaction, erased: Mapping[str, Any]) -> str | None:
         LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
     keys = ("target", "erased_session_id", "erased_entry_id")
-    for seq, record in tx.execute(_ERASURES, (-1,)) if erased["target"] != "retention" else ():
+    is_named = erased["target"] in ("entry", "session")
+    for seq, record in tx.execute(_ERASURES, (-1,)) if is_named else ():
         earlier = orjson.loads(record)["metadata"]
         if all(earlier.get(key) == erased.get(key) for key in keys):
-            return "" if erased["target"] == "subject" else entry_id(int(seq))
-    return None
+            return entry_id(int(seq))
+    return ""
 
 
 def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:

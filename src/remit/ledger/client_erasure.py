@@ -34,6 +34,7 @@ from remit.ledger.erasure import (
     containing,
     delete_contents,
     feedback_of,
+    first_erased,
     found_in,
     stored_of,
     texts_of,
@@ -96,8 +97,8 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         compacted. Content in attached segments is erased after it. All cached answers are deleted.
         Bytes that remain, and calls in flight that may record more, are named in ``remainder``. An
         interrupted erasure of attached segments is completed first. A repeated erasure completes
-        the files and reports 0 values under the earlier ``ERASURE``; for a person, whom no entry
-        names, without its id.
+        the files and reports 0 values under the earlier ``ERASURE``. For a person, whom no entry
+        names, it completes the files and raises ErasureError, as for an unknown person.
 
         Args:
             entry_id: the entry whose content is erased.
@@ -391,20 +392,32 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
             found = [found_in(*pair) for pair in zip(selects[1:], ids[1:], strict=True)]
             ids[0] |= stored_of(tx, found)
             running = calls_in_flight(tx, entry.metadata)
-            if not any(ids) and (earlier := repeated_erasure(tx, entry.metadata)) is not None:
-                return ErasureReport(earlier, 0, 0, [], running)
             if not any(ids):
-                raise ErasureError(
-                    f"There is no content to erase. {running}".strip(),
-                    next_step="The content may already be erased: `remit ledger query "
-                    "--event-type ERASURE` lists all erasures.",
-                )
+                return ErasureReport(repeated_erasure(tx, entry.metadata), 0, 0, [], running)
             report = self._erase_in(tx, sorted(ids[0]), None if dry_run else entry, found)
             return replace(report, remainder=running)
 
         report: ErasureReport = self.transact(call)
-        remainder = "" if dry_run else self.compact()
-        return replace(report, remainder=f"{remainder} {report.remainder}".strip())
+        if not report.values and (named := entry.metadata.get("erased_entry_id")):
+            # The content may have been erased with a person, a session or another entry.
+            gone = first_erased(self.read(named).metadata.values())
+            earlier = report.erasure_id or (gone and gone.erasure_id) or ""
+            report = replace(report, erasure_id=earlier)
+        is_vain = not report.values and not report.erasure_id
+        # An earlier erasure of a person, whom no entry names, may have been interrupted.
+        is_completed = not dry_run and (not is_vain or entry.metadata["target"] == "subject")
+        left = self.compact() if is_completed else ""
+        remainder = f"{left} {report.remainder}".strip()
+        if is_vain:
+            raise ErasureError(
+                f"There is no content to erase. {remainder}".strip(),
+                next_step="If an erasure of this person was interrupted, it is complete now. "
+                "Otherwise check the spelling of the id."
+                if is_completed and not left
+                else "The content may already be erased: `remit ledger query --event-type ERASURE` "
+                "lists all erasures.",
+            )
+        return replace(report, remainder=remainder)
 
     def _erase_in(
         self, tx: Any, ids: list[int], entry: LedgerEntry | None, segments: list[Found]

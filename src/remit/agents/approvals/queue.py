@@ -59,6 +59,29 @@ def _is_of(approval: Approval, action: tuple[str, ...], wanted: str) -> bool:
     return is_known and arguments_hash(requested) == wanted
 
 
+def _answer_of(
+    by: str, approval: Approval, answers: Sequence[LedgerEntry], granted: bool, arguments: Any
+) -> str:
+    """Return the id of an answer of a person that counts and decides the same; empty if none does.
+
+    A denial is the same for all arguments. An expired or used grant does not count.
+    """
+    if approval.state != "pending" and approval.usable() != granted:
+        return ""
+    for answer in answers:
+        data, is_denial = answer.metadata, answer.event_type == "APPROVAL_DENIED"
+        decider = comparable_name(str(data.get("decided_by", "")))
+        if is_denial == granted or decider != comparable_name(by):
+            continue
+        if is_denial or (
+            not isinstance(arguments, Erased)
+            and data.get("arguments_hash") == arguments_hash(arguments)
+            and not is_expired(data.get("expires"))
+        ):
+            return answer.id
+    return ""
+
+
 def action_fields(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with which a request identifies its action, in addition to the arguments.
 
@@ -300,6 +323,7 @@ class ApprovalQueue:
         until: datetime | None = None,
         person: str = "",
         subject_id: str = "",
+        may_repeat: bool = False,
     ) -> str:
         """Grant or deny a request, and return the id of the entry written.
 
@@ -323,6 +347,8 @@ class ApprovalQueue:
             person: the person behind the name, see :meth:`person_behind`: two names of one person
                 are one vote. The name itself if empty.
             subject_id: the person to whom the decision relates; the request's subject if empty.
+            may_repeat: True to write nothing if the same ``by`` decided the same for the same
+                arguments before, and that answer still counts; its id is returned.
 
         Raises:
             ApprovalError: there is no such request, or it is decided or void; the name is missing.
@@ -341,6 +367,9 @@ class ApprovalQueue:
         while True:
             request, answers = self._request(request_id), self._answers(request_id)
             approval = self._approval(request, answers)
+            wanted = approval.requested_arguments if arguments is None else arguments
+            if may_repeat and (earlier := _answer_of(by, approval, answers, granted, wanted)):
+                return earlier
             self._check_open(approval)
             data: dict[str, Any] = {"decided_by": by, "decision_reason": reason}
             if person and person != by:

@@ -43,10 +43,7 @@ def _lines(rows: list[dict[str, Any]], add: str) -> Iterator[str]:
         values, entries = count(row["values"], "content value"), count(row["entries"], "entry")
         what = f"{values} first recorded in {entries}"
         if not row["values"]:
-            yield "no content is left to erase: " + (
-                f"see {row['erasure_id']}" if row["erasure_id"]
-                else "it was erased before, or the person is known by another name"
-            )  # fmt: skip
+            yield f"no content is left to erase: see {row['erasure_id']}"
         else:
             yield (f"erased {what} ({row['erasure_id']})" if row["erased"]
                    else f"would erase {what}; add {add} to erase")  # fmt: skip
@@ -73,13 +70,14 @@ def erase(
     erasure of an entry or a person also erases values of the same sessions that quote an erased
     text of 16 or more characters. Proposals and learned packages lose the content too.
 
-    A repeated command completes an interrupted erasure, or finds 0 values.
+    A repeated command completes an interrupted erasure and finds 0 values. For a person, whom no
+    record names, it then fails as for an unknown person.
 
     Returns:
         ``erased`` (True if it was done), ``erasure_id`` (None without --yes, the earlier one if the
-        entry or session was erased before), the numbers of ``values`` and ``entries``, the
-        ``sessions``, and ``remainder``: the reason why bytes remain in the database files, and the
-        calls in flight that may record more content; or None.
+        content was erased before), the numbers of ``values`` and ``entries``, the ``sessions``, and
+        ``remainder``: the reason why bytes remain in the database files, and the calls in flight
+        that may record more content; or None.
 
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.
@@ -90,16 +88,22 @@ def erase(
         PackageError: the content is erased, but a learned package that holds it cannot be
             changed now; the next opening of the root tries again.
     """
+    from remit.ledger import ErasureError
     from remit.runtime.installation import forget_erased
 
     if do and not reason:
         raise InvalidInputError("An erasure requires --reason, which is recorded permanently.")
     gone: list[str] = []
     with attached(root, archives) as ledger:
-        report = ledger.erase(
-            entry_id=entry_id, session_id=session_id, subject_id=subject_id, reason=reason or "-",
-            requested_by=caller.name, dry_run=not do,
-        )  # fmt: skip
+        try:
+            report = ledger.erase(
+                entry_id=entry_id, session_id=session_id, subject_id=subject_id,
+                reason=reason or "-", requested_by=caller.name, dry_run=not do,
+            )  # fmt: skip
+        except ErasureError:
+            if do and subject_id is not None:  # An interrupted erasure is completed.
+                forget_erased(root.place, ledger, root.loaded)
+            raise
         if do:
             gone = forget_erased(root.place, ledger, root.loaded)
     for proposal_id in gone:
