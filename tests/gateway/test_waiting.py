@@ -6,8 +6,10 @@ import asyncio
 import random
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -27,9 +29,16 @@ from remit.gateway.budget import (
     audit_budgets,
 )
 from remit.gateway.budget.wait_queue import WaitingRoom
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.providers import MockProvider, ProviderError, ProviderRequest, ProviderResponse
-from remit.routing import Candidate, FallbackChainExhaustedError, RouteOptions, aroute_request
+from remit.routing import (
+    Candidate,
+    EnsembleOptions,
+    FallbackChainExhaustedError,
+    RouteOptions,
+    aroute_request,
+    create_thought_record_emitter,
+)
 from tests.support.requests import prompt_request
 from tests.support.waiting import Waits
 
@@ -151,6 +160,61 @@ async def test_a_call_whose_key_ends_while_it_waits_is_recorded(ledger: LedgerCl
         assert [one.event_type for one in entries] == ["PROMPT_REJECTED"] * recorded
         assert [one.metadata["error_code"] for one in entries] == ["AUTH_ERROR"] * recorded
     assert talks.calls == 0
+
+
+@pytest.mark.parametrize("is_ensemble", [False, True])
+async def test_a_routed_call_whose_key_ends_while_it_waits_is_recorded_once(
+    ledger: LedgerClient, is_ensemble: bool
+) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000))
+    keeper.reserve(SESSION, "held", amount=Amount(900))
+    gateway = _gateway(ledger, talks := _Talks())
+    models = [Candidate(n, "anthropic", {"general": 90}, served_as=f"m{n}") for n in ("a", "b")]
+    options = RouteOptions(
+        gateway, models,
+        decision_emitter=create_thought_record_emitter(ledger, task_id="T", agent_id="agent-1"),
+        mode="ensemble" if is_ensemble else "single", request=prompt_request(max_tokens=500),
+        ensemble=EnsembleOptions(size=2),
+    )  # fmt: skip
+    before = ledger.count()
+    asked = asyncio.ensure_future(aroute_request("Hello", options))
+    while gateway.in_flight.waiting_room.waiting < 1 + is_ensemble:
+        await asyncio.sleep(0.001)
+    asked.cancel(KEY_ENDED)
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    entries = [*ledger.query(limit=None)][before:]
+    assert [one.metadata["error_code"] for one in entries] == ["AUTH_ERROR"]
+    assert talks.calls == 0
+
+
+async def test_a_refusal_that_is_being_committed_when_the_key_ends_is_recorded_once(
+    ledger: LedgerClient,
+) -> None:
+    gateway = _gateway(ledger, _Talks())
+    before, is_held, goes_on = ledger.count(), asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(tx: Transaction) -> None:
+        loop.call_soon_threadsafe(is_held.set)
+        goes_on.wait(60)
+
+    held = ledger.submit(hold)
+    await is_held.wait()
+    with mock.patch.object(ledger, "submit", wraps=ledger.submit) as submit:
+        asked = asyncio.ensure_future(gateway.aroute(prompt_request(provider_id="nowhere")))
+        while not submit.called:
+            await asyncio.sleep(0.001)
+    asked.cancel(KEY_ENDED)
+    goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    await held
+    await ledger.submit([LedgerEntry("NOTE", "S", "D", "r")])
+    entries = [*ledger.query(limit=None)][before:]
+    codes = [one.metadata.get("error_code") for one in entries]
+    assert codes == ["PROVIDER_NOT_FOUND", None]
 
 
 async def test_money_that_is_spent_is_not_waited_for(ledger: LedgerClient) -> None:

@@ -25,7 +25,6 @@ commit, :mod:`remit.gateway.leases` a process that dies.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,8 +63,6 @@ from remit.gateway.values import (
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.ledger import LedgerClient, LedgerError, parse_entry_id
-
-_log = logging.getLogger("remit.gateway")
 
 
 class CallPath:
@@ -135,7 +132,7 @@ class CallPath:
             CancelledError: the caller was cancelled; what was begun is recorded with its decision,
                 unless an erasure may reach the call; else only the end of the caller's key is.
         """
-        response = parts = None
+        response = None
         try:
             # 1. Admit: request, identity, rights, accounts and idempotency key.
             self._admission.admit(call)
@@ -185,7 +182,7 @@ class CallPath:
             response = not_retried(call.last, erased) or await self.refuse(call, erased)
             return response
         except asyncio.CancelledError as cancelled:
-            if cancelled.args == (KEY_ENDED,) and parts is None and not call.attempts:
+            if cancelled.args == (KEY_ENDED,) and not (call.attempts or call.is_recorded):
                 await self.refuse(call, Refusal("AUTH_ERROR", KEY_ENDED))
             if call.choice is not None and call.choice.is_routed:
                 await call.choice.abandon(lambda: self._in_flight.is_erased(call))
@@ -389,6 +386,7 @@ class CallPath:
             self._ledger, call, self._candidates.provider_of(request), refusal.code, refusal.message
         )
         ahead = await request.ahead.take() if request.ahead is not None else []
+        call.is_recorded = True  # The write is not cancelled with its caller.
         write = self._ledger.submit([*ahead, entry])
         if request.ahead is not None:
             request.ahead.follow(write)
@@ -466,6 +464,7 @@ class CallPath:
             begun = [made.since for made in calls if made.since]
             call.since = min(begun, key=lambda since: parse_entry_id(since) or 0, default="")
             call.waited_s = max(made.waited_s for made in calls)
+            call.is_recorded |= any(made.attempts for made in calls)
         answers, errors = list[PromptResponse | None](), list[BaseException]()
         for part, task in zip(parts, tasks, strict=True):
             answer = None

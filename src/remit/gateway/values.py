@@ -304,6 +304,7 @@ class Call(Struct):
         claim: caller, idempotency key and the call's token; None without an idempotency key.
         claimed: True once the claim is recorded.
         attempts: number of attempts begun.
+        is_recorded: True once a refusal, or an attempt of a part, may be recorded.
         last: the response of the latest recorded attempt; None if nothing was sent.
         since: id of the latest ``DISPATCH``, or of the newest entry when the call began to wait for
             money; empty before. A later erasure that may reach the request refuses the call.
@@ -330,6 +331,7 @@ class Call(Struct):
     claim: Claim | None = None
     claimed: bool = False
     attempts: int = 0
+    is_recorded: bool = False
     last: PromptResponse | None = None
     since: str = ""
     read_after: str = ""

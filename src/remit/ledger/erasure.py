@@ -41,8 +41,8 @@ class ErasureReport:
     """The result of an erasure, or with ``dry_run`` the expected result.
 
     Attributes:
-        erasure_id: id of the ``ERASURE`` entry; empty with ``dry_run``, and for a repeated erasure
-            of a person.
+        erasure_id: id of the ``ERASURE`` entry, for a repeated erasure of the earlier one. Empty
+            for a repeated erasure of a person, and with ``dry_run`` if there is content to erase.
         values: number of erased content values; 0 for a withdrawal that found none, and for a
             repeated erasure.
         entries: number of entries that showed one of them first.

@@ -30,6 +30,7 @@ from remit.gateway.leases import LeaseBusyError
 from remit.ledger import ErasureError, LedgerClient, LedgerEntry, LedgerError, entry_id
 from remit.ledger.entry_reader import PUT_INFO
 from remit.ledger.segments import finish, interrupted_copies, move, purge_all, removal
+from remit.ledger.segments.copies import new_copy
 from remit.ledger.tlog import TlogProof
 from tests.ledger.segments.faults import DISK_FAULTS, Faults, archive_all, archive_with_fault
 from tests.ledger.segments.writing import attached, problems, sessions, unguarded
@@ -223,6 +224,47 @@ def test_a_copy_elsewhere_is_named_and_no_other_file_is_removed(
         done = client.erase(session_id="SES-6", reason="asked")
         assert f"{away} on that-machine" in done.remainder
     assert other.read_text() == "of another"
+
+
+def test_a_copy_on_an_unmounted_disk_is_named_until_it_is_removed(
+    copies: Copies, tmp_path: Path
+) -> None:
+    directory, mounted = tmp_path / "archive", tmp_path / "mounted"
+    directory.mkdir()
+    with LedgerClient(copies(), signer=SIGNER) as client:
+        copy = new_copy(client, directory / _NAME)
+        copy.write_text("of SES-6")
+        directory.rename(mounted)
+        directory.mkdir()  # the mount point
+        for _ in range(2):
+            assert str(copy) in client.compact()
+        directory.rmdir()
+        mounted.rename(directory)
+        assert (client.compact(), copy.exists(), client.compact()) == ("", False, "")
+
+
+def test_a_run_does_not_forget_the_copy_of_another_machine(copies: Copies, tmp_path: Path) -> None:
+    (directory := tmp_path / "archive").mkdir()
+    with LedgerClient(copies(), signer=SIGNER) as client:
+        with mock.patch("socket.gethostname", return_value="that-machine"):
+            copy = new_copy(client, directory / _NAME)
+        archive_all(client, directory)
+        assert f"{copy} on that-machine" in client.compact()
+
+
+def test_a_clone_of_the_database_leaves_the_copy_of_the_original(tmp_path: Path) -> None:
+    original, clone = tmp_path / "ledger.db", tmp_path / "clone.db"
+    with LedgerClient(original, signer=SIGNER) as client:
+        copy = new_copy(client, tmp_path / _NAME)
+        copy.touch()
+    shutil.copy(original, clone)
+    with LedgerClient(clone, signer=SIGNER) as client:
+        assert f"{copy} of {original} on " in client.compact()
+        assert copy.exists()
+    with LedgerClient(original, signer=SIGNER) as client:
+        assert (client.compact(), copy.exists()) == ("", False)
+    with LedgerClient(clone, signer=SIGNER) as client:
+        assert client.compact() == ""
 
 
 # -- another run -------------------------------------------------------------------------------

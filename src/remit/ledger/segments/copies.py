@@ -1,8 +1,11 @@
 """Copies: the files that runs write before they rename them to segments.
 
-``segment_copy PATH`` in ``ledger_info`` names each copy before its file is made, and the machine
-that makes it. So an erasure and the next run remove the copy of a run that was killed. All entries
-of a copy are in the database or in the archive from which the copy is made.
+``segment_copy PATH`` in ``ledger_info`` names each copy before its file is made, with the machine,
+the directory (device and inode) and the database of the run. So an erasure and the next run remove
+the copy of a run that was killed. A missing file counts as removed only in that directory on that
+machine: the disk may not be mounted. A clone of a database also has the row, and leaves the file of
+the original alone. All entries of a copy are in the database or in the archive from which the copy
+is made.
 """
 
 from __future__ import annotations
@@ -39,10 +42,22 @@ def new_copy(ledger: LedgerClient, path: Path) -> Path:
 
     Raises:
         LedgerWriteError: the ledger cannot be written.
+        OSError: the directory of the segment is missing.
     """
     copy = path.with_name(f"{path.stem}.new-{secrets.token_hex(4)}").absolute()
-    ledger.transact(lambda tx: tx.execute(PUT_INFO, (f"{COPY}{copy}", socket.gethostname())))
+    value = f"{_directory(copy)} {_database(ledger)}"
+    ledger.transact(lambda tx: tx.execute(PUT_INFO, (f"{COPY}{copy}", value)))
     return copy
+
+
+def _directory(copy: Path) -> str:
+    """Return the machine and the device and inode of a copy's directory; OSError if missing."""
+    found = copy.parent.stat()
+    return f"{socket.gethostname()} {found.st_dev} {found.st_ino}"
+
+
+def _database(ledger: LedgerErasures) -> str:
+    return os.path.realpath(ledger.location) if ledger.is_of_one_machine else ledger.location
 
 
 def publish_copy(ledger: LedgerClient, copy: Path, path: Path) -> None:
@@ -64,37 +79,48 @@ def publish_copy(ledger: LedgerClient, copy: Path, path: Path) -> None:
     ledger.transact(functools.partial(_forget, f"{COPY}{copy}"))
 
 
-def remove_copies(ledger: LedgerErasures, directory: Path | None = None) -> str:
+def remove_copies(ledger: LedgerErasures) -> str:
     """Remove the copies whose paths the ledger stores; return a sentence about the others.
 
     A run that is writing a copy then fails, and its next run starts again. The text names copies
-    that cannot be removed here: those of another machine, and of a directory that is missing.
+    that cannot be removed here: those of another machine, of a directory that is missing or not
+    mounted, and of the database that this one is a clone of.
 
     Args:
         ledger: the ledger.
-        directory: the directory of a run, which has no copies; ``None`` outside of a run.
 
     Raises:
         LedgerError: the ledger cannot be read or written.
     """
     remaining = []
-    for name, machine in ledger.select(_COPIES):
+    for name, value in ledger.select(_COPIES):
         copy = Path(str(name).removeprefix(COPY))
         if not _NAME.fullmatch(copy.name):  # A changed row must not remove another file.
             continue
-        is_ours = os.path.lexists(copy) or copy.parent == directory
-        is_ours |= machine == socket.gethostname() and copy.parent.is_dir()
-        discard(copy)
-        if is_ours and not os.path.lexists(copy):
+        directory, database = _parsed(str(value))
+        is_ours = database in ("", _database(ledger))
+        is_here = is_ours and os.path.lexists(copy)
+        if is_ours:
+            discard(copy)
+        with contextlib.suppress(OSError):
+            is_here |= _directory(copy) == directory
+        if is_here and not os.path.lexists(copy):
             ledger.transact(functools.partial(_forget, name))
         else:
-            remaining.append(f"{copy} on {machine}")
+            of = "" if is_ours else f" of {database}"
+            remaining.append(f"{copy}{of} on {directory.partition(' ')[0]}")
     if not remaining:
         return ""
     return (
         "Copies of interrupted runs of `remit ledger segment` may contain erased content: "
         f"{', '.join(remaining)}. Run `remit ledger compact` there."
     )
+
+
+def _parsed(value: str) -> tuple[str, str]:
+    """Return the directory and the database of a row; an early row names only the machine."""
+    parts = value.split(" ", 3)
+    return " ".join(parts[:3]), "".join(parts[3:])
 
 
 def _forget(name: str, tx: Transaction) -> None:

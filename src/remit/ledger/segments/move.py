@@ -283,7 +283,7 @@ class _Run:
                 "A segment requires a signed checkpoint, but this client has no signing key.",
                 next_step="Open the ledger through its root: `remit ledger segment`.",
             )
-        remove_copies(ledger, self._directory.absolute())
+        remove_copies(ledger)
         remainder = self._finish()[1]
         first = archived_to(ledger.select)
         if end <= first:
