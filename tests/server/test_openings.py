@@ -311,3 +311,20 @@ def test_a_cut_answer_that_calls_itself_a_stream_is_no_answer(
     call = called(google)
     assert call.status == 502
     assert {entry.decision for entry in call.entries} == {"ERROR"}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("form", ["of the choice", "of x_groq"])
+def test_a_text_next_to_an_error_reaches_the_client(
+    google: Served, provider: RawProvider, form: str, path: str
+) -> None:
+    """The text was produced, so the call is not made again."""
+    choice: dict[str, Any] = {"index": 0, "delta": {"content": "some"}, "finish_reason": "error"}
+    said: dict[str, Any] = {"x_groq": {"error": "busy"}}
+    if form == "of the choice":
+        choice, said = {**choice, "error": {"code": 502, "message": "busy"}}, {}
+    paths = replies(provider, event_stream({**_CHUNK, "choices": [choice], **said}))
+    status, raw, _, entries = called(google, path, "gpt-4o-mini")
+    assert (status, b'"some"' in raw, raw.count(b"busy") >= 1) == (200, True, True)
+    assert len(paths) == len(entries) == 1
+    assert entries[0].metadata["response"] == "some"
