@@ -328,3 +328,32 @@ def test_a_text_next_to_an_error_reaches_the_client(
     assert (status, b'"some"' in raw, raw.count(b"busy") >= 1) == (200, True, True)
     assert len(paths) == len(entries) == 1
     assert entries[0].metadata["response"] == "some"
+
+
+_PARTS = [
+    {"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": "so "}]}}]},
+    _GOOGLE_FINE,
+]
+_WITHOUT_A_BLANK_LINE: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
+    "its own": ("/v1/chat/completions", "gpt-4o-mini", [_ROLE, _FINE]),
+    "translated": ("/v1/messages", "gpt-4o-mini", [_ROLE, _FINE]),
+    "Gemini's": (_GOOGLE, "", _PARTS),
+    "Gemini's, translated": ("/v1/chat/completions", "google/gemini-2.5-flash", _PARTS),
+    "messages": ("/v1/messages", "", _MESSAGE),
+}
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize("form", _WITHOUT_A_BLANK_LINE)
+def test_the_last_event_of_an_answer_needs_no_blank_line(
+    google: Served, provider: RawProvider, form: str, end: bytes
+) -> None:
+    """What is recorded as a success has reached the client, to its end."""
+    path, model, events = _WITHOUT_A_BLANK_LINE[form]
+    wire = sse(events)
+    replies(provider, event_stream(*wire[:-1], wire[-1].rstrip() + end))
+    status, raw, _, (entry,) = called(google, path, model)
+    assert (status, entry.decision) == (200, "SUCCESS")
+    assert b"fine" in raw
+    ends = (b"message_stop", b'"finish_reason":"stop"', b'"finishReason":"STOP"')
+    assert any(end in raw.replace(b": ", b":") for end in ends)
