@@ -357,3 +357,27 @@ def test_the_last_event_of_an_answer_needs_no_blank_line(
     assert b"fine" in raw
     ends = (b"message_stop", b'"finish_reason":"stop"', b'"finishReason":"STOP"')
     assert any(end in raw.replace(b": ", b":") for end in ends)
+
+
+_NO_ERROR = {"error": {"code": 0, "message": ""}}
+_USAGE = {"usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}}
+_GOOGLE_USAGE = {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7,
+                                   "totalTokenCount": 12}}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", _GOOGLE])
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "google/gemini-2.5-flash"])
+def test_an_error_without_a_value_in_each_chunk_is_none(
+    google: Served, provider: RawProvider, path: str, model: str
+) -> None:
+    if path == _GOOGLE and model == "gpt-4o-mini":
+        path = _GOOGLE.replace("google/gemini-2.5-flash", "gpt-4o-mini")
+    is_chat = model == "gpt-4o-mini"
+    events = (
+        [_ROLE, {**_FINE, **_USAGE}] if is_chat else [_PARTS[0], {**_GOOGLE_FINE, **_GOOGLE_USAGE}]
+    )
+    end = [b"data: [DONE]\n\n"] if is_chat else []
+    paths = replies(provider, event_stream(*[{**event, **_NO_ERROR} for event in events], *end))
+    status, raw, _, (entry,) = called(google, path, model)
+    assert (status, b"fine" in raw, len(paths)) == (200, True, 1)
+    assert (entry.decision, entry.metadata["input_tokens"]) == ("SUCCESS", 5)
