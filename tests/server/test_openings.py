@@ -311,3 +311,73 @@ def test_a_cut_answer_that_calls_itself_a_stream_is_no_answer(
     call = called(google)
     assert call.status == 502
     assert {entry.decision for entry in call.entries} == {"ERROR"}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("form", ["of the choice", "of x_groq"])
+def test_a_text_next_to_an_error_reaches_the_client(
+    google: Served, provider: RawProvider, form: str, path: str
+) -> None:
+    """The text was produced, so the call is not made again."""
+    choice: dict[str, Any] = {"index": 0, "delta": {"content": "some"}, "finish_reason": "error"}
+    said: dict[str, Any] = {"x_groq": {"error": "busy"}}
+    if form == "of the choice":
+        choice, said = {**choice, "error": {"code": 502, "message": "busy"}}, {}
+    paths = replies(provider, event_stream({**_CHUNK, "choices": [choice], **said}))
+    status, raw, _, entries = called(google, path, "gpt-4o-mini")
+    assert (status, b'"some"' in raw, raw.count(b"busy") >= 1) == (200, True, True)
+    assert len(paths) == len(entries) == 1
+    assert entries[0].metadata["response"] == "some"
+
+
+_PARTS = [
+    {"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": "so "}]}}]},
+    _GOOGLE_FINE,
+]
+_WITHOUT_A_BLANK_LINE: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
+    "its own": ("/v1/chat/completions", "gpt-4o-mini", [_ROLE, _FINE]),
+    "translated": ("/v1/messages", "gpt-4o-mini", [_ROLE, _FINE]),
+    "Gemini's": (_GOOGLE, "", _PARTS),
+    "Gemini's, translated": ("/v1/chat/completions", "google/gemini-2.5-flash", _PARTS),
+    "messages": ("/v1/messages", "", _MESSAGE),
+}
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize("form", _WITHOUT_A_BLANK_LINE)
+def test_the_last_event_of_an_answer_needs_no_blank_line(
+    google: Served, provider: RawProvider, form: str, end: bytes
+) -> None:
+    """What is recorded as a success has reached the client, to its end."""
+    path, model, events = _WITHOUT_A_BLANK_LINE[form]
+    wire = sse(events)
+    replies(provider, event_stream(*wire[:-1], wire[-1].rstrip() + end))
+    status, raw, _, (entry,) = called(google, path, model)
+    assert (status, entry.decision) == (200, "SUCCESS")
+    assert b"fine" in raw
+    ends = (b"message_stop", b'"finish_reason":"stop"', b'"finishReason":"STOP"')
+    assert any(end in raw.replace(b": ", b":") for end in ends)
+
+
+_NO_ERROR = {"error": {"code": 0, "message": ""}}
+_USAGE = {"usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}}
+_GOOGLE_USAGE = {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7,
+                                   "totalTokenCount": 12}}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", _GOOGLE])
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "google/gemini-2.5-flash"])
+def test_an_error_without_a_value_in_each_chunk_is_none(
+    google: Served, provider: RawProvider, path: str, model: str
+) -> None:
+    if path == _GOOGLE and model == "gpt-4o-mini":
+        path = _GOOGLE.replace("google/gemini-2.5-flash", "gpt-4o-mini")
+    is_chat = model == "gpt-4o-mini"
+    events = (
+        [_ROLE, {**_FINE, **_USAGE}] if is_chat else [_PARTS[0], {**_GOOGLE_FINE, **_GOOGLE_USAGE}]
+    )
+    end = [b"data: [DONE]\n\n"] if is_chat else []
+    paths = replies(provider, event_stream(*[{**event, **_NO_ERROR} for event in events], *end))
+    status, raw, _, (entry,) = called(google, path, model)
+    assert (status, b"fine" in raw, len(paths)) == (200, True, 1)
+    assert (entry.decision, entry.metadata["input_tokens"]) == ("SUCCESS", 5)

@@ -155,8 +155,10 @@ async def _streamed(
                 opening = opening or Opening()
                 is_held = opening.holds_back(event)
             is_shown = error is None or shows_error(endpoint, event, value)
-            # A client cannot read a cut event. An error that no client sees is worded by Remit.
-            if not is_held and (is_over or event.complete) and (is_shown or total.pieces > before):
+            # The sum has read a last event without its blank line, so the client gets both. It
+            # cannot read other cut events. An error that no client sees is worded by Remit.
+            is_read = is_over or event.complete or value is not None
+            if not is_held and is_read and (is_shown or total.pieces > before):
                 raw, asked = event.raw, False
                 if outgoing.asks_usage and type(value) is dict and "usage" in value:
                     if value["usage"] is not None:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import orjson
 
 from remit.providers.protocol import ProviderError
+from remit.providers.wire.answer import stated_error
 from remit.providers.wire.body import member_at
 
 _MESSAGE_CHARS = 500
@@ -126,7 +127,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = response.get("error") if isinstance(response, Mapping) else None
     elif kind == "error" or data.get("object") == "error":
         value = data.get("error") or {k: v for k, v in data.items() if k != "type"}
-    elif "error" in data and _stated_in(data):
+    elif "error" in data and stated_error(data):
         if isinstance(kind, str) and kind != "message":  # an event of a tool that failed
             return None
         value = data["error"]
@@ -139,7 +140,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = None
         for place in (first, data.get("x_groq")):
             if type(place) is dict and "error" in place:
-                value = value or _stated_in(place)
+                value = value or stated_error(place)
         if not value:
             return None
     error = _error(value, None, secrets)
@@ -148,16 +149,6 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         error.code = "SERVER_ERROR"
     error.status = None
     return error
-
-
-def _stated_in(value: Any) -> Any:
-    """Return the member ``error`` of an object; None if it says nothing.
-
-    Some servers put an error without a value, such as ``{"code": 0, "message": ""}``, next to a
-    good answer.
-    """
-    error = value.get("error") if type(value) is dict else None
-    return error if error and (type(error) is not dict or any(error.values())) else None
 
 
 def is_shortage(error: BaseException | None) -> bool:

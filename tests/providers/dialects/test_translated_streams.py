@@ -264,9 +264,9 @@ def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
         ),
     ],
 )
-def test_a_providers_error_in_its_stream(provider: str, event: dict[str, Any]) -> None:
+def test_an_error_is_read_as_no_answer(provider: str, event: dict[str, Any]) -> None:
     with pytest.raises(ProviderError, match="down"):
-        Reading(provider).feed(event)
+        read_answer(provider, event)
 
 
 @pytest.mark.parametrize("provider", ENDPOINTS)

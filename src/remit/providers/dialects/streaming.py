@@ -21,7 +21,6 @@ from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, json_text
 from remit.providers.protocol import ProviderResponse
-from remit.providers.upstream_errors import error_of_event
 
 _PIECE = {
     exchange.TextDelta: "text",
@@ -252,19 +251,18 @@ class StreamReader(ABC):
     def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
         """Return the neutral events of one event of the provider; there may be none or several.
 
+        The caller examines whether the event reports an error, which may stand next to content.
+
         Args:
             data: the event's parsed data; None for ``[DONE]``.
 
         Raises:
             DialectError: the event does not have the API's form.
-            ProviderError: the event reports an error.
         """
         if data is None:
             return []
         if not isinstance(data, Mapping):
             raise unreadable("an event")
-        if (error := error_of_event(data)) is not None:
-            raise error
         return self._read(self._feed, data)
 
     def finish(self) -> list[StreamEvent]:

@@ -40,6 +40,7 @@ from remit.providers.dialects.streaming import (
 from remit.providers.dialects.usage import reported
 from remit.providers.protocol import ProviderResponse
 from remit.providers.sse import SseParser
+from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.readers import answer_facts, stream_sum
 
@@ -136,6 +137,8 @@ def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
             translated.
         ProviderError: the answer reports an error.
     """
+    if (error := error_of_event(answer)) is not None:
+        raise error
     total = stream_sum(endpoint)
     reader = stream_reader(endpoint, total)
     total.add("", b"", answer)

@@ -265,6 +265,16 @@ def _once(members: list[tuple[str, Any]]) -> None:
         raise ValueError("a name is repeated")
 
 
+def stated_error(value: Any) -> Any:
+    """Return the member ``error`` of an object; None if it says nothing.
+
+    Some servers put an error without a value, such as ``{"code": 0, "message": ""}``, next to a
+    good answer.
+    """
+    error = value.get("error") if type(value) is dict else None
+    return error if error and (type(error) is not dict or any(error.values())) else None
+
+
 def string(value: Any) -> str:
     """Return the value if it is a text, else an empty text."""
     return value if type(value) is str else ""

@@ -13,6 +13,7 @@ from remit.providers.wire.answer import (
     bytes_of,
     ended_by,
     read_event,
+    stated_error,
     string,
     texts,
 )
@@ -42,9 +43,9 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 def is_answer(answer: Any) -> bool:
     """Return True if the answer is no error and has a choice that is none, as OpenRouter's are."""
-    choices = None if type(answer) is not dict or answer.get("error") else answer.get("choices")
+    choices = None if type(answer) is not dict or stated_error(answer) else answer.get("choices")
     return type(choices) is list and any(
-        type(choice) is dict and not choice.get("error") for choice in choices
+        type(choice) is dict and not stated_error(choice) for choice in choices
     )
 
 
@@ -205,7 +206,7 @@ class ChatSum(StreamSum):
             # What is empty replaces nothing: some chunks have an id and a model of "".
             if key not in _NOT_IN_HEAD and (value or key not in head):
                 head[key] = value
-        if error := chunk.get("error"):
+        if "error" in chunk and (error := stated_error(chunk)):
             self.error = error
         elif name == "error":
             self.error = chunk
@@ -353,7 +354,7 @@ class ChatSum(StreamSum):
         answer = dict(self._head)
         if self._choices:
             answer["choices"] = [self._settled(choice) for choice in self._in_order()]
-        elif not answer.get("error"):
+        elif not stated_error(answer):
             answer["choices"] = []
         if self._usage is not None:
             answer["usage"] = self._usage

@@ -8,7 +8,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from remit.kernel.json_text import dump
-from remit.providers.wire.answer import AnswerFacts, StreamSum, dicts_in, ended_by, string
+from remit.providers.wire.answer import (
+    AnswerFacts,
+    StreamSum,
+    dicts_in,
+    ended_by,
+    stated_error,
+    string,
+)
 from remit.providers.wire.body import camel_case, member_at
 from remit.providers.wire.delta_sums import Pieces, settled
 from remit.providers.wire.usage import Usage, continued, objects_in, read_usage
@@ -140,8 +147,8 @@ class GenerateSum(StreamSum):
     def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
         if self._ended and self.error is not None:
             return
-        if event.get("error"):
-            self.error = event["error"]
+        if "error" in event and (error := stated_error(event)):
+            self.error = error
             return
         for key, each in event.items():
             if key == "usageMetadata":

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, ended_by, stated_error, string
 from remit.providers.wire.body import member_at
 from remit.providers.wire.delta_sums import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, is_count, plus, read_usage
@@ -265,7 +265,7 @@ class ResponseSum(StreamSum):
         elif event.get("object") == "response" or type(event.get("output")) is list:
             self.is_whole = True
             self._end("", event)
-        elif error := event.get("error"):
+        elif error := stated_error(event):
             self.error = error
         else:
             self._add_use(kind, event)

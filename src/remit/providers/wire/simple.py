@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.providers.wire.answer import AnswerFacts, StreamSum, string
+from remit.providers.wire.answer import AnswerFacts, StreamSum, stated_error, string
 from remit.providers.wire.usage import (
     Usage,
     is_count,
@@ -106,7 +106,7 @@ class EventSum(StreamSum):
         return event
 
     def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
-        if event.get("error") or kind == "error":
+        if kind == "error" or stated_error(event):
             self.error = event.get("error") or event
         elif kind.endswith(".delta"):
             self._add_delta(event)
