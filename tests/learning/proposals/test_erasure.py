@@ -21,7 +21,7 @@ from remit.packages.trust import sync_trust
 from remit.routing import LearnedHead, WeightsError, append_head, head_on_record
 from remit.runtime.installation import forget_erased, gate_context, package_manager
 from tests.learning.proposals.conftest import ADMIN, World, opened
-from tests.support.commands import run_remit
+from tests.support.commands import require_said, run_remit
 from tests.support.processes import run_forked
 from tests.support.stores import checkpoint, files_hold
 
@@ -78,7 +78,8 @@ def test_a_learned_package_goes_with_what_it_holds(world: World) -> None:
     assert "its evidence was erased" in refused.stderr
 
 
-def test_a_waiting_prompt_goes_with_what_it_quotes(world: World) -> None:
+@pytest.mark.parametrize("completed_by", ["opening", "repeating"])
+def test_a_waiting_prompt_goes_with_what_it_quotes(world: World, completed_by: str) -> None:
     """What it holds is erased, which was no evidence of it."""
     secret = world.exchange(f"Tell me of {SECRET}, please.")
     change = Change("prompt", contract_id="PRC-EXECUTE-001", additions=[f"Never say {SECRET}."])
@@ -92,8 +93,12 @@ def test_a_waiting_prompt_goes_with_what_it_quotes(world: World) -> None:
         world.propose(change, evidence=[said], holds=[secret])
     world.runtime.close()
     assert files_hold(world.place, SECRET)
-    with Runtime.open(world.place):
-        pass
+    if completed_by == "opening":
+        with Runtime.open(world.place):
+            pass
+    else:  # The person has no content left, as after an interrupted erasure.
+        again = ("ledger", "erase", "--subject", "ann", "--yes", "--reason", "r")
+        require_said(run_remit(*again, "--root", world.place), "it is complete now")
     assert not files_hold(world.place, SECRET)
 
 
