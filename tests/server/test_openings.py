@@ -381,3 +381,22 @@ def test_an_error_without_a_value_in_each_chunk_is_none(
     status, raw, _, (entry,) = called(google, path, model)
     assert (status, b"fine" in raw, len(paths)) == (200, True, 1)
     assert (entry.decision, entry.metadata["input_tokens"]) == ("SUCCESS", 5)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", "text/event-stream"])
+@pytest.mark.parametrize("begun", [b"dat", b": wait\n\n", b"event: x\n", b'data: {"id"'])
+def test_a_connection_that_breaks_in_the_opening_is_not_asked_again(
+    google: Served, provider: RawProvider, begun: bytes, kind: str
+) -> None:
+    """A proxy may declare any type; the provider may charge what it began."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: 999\r\n\r\n"
+    paths: list[str] = []
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        paths.append(path)
+        connection.sendall(head.encode() + begun)
+        return False
+
+    provider.answer = answer
+    (entry,) = called(google).entries
+    assert (len(paths), entry.metadata["cost_certainty"]) == (1, "upper_bound")
