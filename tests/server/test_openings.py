@@ -381,3 +381,48 @@ def test_an_error_without_a_value_in_each_chunk_is_none(
     status, raw, _, (entry,) = called(google, path, model)
     assert (status, b"fine" in raw, len(paths)) == (200, True, 1)
     assert (entry.decision, entry.metadata["input_tokens"]) == ("SUCCESS", 5)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", "text/event-stream"])
+@pytest.mark.parametrize("begun", [b"dat", b": wait\n\n", b"event: x\n", b'data: {"id"'])
+def test_a_connection_that_breaks_in_the_opening_is_not_asked_again(
+    google: Served, provider: RawProvider, begun: bytes, kind: str
+) -> None:
+    """A proxy may declare any type; the provider may charge what it began."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: 999\r\n\r\n"
+    paths: list[str] = []
+
+    def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+        paths.append(path)
+        connection.sendall(head.encode() + begun)
+        return False
+
+    provider.answer = answer
+    (entry,) = called(google).entries
+    assert (len(paths), entry.metadata["cost_certainty"]) == (1, "upper_bound")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize(
+    "first", [b"\xef\xbb\xbf", b": ping\n", b"retry: 3000\n\n", b"id: 1\n", b"\xef\xbb\xbf: a\n\n"]
+)
+def test_a_whole_answer_in_a_stream_may_follow_fields_without_data(
+    google: Served, provider: RawProvider, path: str, first: bytes
+) -> None:
+    paths = replies(provider, event_stream(first + json.dumps(completion("fine")).encode()))
+    status, raw, _, (entry,) = called(google, path, "gpt-4o-mini")
+    assert (status, b"fine" in raw, len(paths)) == (200, True, 1)
+    assert (entry.decision, entry.metadata["cost_certainty"]) == ("SUCCESS", "measured")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", _GOOGLE])
+@pytest.mark.parametrize("said", [_GOOGLE_BUSY, {"x": 1}])
+def test_a_list_in_place_of_a_stream_is_an_error(
+    google: Served, provider: RawProvider, path: str, said: dict[str, Any]
+) -> None:
+    """Gemini states an error in a list, and such a refusal is free; any other list may be paid."""
+    replies(provider, event_stream(json.dumps([said], indent=1).encode()))
+    call = called(google, path, "google/gemini-2.5-flash")
+    last = call.entries[-1]
+    assert (last.decision, b"busy" in call.raw) == ("ERROR", said is _GOOGLE_BUSY)
+    assert (last.metadata["cost_usd"] == 0) == (said is _GOOGLE_BUSY)

@@ -401,6 +401,7 @@ _BLOCKS = [
     {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"a": 12345678901234567890123}},
     {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}},
     {"type": "odd", "x": [1]},
+    {"type": "text", "text": "", "citations": None},
 ]
 _WHOLE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "choices": ("/v1/chat/completions", "openai.chat", {**_CHAT, "choices": _CHOICES, "x_own": 1}),

@@ -6,6 +6,7 @@ stream.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from remit.providers import ProviderError, error_of_event
@@ -16,11 +17,15 @@ _NAMED = ("anthropic.messages", "bedrock.converse")
 _UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
 """Endpoints whose clients know an error by the member ``error`` of an event alone."""
 
+_BEFORE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|(?::|id:|retry:)[^\r\n]*)*")
+_JSON = re.compile(rb"\{|\[\s*\{")
+
 
 class Opening:
     """The text before the first readable event of a stream: perhaps an answer that is no stream.
 
-    Comments are no part of the text.
+    Comments are no part of the text; nor, before JSON, are a byte order mark and the fields ``id``
+    and ``retry``.
 
     Attributes:
         size: bytes of the text.
@@ -38,23 +43,29 @@ class Opening:
             event: the event; one without the end of an event may be the end of JSON.
         """
         raw = event.raw
-        if self._is_json or (raw.strip() and not raw.startswith(b":")):
-            self._is_json = self._is_json or (not self._parts and raw.lstrip().startswith(b"{"))
-            self._has_data = self._has_data or (event.complete and event.data != b"")
-            self._parts.append(raw)
-            self.size += len(raw)
+        if not self._is_json:
+            text = _BEFORE_JSON.sub(b"", raw, count=1)
+            if not self._parts and _JSON.match(text):
+                self._is_json, raw = True, text
+            elif not text or raw.startswith(b":"):
+                return False
+        self._has_data = self._has_data or (event.complete and event.data != b"")
+        self._parts.append(raw)
+        self.size += len(raw)
         return self._is_json
 
     def answer(self) -> bytes | None:
         """Return the answer after the end of a stream without a readable event; None if there is
         none.
 
-        The answer is a JSON object, or the text if that has data.
+        The answer is a JSON object, Gemini's list of one error, or the text if that has data.
         """
         text = b"".join(self._parts)
         if not self._is_json:
             return text if self._has_data else None
         text = text.strip()
+        if text.startswith(b"["):
+            return text if error_of_event(text) is not None else None
         return text if text.endswith(b"}") else None
 
 

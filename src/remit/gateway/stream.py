@@ -406,7 +406,7 @@ class StreamTap:
                 self._fell_silent(error)
 
     def break_off(self) -> None:
-        """Allow no other attempt if anything has come, such as a comment: it may be paid for."""
+        """Allow no other attempt if any byte of a stream has come: the answer may be paid for."""
         if (self.came or self.kept) and not self.was_passed_on:
             self._mark()
 

@@ -85,7 +85,7 @@ async def send_body(
         try:
             if outgoing.body.endpoint.verbatim:
                 return await _verbatim(outgoing, reply, tap)
-            if outgoing.stream and await _is_events(reply):
+            if outgoing.stream and await _is_events(reply, tap):
                 try:
                     return await _streamed(outgoing, reply, tap, called)
                 except ProviderError as error:
@@ -113,10 +113,15 @@ async def send_body(
             tap.settle()
 
 
-async def _is_events(reply: ProviderReply) -> bool:
-    if isinstance(reply, UpstreamReply):
+async def _is_events(reply: ProviderReply, tap: StreamTap) -> bool:
+    if not isinstance(reply, UpstreamReply):
+        return "event-stream" in reply.content_type
+    try:
         return await reply.is_event_stream()
-    return "event-stream" in reply.content_type
+    except ProviderError:
+        tap.came = reply.waiting
+        tap.break_off()
+        raise
 
 
 async def _streamed(

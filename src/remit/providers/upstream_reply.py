@@ -54,7 +54,8 @@ class UpstreamReply:
         status: HTTP status.
         headers: headers, case-insensitive; a name may occur more than once. ``content-encoding``
             and ``content-length`` describe the body as the server sent it.
-        waiting: number of bytes of the incomplete event.
+        waiting: number of bytes of the incomplete event, or of those that do not yet tell whether
+            the body is an event stream.
         content_type: content type without parameters, in lower case; empty if there is none.
             Amazon's frames are read as events, so their type is ``text/event-stream``.
     """
@@ -120,6 +121,7 @@ class UpstreamReply:
         if self.content_type != _EVENTS and not self._is_over:
             first = await self._piece()
             while (begins := _begins_events(first)) is None and not self._is_over:
+                self.waiting = len(first)
                 first += await self._piece()
             self._first, self._ends, self._is_over = first, self._is_over, False
             if begins:

@@ -66,7 +66,7 @@ def _message_events(answer: dict[str, Any]) -> _Events:
     for index, block in enumerate(dicts_in(answer.get("content"))):
         begun, deltas = {**block}, []
         for member, empty, kind, name in _GROWING:
-            if member not in block or (member == "input" and type(block[member]) is not dict):
+            if block.get(member) is None or (member == "input" and type(block[member]) is not dict):
                 continue
             begun[member] = empty
             pieces = block[member] if type(block[member]) is list else [block[member]]

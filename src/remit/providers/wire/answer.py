@@ -207,7 +207,8 @@ class StreamSum:
 def read_event(data: bytes) -> Any:
     """Return an event's parsed data after :func:`counted_once`; None if it is not JSON.
 
-    Integers above 64 bits are exact in events with arguments of a tool's call.
+    Integers above 64 bits are exact in events with a member whose name begins with ``arg``, such as
+    the arguments of a tool's call.
     """
     try:
         if b'"arg' not in data or not has_wide_number(data):
