@@ -31,14 +31,14 @@ ROOM = 1.04
 # Two calls of each make the context that carries its session and person.
 # One row and two objects of each are the usage that is added up with its entry.
 LIMITS = {
-    "call": Counts(loop=172, ledger=101, objects=192, json=7, statements=19, rows=14, commits=2),
+    "call": Counts(loop=173, ledger=101, objects=194, json=7, statements=19, rows=14, commits=2),
     "call in a work order": Counts(
         loop=175, ledger=119, objects=198, json=7, statements=20, rows=14, commits=2
     ),
     "routed call": Counts(
         loop=256, ledger=201, objects=264, json=18, statements=23, rows=26, commits=2
     ),
-    "stream": Counts(loop=382, ledger=113, objects=359, json=17, statements=20, rows=16, commits=2),
+    "stream": Counts(loop=390, ledger=113, objects=368, json=17, statements=20, rows=16, commits=2),
     "chunk of a stream": Counts(
         loop=14, ledger=4, objects=12, json=1, statements=0, rows=0, commits=0
     ),
