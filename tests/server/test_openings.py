@@ -313,14 +313,19 @@ def test_a_cut_answer_that_calls_itself_a_stream_is_no_answer(
     assert {entry.decision for entry in call.entries} == {"ERROR"}
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-@pytest.mark.parametrize("form", ["of the choice", "of x_groq"])
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [(path, form) for path in ("/v1/chat/completions", "/v1/messages")
+     for form in ("of the choice", "of x_groq")] + [("/v1/messages", "of the event")],
+)  # fmt: skip
 def test_a_text_next_to_an_error_reaches_the_client(
-    google: Served, provider: RawProvider, form: str, path: str
+    google: Served, provider: RawProvider, path: str, form: str
 ) -> None:
     """The text was produced, so the call is not made again."""
     choice: dict[str, Any] = {"index": 0, "delta": {"content": "some"}, "finish_reason": "error"}
     said: dict[str, Any] = {"x_groq": {"error": "busy"}}
+    if form == "of the event":
+        said = {"error": {"message": "busy"}}
     if form == "of the choice":
         choice, said = {**choice, "error": {"code": 502, "message": "busy"}}, {}
     paths = replies(provider, event_stream({**_CHUNK, "choices": [choice], **said}))

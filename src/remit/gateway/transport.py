@@ -175,7 +175,7 @@ async def _streamed(
                     is_over and is_shown, asked, "", left > 0, headers, total,
                     tap.read(value) if translates else None, event.data != b"",
                 )  # fmt: skip
-                is_error = error is not None and is_shown
+                is_error = error is not None and is_shown and total.pieces == before
                 await tap.chunk(chunk, begins=chunk.has_data and not is_error)
             if has_begun:
                 tap.may_pass_on()
