@@ -313,11 +313,8 @@ def test_a_cut_answer_that_calls_itself_a_stream_is_no_answer(
     assert {entry.decision for entry in call.entries} == {"ERROR"}
 
 
-@pytest.mark.parametrize(
-    ("path", "form"),
-    [(path, form) for path in ("/v1/chat/completions", "/v1/messages")
-     for form in ("of the choice", "of x_groq")] + [("/v1/messages", "of the event")],
-)  # fmt: skip
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("form", ["of the choice", "of x_groq", "of the event"])
 def test_a_text_next_to_an_error_reaches_the_client(
     google: Served, provider: RawProvider, path: str, form: str
 ) -> None:

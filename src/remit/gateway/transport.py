@@ -181,6 +181,9 @@ async def _streamed(
                 tap.may_pass_on()
             if error is not None:
                 tap.drop_held()
+                if total.pieces > before:  # The text next to the error was produced.
+                    tap.came += len(event.raw)
+                    tap.break_off()
                 had = await _assembled(total, tap, endpoint, reply.status, headers)
                 error.answer = had if had.usage_reported else None
                 raise error
