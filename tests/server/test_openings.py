@@ -314,13 +314,15 @@ def test_a_cut_answer_that_calls_itself_a_stream_is_no_answer(
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-@pytest.mark.parametrize("form", ["of the choice", "of x_groq"])
+@pytest.mark.parametrize("form", ["of the choice", "of x_groq", "of the event"])
 def test_a_text_next_to_an_error_reaches_the_client(
-    google: Served, provider: RawProvider, form: str, path: str
+    google: Served, provider: RawProvider, path: str, form: str
 ) -> None:
     """The text was produced, so the call is not made again."""
     choice: dict[str, Any] = {"index": 0, "delta": {"content": "some"}, "finish_reason": "error"}
     said: dict[str, Any] = {"x_groq": {"error": "busy"}}
+    if form == "of the event":
+        said = {"error": {"message": "busy"}}
     if form == "of the choice":
         choice, said = {**choice, "error": {"code": 502, "message": "busy"}}, {}
     paths = replies(provider, event_stream({**_CHUNK, "choices": [choice], **said}))

@@ -175,12 +175,15 @@ async def _streamed(
                     is_over and is_shown, asked, "", left > 0, headers, total,
                     tap.read(value) if translates else None, event.data != b"",
                 )  # fmt: skip
-                is_error = error is not None and is_shown
+                is_error = error is not None and is_shown and total.pieces == before
                 await tap.chunk(chunk, begins=chunk.has_data and not is_error)
             if has_begun:
                 tap.may_pass_on()
             if error is not None:
                 tap.drop_held()
+                if total.pieces > before:  # The text next to the error was produced.
+                    tap.came += len(event.raw)
+                    tap.break_off()
                 had = await _assembled(total, tap, endpoint, reply.status, headers)
                 error.answer = had if had.usage_reported else None
                 raise error
