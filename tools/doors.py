@@ -50,21 +50,20 @@ class Checkout:
 
     def door_with(self, name: str, room: str) -> str:
         """Return the door of ``room`` that exports ``name``; empty if none does."""
-        found = (door for door in self.doors_of(room) if name in self.names_at(door))
+        found = (door for door in self.doors_of(room) if name in self._names_at(door))
         return next(found, "")
 
-    def names_at(self, door: str) -> set[str]:
-        """Return the public names of a module: those that it defines, or imports as themselves."""
+    def _names_at(self, door: str) -> set[str]:
+        """Return the names in the ``__all__`` of a module; without one, those that it defines."""
         place = self.source.joinpath(*door.split("."))
         file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-        names = set()
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            for one in [node, *(node.body if isinstance(node, ast.If) else ())]:
-                if isinstance(one, ast.ImportFrom):  # `from x import A as A` exports A.
-                    names |= {alias.name for alias in one.names if alias.asname == alias.name}
-                elif isinstance(one, (ast.ClassDef, ast.FunctionDef)):
-                    names.add(one.name)
-        return {name for name in names if not name.startswith("_")}
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                return set(ast.literal_eval(node.value))
+        return {
+            node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))
+        }
 
     def _of_room(self, room: str) -> Iterator[str]:
         if room not in self.rooms:

@@ -6,6 +6,7 @@ import remit.agents.tools as _tools
 
 if TYPE_CHECKING:
     from remit.agents.tools import *
+from remit.agents.tools import __all__ as __all__
 
 
 def __getattr__(name: str) -> Any:

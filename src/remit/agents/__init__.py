@@ -19,50 +19,75 @@ from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
     from remit.agents.admin import (
-        HIDDEN as HIDDEN,
-        RECALL as RECALL,
-        Fitted as Fitted,
-        Redactor as Redactor,
-        admin_tools as admin_tools,
-        caller_session as caller_session,
-        cut_to_fit as cut_to_fit,
-        plain_value as plain_value,
+        HIDDEN,
+        RECALL,
+        Fitted,
+        Redactor,
+        admin_tools,
+        caller_session,
+        cut_to_fit,
+        plain_value,
     )
     from remit.agents.approvals import (
-        Approval as Approval,
-        ApprovalError as ApprovalError,
-        ApprovalQueue as ApprovalQueue,
-        Permit as Permit,
-        arguments_hash as arguments_hash,
+        Approval,
+        ApprovalError,
+        ApprovalQueue,
+        Permit,
+        arguments_hash,
     )
-    from remit.agents.attachments import (
-        File as File,
-        UserMessage as UserMessage,
-        split_message as split_message,
-    )
-    from remit.agents.output_type import OutputT as OutputT, OutputType as OutputType
-    from remit.agents.sessions import SessionManager as SessionManager
-    from remit.agents.supervisor import HO2Supervisor as HO2Supervisor, TurnResult as TurnResult
-    from remit.agents.tools import (
-        Tool as Tool,
-        ToolDispatcher as ToolDispatcher,
-        ToolError as ToolError,
-        ToolResult as ToolResult,
-        current_call as current_call,
-        tool as tool,
-    )
+    from remit.agents.attachments import File, UserMessage, split_message
+    from remit.agents.output_type import OutputT, OutputType
+    from remit.agents.sessions import SessionManager
+    from remit.agents.supervisor import HO2Supervisor, TurnResult
+    from remit.agents.tools import Tool, ToolDispatcher, ToolError, ToolResult, current_call, tool
     from remit.agents.worker import (
-        IGNORABLE as IGNORABLE,
-        AttachedOrder as AttachedOrder,
-        HO1Executor as HO1Executor,
-        WorkFailedError as WorkFailedError,
-        WorkParkedError as WorkParkedError,
-        result_text as result_text,
-        visible as visible,
+        IGNORABLE,
+        AttachedOrder,
+        HO1Executor,
+        WorkFailedError,
+        WorkParkedError,
+        result_text,
+        visible,
     )
-    from remit.agents.workorders import (
-        WorkOrder as WorkOrder,
-        WorkOrderConstraints as WorkOrderConstraints,
-    )
+    from remit.agents.workorders import WorkOrder, WorkOrderConstraints
 else:
     __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "HIDDEN",
+    "IGNORABLE",
+    "RECALL",
+    "Approval",
+    "ApprovalError",
+    "ApprovalQueue",
+    "AttachedOrder",
+    "File",
+    "Fitted",
+    "HO1Executor",
+    "HO2Supervisor",
+    "OutputT",
+    "OutputType",
+    "Permit",
+    "Redactor",
+    "SessionManager",
+    "Tool",
+    "ToolDispatcher",
+    "ToolError",
+    "ToolResult",
+    "TurnResult",
+    "UserMessage",
+    "WorkFailedError",
+    "WorkOrder",
+    "WorkOrderConstraints",
+    "WorkParkedError",
+    "admin_tools",
+    "arguments_hash",
+    "caller_session",
+    "current_call",
+    "cut_to_fit",
+    "plain_value",
+    "result_text",
+    "split_message",
+    "tool",
+    "visible",
+]

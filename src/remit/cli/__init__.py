@@ -8,4 +8,6 @@ Start reading in :mod:`remit.cli.main`. Doors: ``main`` holds the commands; ``op
 and ``roots`` help the commands that other distributions add.
 """
 
-from remit.cli.main import main as main
+from remit.cli.main import main
+
+__all__ = ["main"]

@@ -13,29 +13,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remit.contracts.folder import ContractError as ContractError
+from remit.contracts.folder import ContractError
 from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
-    from remit.contracts.contract import (
-        Boundary as Boundary,
-        PromptContract as PromptContract,
-        precedence as precedence,
-    )
-    from remit.contracts.contract_context import required_context as required_context
-    from remit.contracts.loader import (
-        ContractLoader as ContractLoader,
-        parse_contract as parse_contract,
-        parse_pack as parse_pack,
-    )
-    from remit.contracts.pack import (
-        PromptPack as PromptPack,
-        check_examples as check_examples,
-        cut_sections as cut_sections,
-    )
-    from remit.contracts.template_language import fence as fence
+    from remit.contracts.contract import Boundary, PromptContract, precedence
+    from remit.contracts.contract_context import required_context
+    from remit.contracts.loader import ContractLoader, parse_contract, parse_pack
+    from remit.contracts.pack import PromptPack, check_examples, cut_sections
+    from remit.contracts.template_language import fence
 else:
     __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "Boundary",
+    "ContractError",
+    "ContractLoader",
+    "PromptContract",
+    "PromptPack",
+    "check_examples",
+    "cut_sections",
+    "fence",
+    "parse_contract",
+    "parse_pack",
+    "precedence",
+    "required_context",
+]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 RequiredContextError = ContractError

@@ -20,15 +20,16 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+__all__ = ["lazy_names"]
+
 
 def lazy_names(door: str) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a door, which imports a module at the first use of its names.
 
-    A door exports the names that its file imports as ``from module import Name as Name``; those
-    under ``if TYPE_CHECKING:`` are lazy. The file is parsed at the first use. The returned function
-    takes a name, sets it in the door's module and returns its value; ``__all__`` is the list of the
-    exported names. It raises AttributeError for other names, and ImportError if the module cannot
-    be imported. ``dir`` of the door lists the exported names too.
+    The names are those that the door's file imports under ``if TYPE_CHECKING:``; the file is parsed
+    at the first use. The returned function takes a name, sets it in the door's module and returns
+    its value. It raises AttributeError for other names, and ImportError if the module cannot be
+    imported. ``dir`` of the door lists the names of its ``__all__`` before their first use.
 
     Args:
         door: the name of the door's module.
@@ -36,33 +37,28 @@ def lazy_names(door: str) -> Callable[[str], Any]:
     module = sys.modules[door]
     places: dict[str, str] = {}
 
-    def exported() -> dict[str, str]:
-        if not places:
-            places.update(_exports(module))
-        return places
-
     def imported(name: str) -> Any:
-        if name != "__all__" and name not in exported():
+        if not places:
+            places.update(_typed_imports(module))
+        if name not in places:
             raise AttributeError(f"module {door!r} has no attribute {name!r}")
-        if name == "__all__":
-            value: Any = sorted(exported())
-        else:
-            value = getattr(importlib.import_module(places[name]), name)
+        value = getattr(importlib.import_module(places[name]), name)
         setattr(module, name, value)
         return value
 
-    vars(module)["__dir__"] = lambda: sorted({*vars(module), *exported()})
+    vars(module)["__dir__"] = lambda: sorted({*vars(module), *module.__all__})
     return imported
 
 
-def _exports(door: ModuleType) -> dict[str, str]:
-    """Return the module of each name that a door imports under an alias equal to the name."""
+def _typed_imports(door: ModuleType) -> dict[str, str]:
+    """Return the module of each name that a door imports for type checkers."""
     loader = getattr(door.__spec__, "loader", None)
     source = loader.get_source(door.__name__) if loader is not None else ""
     return {
         alias.name: str(node.module)
-        for node in ast.walk(ast.parse(source))
+        for block in ast.parse(source).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
-        if alias.asname == alias.name
     }

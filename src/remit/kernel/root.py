@@ -9,6 +9,8 @@ from typing import Self
 
 from remit.kernel.errors import RemitError
 
+__all__ = ["Root", "find_root"]
+
 # Earlier names, for programs that catch them; they end with version 1.0.
 RootError = RemitError
 

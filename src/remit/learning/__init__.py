@@ -14,54 +14,77 @@ outcomes with predictions, ``prompts`` searches for additions to a prompt, ``pro
 from __future__ import annotations
 
 from remit.kernel.errors import ConflictError
-from remit.learning.evidence.feedback import (
-    Feedback as Feedback,
-    Source as Source,
-    feedback_on as feedback_on,
-    give_feedback as give_feedback,
-)
-from remit.learning.evidence.party_shares import rater_weights as rater_weights
-from remit.learning.evidence.samples import Sample as Sample, read_samples as read_samples
+from remit.learning.evidence.feedback import Feedback, Source, feedback_on, give_feedback
+from remit.learning.evidence.party_shares import rater_weights
+from remit.learning.evidence.samples import Sample, read_samples
 from remit.learning.exchanges import (
-    held_out_sides as held_out_sides,
-    is_evidence as is_evidence,
-    is_held_out as is_held_out,
-    is_own_call as is_own_call,
-    is_whole as is_whole,
-    open_account as open_account,
-    prompt_key as prompt_key,
+    held_out_sides,
+    is_evidence,
+    is_held_out,
+    is_own_call,
+    is_whole,
+    open_account,
+    prompt_key,
 )
 from remit.learning.grading import (
-    gradable_exchanges as gradable_exchanges,
-    grade_by_reference as grade_by_reference,
-    grade_by_schema as grade_by_schema,
-    grade_by_test as grade_by_test,
-    grader as grader,
-    is_reference as is_reference,
-    learnable_contract as learnable_contract,
-    matches_schema as matches_schema,
-    recorded_grader as recorded_grader,
+    gradable_exchanges,
+    grade_by_reference,
+    grade_by_schema,
+    grade_by_test,
+    grader,
+    is_reference,
+    learnable_contract,
+    matches_schema,
+    recorded_grader,
 )
-from remit.learning.held_out_replay import (
-    ChangedRequests as ChangedRequests,
-    Replay as Replay,
-    ReplayResult as ReplayResult,
-)
-from remit.learning.signals import (
-    Signal as Signal,
-    SignalPolicy as SignalPolicy,
-    before_latest as before_latest,
-    observe as observe,
-    read_signals as read_signals,
-)
+from remit.learning.held_out_replay import ChangedRequests, Replay, ReplayResult
+from remit.learning.signals import Signal, SignalPolicy, before_latest, observe, read_signals
 from remit.learning.statistics import (
-    ConfidenceSequence as ConfidenceSequence,
-    Estimate as Estimate,
-    difference as difference,
-    doubly_robust as doubly_robust,
-    paired_effect as paired_effect,
-    prediction_powered as prediction_powered,
+    ConfidenceSequence,
+    Estimate,
+    difference,
+    doubly_robust,
+    paired_effect,
 )
+
+__all__ = [
+    "ChangedRequests",
+    "ConfidenceSequence",
+    "Estimate",
+    "Feedback",
+    "Replay",
+    "ReplayResult",
+    "Sample",
+    "Signal",
+    "SignalPolicy",
+    "Source",
+    "before_latest",
+    "difference",
+    "doubly_robust",
+    "feedback_on",
+    "give_feedback",
+    "gradable_exchanges",
+    "grade_by_reference",
+    "grade_by_schema",
+    "grade_by_test",
+    "grader",
+    "held_out_sides",
+    "is_evidence",
+    "is_held_out",
+    "is_own_call",
+    "is_reference",
+    "is_whole",
+    "learnable_contract",
+    "matches_schema",
+    "observe",
+    "open_account",
+    "paired_effect",
+    "prompt_key",
+    "rater_weights",
+    "read_samples",
+    "read_signals",
+    "recorded_grader",
+]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 ReplayDriftError = ConflictError

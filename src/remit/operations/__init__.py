@@ -18,47 +18,69 @@ results are in :mod:`remit.operations.results`.
 from __future__ import annotations
 
 from remit.operations.agent_tools import (
-    AgentTool as AgentTool,
-    ToolCall as ToolCall,
-    argument as argument,
-    list_schema as list_schema,
-    make_tools as make_tools,
-    session_argument as session_argument,
+    AgentTool,
+    ToolCall,
+    argument,
+    list_schema,
+    make_tools,
+    session_argument,
 )
-from remit.operations.catalogue import operations as operations
-from remit.operations.limits import limits_line as limits_line
+from remit.operations.catalogue import operations
+from remit.operations.limits import limits_line
 from remit.operations.operation import (
-    Answer as Answer,
-    Column as Column,
-    Document as Document,
-    Feed as Feed,
-    Field as Field,
-    Operation as Operation,
-    feed_of as feed_of,
-    field as field,
-    limit as limit,
-    verb as verb,
+    Answer,
+    Column,
+    Document,
+    Feed,
+    Field,
+    Operation,
+    feed_of,
+    field,
+    limit,
+    verb,
 )
-from remit.operations.orders import by as by
-from remit.operations.package_archives import package_settings as package_settings
-from remit.operations.ports import (
-    Caller as Caller,
-    ForbiddenError as ForbiddenError,
-    RootPort as RootPort,
-    name_of as name_of,
-)
-from remit.operations.proposals import PROPOSED as PROPOSED, proposal_reason as proposal_reason
-from remit.operations.requests import (
-    checked as checked,
-    request_model as request_model,
-    result_form as result_form,
-)
-from remit.operations.text import (
-    Drawn as Drawn,
-    Note as Note,
-    Table as Table,
-    facts as facts,
-    json_data as json_data,
-    shown as shown,
-    table_of as table_of,
-)
+from remit.operations.orders import by
+from remit.operations.package_archives import package_settings
+from remit.operations.ports import Caller, ForbiddenError, RootPort, name_of
+from remit.operations.proposals import PROPOSED, proposal_reason
+from remit.operations.requests import checked, request_model, result_form
+from remit.operations.text import Drawn, Note, Table, facts, json_data, shown, table_of
+
+__all__ = [
+    "PROPOSED",
+    "AgentTool",
+    "Answer",
+    "Caller",
+    "Column",
+    "Document",
+    "Drawn",
+    "Feed",
+    "Field",
+    "ForbiddenError",
+    "Note",
+    "Operation",
+    "RootPort",
+    "Table",
+    "ToolCall",
+    "argument",
+    "by",
+    "checked",
+    "facts",
+    "feed_of",
+    "field",
+    "json_data",
+    "limit",
+    "limits_line",
+    "list_schema",
+    "make_tools",
+    "name_of",
+    "operations",
+    "package_settings",
+    "proposal_reason",
+    "request_model",
+    "result_form",
+    "session_argument",
+    "shown",
+    "table_of",
+    "verb",
+]

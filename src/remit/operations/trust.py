@@ -13,8 +13,7 @@ from remit.operations.ports import Caller, RootPort
 from remit.operations.text import Note, Table, table_of
 
 if TYPE_CHECKING:
-    from remit.packages import PackageKey
-    from remit.packages.trust import TrustPolicy
+    from remit.packages import PackageKey, TrustPolicy
 
 
 def _policy_lines(found: dict[str, Any]) -> Iterator[str | Table]:
@@ -37,7 +36,8 @@ def show_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
             damaged or not valid.
         LedgerError: the ledger cannot be read.
     """
-    from remit.packages.trust import TrustPolicy, read_trust, trust_problem
+    from remit.packages import TrustPolicy
+    from remit.packages.trust import read_trust, trust_problem
 
     path = root.place.path / TrustPolicy.FILE
     policy = read_trust(path, root.ledger)
@@ -59,11 +59,11 @@ def restore_trust(root: RootPort, caller: Caller) -> dict[str, Any]:
             recorded policy is damaged or not valid, or the file cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    from remit.packages import package_lock, trust
+    from remit.packages import TrustPolicy, package_lock, trust
 
     place = root.place.path
     with package_lock(place, root.settings.packages.lock_timeout_s):
-        return _plain(trust.restore_trust(place / trust.TrustPolicy.FILE, root.ledger))
+        return _plain(trust.restore_trust(place / TrustPolicy.FILE, root.ledger))
 
 
 def _changed(
@@ -74,8 +74,8 @@ def _changed(
     Raises:
         PackageError: the key cannot be used or is unknown.
     """
-    from remit.packages import package_lock
-    from remit.packages.trust import TrustPolicy, change_trust
+    from remit.packages import TrustPolicy, package_lock
+    from remit.packages.trust import change_trust
 
     place = root.place.path
     with package_lock(place, root.settings.packages.lock_timeout_s):

@@ -16,103 +16,145 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remit.contracts import precedence as precedence
+from remit.contracts import precedence
 from remit.kernel import lazy_names
-from remit.packages.archive import (
-    Archive as Archive,
-    canonical_targz as canonical_targz,
-    pack as pack,
-    read_archive as read_archive,
-)
-from remit.packages.archive_checks import (
-    Candidate as Candidate,
-    IncomingArchive as IncomingArchive,
-    admit as admit,
-)
+from remit.packages.archive import Archive, canonical_targz, pack, read_archive
+from remit.packages.archive_checks import Candidate, IncomingArchive, admit
 from remit.packages.config_changes import (
-    EDITABLE_INSTALL as EDITABLE_INSTALL,
-    fitting as fitting,
-    record_settings as record_settings,
-    record_waiver as record_waiver,
-    recorded_settings as recorded_settings,
-    waived as waived,
+    EDITABLE_INSTALL,
+    fitting,
+    record_settings,
+    record_waiver,
+    waived,
 )
-from remit.packages.dependencies import in_range as in_range
-from remit.packages.documents import AgentDocument as AgentDocument, Framework as Framework
+from remit.packages.dependencies import in_range
+from remit.packages.documents import AgentDocument, Framework
 from remit.packages.errors import (
-    ArchiveError as ArchiveError,
-    ManifestError as ManifestError,
-    PackageError as PackageError,
-    PackageKeyError as PackageKeyError,
-    PackError as PackError,
-    SignatureError as SignatureError,
-    TrustError as TrustError,
+    ArchiveError,
+    ManifestError,
+    PackageError,
+    PackageKeyError,
+    PackError,
+    SignatureError,
+    TrustError,
 )
 from remit.packages.journal import (
-    Operation as Operation,
-    disk_errors as disk_errors,
-    file_lock as file_lock,
-    package_lock as package_lock,
-    remove_file as remove_file,
-    replace_file as replace_file,
+    Operation,
+    disk_errors,
+    file_lock,
+    package_lock,
+    remove_file,
+    replace_file,
 )
-from remit.packages.manager import PackageManager as PackageManager
-from remit.packages.manifest import (
-    PLACES as PLACES,
-    Asset as Asset,
-    Dependency as Dependency,
-    Manifest as Manifest,
-)
+from remit.packages.manager import PackageManager
+from remit.packages.manifest import PLACES, Asset, Dependency, Manifest
 from remit.packages.operator_prices import (
-    PRICES_FILE as PRICES_FILE,
-    PriceChange as PriceChange,
-    PriceFile as PriceFile,
-    RecordedPrices as RecordedPrices,
-    change_prices as change_prices,
-    check_prices as check_prices,
-    finish_prices as finish_prices,
-    is_staged as is_staged,
-    recorded_prices as recorded_prices,
+    PRICES_FILE,
+    RecordedPrices,
+    check_prices,
+    finish_prices,
+    is_staged,
+    recorded_prices,
 )
-from remit.packages.paths import path_problem as path_problem
-from remit.packages.permissions import (
-    Permissions as Permissions,
-    widened_permissions as widened_permissions,
-)
+from remit.packages.paths import path_problem
+from remit.packages.permissions import Permissions, widened_permissions
 from remit.packages.prices import (
-    RootPrices as RootPrices,
-    change_own_prices as change_own_prices,
-    planned as planned,
-    prices_of as prices_of,
-    recorded_prices_of as recorded_prices_of,
+    RootPrices,
+    change_own_prices,
+    planned,
+    prices_of,
+    recorded_prices_of,
 )
 from remit.packages.registry import (
-    LEARNED_PACKAGES as LEARNED_PACKAGES,
-    REGISTRY_FOLDER as REGISTRY_FOLDER,
-    InstalledPackage as InstalledPackage,
-    Owner as Owner,
-    Registry as Registry,
-    archive_path as archive_path,
-    envelope_path as envelope_path,
-    policy_epoch as policy_epoch,
-    receipt_path as receipt_path,
-    require_ownership as require_ownership,
+    LEARNED_PACKAGES,
+    InstalledPackage,
+    Registry,
+    archive_path,
+    envelope_path,
+    policy_epoch,
+    receipt_path,
+    require_ownership,
 )
-from remit.packages.shipped import (
-    found_packages as found_packages,
-    install_shipped as install_shipped,
-    shipped_archives as shipped_archives,
-)
-from remit.packages.signatures import (
-    check_envelope as check_envelope,
-    read_envelope as read_envelope,
-    sign as sign,
-)
-from remit.packages.signing_key import PackageKey as PackageKey, public_key as public_key
-from remit.packages.trust import TrustPolicy as TrustPolicy, read_trust as read_trust
+from remit.packages.shipped import found_packages, install_shipped
+from remit.packages.signatures import check_envelope, read_envelope, sign
+from remit.packages.signing_key import PackageKey, public_key
+from remit.packages.trust import read_trust
+from remit.packages.trust_policy import TrustPolicy
 
 if TYPE_CHECKING:
-    from remit.packages.authoring import new_package as new_package, update_hashes as update_hashes
-    from remit.packages.bootstrap import build_bundle as build_bundle, read_bundle as read_bundle
+    from remit.packages.authoring import new_package, update_hashes
+    from remit.packages.bootstrap import build_bundle, read_bundle
 else:
     __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "EDITABLE_INSTALL",
+    "LEARNED_PACKAGES",
+    "PLACES",
+    "PRICES_FILE",
+    "AgentDocument",
+    "Archive",
+    "ArchiveError",
+    "Asset",
+    "Candidate",
+    "Dependency",
+    "Framework",
+    "IncomingArchive",
+    "InstalledPackage",
+    "Manifest",
+    "ManifestError",
+    "Operation",
+    "PackError",
+    "PackageError",
+    "PackageKey",
+    "PackageKeyError",
+    "PackageManager",
+    "Permissions",
+    "RecordedPrices",
+    "Registry",
+    "RootPrices",
+    "SignatureError",
+    "TrustError",
+    "TrustPolicy",
+    "admit",
+    "archive_path",
+    "build_bundle",
+    "canonical_targz",
+    "change_own_prices",
+    "check_envelope",
+    "check_prices",
+    "disk_errors",
+    "envelope_path",
+    "file_lock",
+    "finish_prices",
+    "fitting",
+    "found_packages",
+    "in_range",
+    "install_shipped",
+    "is_staged",
+    "new_package",
+    "pack",
+    "package_lock",
+    "path_problem",
+    "planned",
+    "policy_epoch",
+    "precedence",
+    "prices_of",
+    "public_key",
+    "read_archive",
+    "read_bundle",
+    "read_envelope",
+    "read_trust",
+    "receipt_path",
+    "record_settings",
+    "record_waiver",
+    "recorded_prices",
+    "recorded_prices_of",
+    "remove_file",
+    "replace_file",
+    "require_ownership",
+    "sign",
+    "update_hashes",
+    "waived",
+    "widened_permissions",
+]

@@ -13,7 +13,7 @@ from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.registry import SHIPPED_SOURCE, InstalledPackage
 from remit.packages.signatures import check_envelope
-from remit.packages.trust import TrustPolicy
+from remit.packages.trust_policy import TrustPolicy
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings

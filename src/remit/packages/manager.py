@@ -53,7 +53,8 @@ from remit.packages.registry import (
     envelope_path,
 )
 from remit.packages.shipped import sign_shipped
-from remit.packages.trust import TrustChange, TrustPolicy, prepare_trust, sync_trust
+from remit.packages.trust import TrustChange, prepare_trust, sync_trust
+from remit.packages.trust_policy import TrustPolicy
 
 ExtraEntries = Callable[[Transaction], Iterable[LedgerEntry]]
 """Returns entries to write in the transaction of an operation, after the operation's own."""

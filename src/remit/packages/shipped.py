@@ -23,7 +23,8 @@ from remit.packages.journal import check_folders, disk_errors, package_lock
 from remit.packages.registry import InstalledPackage
 from remit.packages.signatures import sign
 from remit.packages.signing_key import PackageKey
-from remit.packages.trust import TrustPolicy, change_trust, read_trust, recorded_trust
+from remit.packages.trust import change_trust, read_trust, recorded_trust
+from remit.packages.trust_policy import TrustPolicy
 
 if TYPE_CHECKING:
     from remit.packages.manager import PackageManager

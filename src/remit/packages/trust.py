@@ -23,7 +23,7 @@ from remit.ledger import (
     parse_entry_id,
 )
 from remit.packages.errors import PackageError
-from remit.packages.trust_policy import TrustPolicy as TrustPolicy, read_policy_file
+from remit.packages.trust_policy import TrustPolicy, read_policy_file
 
 _EVENT = "CONFIG_CHANGED"
 _NEWEST = (

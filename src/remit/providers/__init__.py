@@ -12,47 +12,65 @@ Start reading in :mod:`remit.providers.protocol`. Doors: ``dialects`` translates
 ``wire`` reads endpoints, bodies and answers.
 """
 
-from remit.providers.event_stream import (
-    EVENT_STREAM as EVENT_STREAM,
-    FrameParser as FrameParser,
-    exception_of as exception_of,
-    frame as frame,
-)
-from remit.providers.local import LocalProvider as LocalProvider
-from remit.providers.mock import MockProvider as MockProvider
+from remit.providers.event_stream import EVENT_STREAM, exception_of, frame
+from remit.providers.local import LocalProvider
+from remit.providers.mock import MockProvider
 from remit.providers.protocol import (
-    CODES as CODES,
-    NOT_THIS_API as NOT_THIS_API,
-    UNREACHABLE as UNREACHABLE,
-    AsyncProvider as AsyncProvider,
-    Dispatched as Dispatched,
-    EventSink as EventSink,
-    NeutralSink as NeutralSink,
-    Outgoing as Outgoing,
-    Provider as Provider,
-    ProviderError as ProviderError,
-    ProviderReply as ProviderReply,
-    ProviderRequest as ProviderRequest,
-    ProviderResponse as ProviderResponse,
-    StreamingProvider as StreamingProvider,
-    Upload as Upload,
-    WireChunk as WireChunk,
-    WireProvider as WireProvider,
+    CODES,
+    NOT_THIS_API,
+    UNREACHABLE,
+    AsyncProvider,
+    Dispatched,
+    EventSink,
+    Outgoing,
+    Provider,
+    ProviderError,
+    ProviderReply,
+    ProviderRequest,
+    ProviderResponse,
+    StreamingProvider,
+    Upload,
+    WireChunk,
+    WireProvider,
 )
-from remit.providers.upstream import (
-    UpstreamProvider as UpstreamProvider,
-    passed_on as passed_on,
-    refusal as refusal,
-)
-from remit.providers.upstream_errors import (
-    error_of as error_of,
-    error_of_event as error_of_event,
-    is_shortage as is_shortage,
-)
-from remit.providers.upstream_http import HttpUpstream as HttpUpstream, Timeouts as Timeouts
-from remit.providers.upstream_reply import (
-    MAX_BODY_BYTES as MAX_BODY_BYTES,
-    UpstreamReply as UpstreamReply,
-    inflated as inflated,
-)
-from remit.providers.wire.body import Body as Body
+from remit.providers.upstream import UpstreamProvider, passed_on, refusal
+from remit.providers.upstream_errors import error_of, error_of_event, is_shortage
+from remit.providers.upstream_http import HttpUpstream, Timeouts
+from remit.providers.upstream_reply import MAX_BODY_BYTES, UpstreamReply, inflated
+from remit.providers.wire.body import Body
+
+__all__ = [
+    "CODES",
+    "EVENT_STREAM",
+    "MAX_BODY_BYTES",
+    "NOT_THIS_API",
+    "UNREACHABLE",
+    "AsyncProvider",
+    "Body",
+    "Dispatched",
+    "EventSink",
+    "HttpUpstream",
+    "LocalProvider",
+    "MockProvider",
+    "Outgoing",
+    "Provider",
+    "ProviderError",
+    "ProviderReply",
+    "ProviderRequest",
+    "ProviderResponse",
+    "StreamingProvider",
+    "Timeouts",
+    "Upload",
+    "UpstreamProvider",
+    "UpstreamReply",
+    "WireChunk",
+    "WireProvider",
+    "error_of",
+    "error_of_event",
+    "exception_of",
+    "frame",
+    "inflated",
+    "is_shortage",
+    "passed_on",
+    "refusal",
+]

@@ -18,42 +18,41 @@ from typing import TYPE_CHECKING
 from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
-    from remit.runtime.agent import Agent as Agent
-    from remit.runtime.agent_session import Conversation as Conversation, TurnEnded as TurnEnded
-    from remit.runtime.installation import (
-        known_tools as known_tools,
-        make_root as make_root,
-        package_manager as package_manager,
-    )
-    from remit.runtime.operations_root import OpenRoot as OpenRoot
-    from remit.runtime.order_app import load_app as load_app
-    from remit.runtime.order_handle import OrderHandle as OrderHandle
-    from remit.runtime.order_worker import OrderWorker as OrderWorker
+    from remit.agents.supervisor import TurnEnded
+    from remit.runtime.agent import Agent
+    from remit.runtime.agent_session import Conversation
+    from remit.runtime.installation import make_root, package_manager
+    from remit.runtime.operations_root import OpenRoot
+    from remit.runtime.order_app import load_app
+    from remit.runtime.order_handle import OrderHandle
+    from remit.runtime.order_worker import OrderWorker
     from remit.runtime.providers import (
-        assemble_providers as assemble_providers,
-        require_reachable as require_reachable,
-        resolve_model as resolve_model,
-        weight_store as weight_store,
+        assemble_providers,
+        require_reachable,
+        resolve_model,
+        weight_store,
     )
-    from remit.runtime.route_graders import (
-        Graders as Graders,
-        command_test as command_test,
-        grade_recorded as grade_recorded,
-        load_grader as load_grader,
-        right_answers as right_answers,
-    )
-    from remit.runtime.route_learner import (
-        RouteLearned as RouteLearned,
-        RoutePlan as RoutePlan,
-        RouteWanted as RouteWanted,
-        figures_of as figures_of,
-        learn_route as learn_route,
-        plan_route as plan_route,
-        prompts_of as prompts_of,
-        propose_route as propose_route,
-    )
-    from remit.runtime.routing import rules_of as rules_of
-    from remit.runtime.runtime import Runtime as Runtime
-    from remit.runtime.schedules import Schedule as Schedule
+    from remit.runtime.routing import rules_of
+    from remit.runtime.runtime import Runtime
+    from remit.runtime.schedules import Schedule
 else:
     __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "Agent",
+    "Conversation",
+    "OpenRoot",
+    "OrderHandle",
+    "OrderWorker",
+    "Runtime",
+    "Schedule",
+    "TurnEnded",
+    "assemble_providers",
+    "load_app",
+    "make_root",
+    "package_manager",
+    "require_reachable",
+    "resolve_model",
+    "rules_of",
+    "weight_store",
+]

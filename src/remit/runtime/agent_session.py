@@ -14,7 +14,7 @@ from remit.agents import AttachedOrder, OutputT, OutputType, UserMessage, split_
 from remit.agents.supervisor import (
     HO2Supervisor,
     Services,
-    TurnEnded as TurnEnded,
+    TurnEnded,
     TurnResult,
     UnfinishedTurn,
 )

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.kernel.errors import RemitError
-from remit.server.serving import serve as serve
+from remit.server.serving import serve
 
 if TYPE_CHECKING:
-    from remit.server.local_server import LoopbackServer as LoopbackServer
-    from remit.server.replay_server import ReplayServer as ReplayServer
+    from remit.server.local_server import LoopbackServer
+    from remit.server.replay_server import ReplayServer
 else:
     __getattr__ = lazy_names(__name__)
+
+__all__ = ["LoopbackServer", "ReplayServer", "serve"]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 ServerError = RemitError

@@ -11,19 +11,30 @@ from typing import Protocol
 
 from remit.kernel.exchange import PromptRequest
 from remit.providers import Body
-from remit.server.answers import failure as failure, upstream_answer as upstream_answer
-from remit.server.asgi import (
-    Answer as Answer,
-    Receive as Receive,
-    Scope as Scope,
-    Send as Send,
-    reply as reply,
-)
-from remit.server.authentication import Authenticator as Authenticator
-from remit.server.refusals import HttpError as HttpError
-from remit.server.relay import Relay as Relay
-from remit.server.request import Request as Request
-from remit.server.request_context import AuthenticatedRequest as AuthenticatedRequest
+from remit.server.answers import failure, upstream_answer
+from remit.server.asgi import Answer, Receive, Scope, Send, reply
+from remit.server.authentication import Authenticator
+from remit.server.refusals import HttpError
+from remit.server.relay import Relay
+from remit.server.request import Request
+from remit.server.request_context import AuthenticatedRequest
+
+__all__ = [
+    "Answer",
+    "AuthenticatedRequest",
+    "Authenticator",
+    "ExtensionRoutes",
+    "Handler",
+    "HttpError",
+    "Receive",
+    "Relay",
+    "Request",
+    "Scope",
+    "Send",
+    "failure",
+    "reply",
+    "upstream_answer",
+]
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 

@@ -18,44 +18,49 @@ from remit.kernel import lazy_names
 from remit.kernel.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from remit.views.fallbacks import (
-        FallbackReason as FallbackReason,
-        Fallbacks as Fallbacks,
-        read_fallbacks as read_fallbacks,
-    )
-    from remit.views.journey import (
-        gates_of as gates_of,
-        open_journey as open_journey,
-        prompt_journey as prompt_journey,
-    )
-    from remit.views.learn_report import (
-        learning_page as learning_page,
-        learning_shown as learning_shown,
-        pictures_of as pictures_of,
-    )
-    from remit.views.page import (
-        POSITIONS as POSITIONS,
-        journey_page as journey_page,
-        page_parts as page_parts,
-    )
-    from remit.views.periods import PERIODS as PERIODS, instant_of as instant_of
-    from remit.views.receipt_formats import public_receipts as public_receipts
-    from remit.views.receipts import Receipt as Receipt, read_receipts as read_receipts
-    from remit.views.report import audit_report as audit_report
-    from remit.views.report_page import (
-        report_parts as report_parts,
-        report_script_hash as report_script_hash,
-    )
-    from remit.views.terminal_tree import journey_text as journey_text
-    from remit.views.turn_ranges import SESSION_EVENTS as SESSION_EVENTS
-    from remit.views.usage import (
-        BY as BY,
-        Usage as Usage,
-        UsageRow as UsageRow,
-        read_usage as read_usage,
-    )
+    from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
+    from remit.views.journey import gates_of, open_journey, prompt_journey
+    from remit.views.learn_report import learning_page, learning_shown, pictures_of
+    from remit.views.page import POSITIONS, journey_page, page_parts
+    from remit.views.periods import PERIODS, instant_of
+    from remit.views.receipt_formats import public_receipts
+    from remit.views.receipts import Receipt, read_receipts
+    from remit.views.report import audit_report
+    from remit.views.report_page import report_parts, report_script_hash
+    from remit.views.terminal_tree import journey_text
+    from remit.views.turn_ranges import SESSION_EVENTS
+    from remit.views.usage import BY, Usage, UsageRow, read_usage
 else:
     __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "BY",
+    "PERIODS",
+    "POSITIONS",
+    "SESSION_EVENTS",
+    "FallbackReason",
+    "Fallbacks",
+    "Receipt",
+    "Usage",
+    "UsageRow",
+    "audit_report",
+    "gates_of",
+    "instant_of",
+    "journey_page",
+    "journey_text",
+    "learning_page",
+    "learning_shown",
+    "open_journey",
+    "page_parts",
+    "pictures_of",
+    "prompt_journey",
+    "public_receipts",
+    "read_fallbacks",
+    "read_receipts",
+    "read_usage",
+    "report_parts",
+    "report_script_hash",
+]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 JourneyNotFoundError = NotFoundError

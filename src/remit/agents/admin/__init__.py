@@ -6,13 +6,18 @@ Tool methods return plain data. Their docstrings are the descriptions that model
 redacted, erased content is marked, long texts are cut. Start reading in ``tools.py``.
 """
 
-from remit.agents.admin.output import (
-    Fitted as Fitted,
-    caller_session as caller_session,
-    cut_to_fit as cut_to_fit,
-    plain_value as plain_value,
-)
-from remit.agents.admin.recall import RECALL as RECALL
-from remit.agents.admin.redaction import HIDDEN as HIDDEN, Redactor as Redactor
-from remit.agents.admin.root_files import RootTools as RootTools
-from remit.agents.admin.tools import admin_tools as admin_tools
+from remit.agents.admin.output import Fitted, caller_session, cut_to_fit, plain_value
+from remit.agents.admin.recall import RECALL
+from remit.agents.admin.redaction import HIDDEN, Redactor
+from remit.agents.admin.tools import admin_tools
+
+__all__ = [
+    "HIDDEN",
+    "RECALL",
+    "Fitted",
+    "Redactor",
+    "admin_tools",
+    "caller_session",
+    "cut_to_fit",
+    "plain_value",
+]

@@ -6,13 +6,14 @@ exactly one action begin: the permit and the ``TOOL_INTENT`` are checked and wri
 transaction. Start reading at :class:`ApprovalQueue`.
 """
 
-from remit.agents.approvals.approval import (
-    Approval as Approval,
-    ApprovalError as ApprovalError,
-    Permit as Permit,
-    arguments_hash as arguments_hash,
-)
-from remit.agents.approvals.queue import (
-    ApprovalQueue as ApprovalQueue,
-    action_fields as action_fields,
-)
+from remit.agents.approvals.approval import Approval, ApprovalError, Permit, arguments_hash
+from remit.agents.approvals.queue import ApprovalQueue, action_fields
+
+__all__ = [
+    "Approval",
+    "ApprovalError",
+    "ApprovalQueue",
+    "Permit",
+    "action_fields",
+    "arguments_hash",
+]

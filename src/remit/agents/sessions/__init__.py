@@ -5,24 +5,29 @@ It runs no turn: the supervisor does. A session is nothing but its entries, so a
 continue it. Start reading in ``manager.py``.
 """
 
-from remit.agents.sessions.manager import (
-    Marks as Marks,
-    SessionManager as SessionManager,
-    new_session_id as new_session_id,
-)
+from remit.agents.sessions.manager import Marks, SessionManager
 from remit.agents.sessions.overview import (
-    SessionOverview as SessionOverview,
-    list_sessions as list_sessions,
-    overview_of as overview_of,
-    session_overview as session_overview,
-    sessions_with_calls as sessions_with_calls,
+    SessionOverview,
+    list_sessions,
+    overview_of,
+    session_overview,
+    sessions_with_calls,
 )
-from remit.agents.sessions.recorded_turns import (
-    Turn as Turn,
-    latest_of as latest_of,
-    response_of as response_of,
-)
+from remit.agents.sessions.recorded_turns import Turn, latest_of, response_of
 from remit.kernel.errors import NotFoundError
+
+__all__ = [
+    "Marks",
+    "SessionManager",
+    "SessionOverview",
+    "Turn",
+    "latest_of",
+    "list_sessions",
+    "overview_of",
+    "response_of",
+    "session_overview",
+    "sessions_with_calls",
+]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 SessionNotFoundError = NotFoundError

@@ -10,35 +10,46 @@ Invariants: only one process at a time works on a session; a turn is delivered o
 Start reading in ``supervisor.py``, then ``turn.py``.
 """
 
-from remit.agents.supervisor.attention import Candidate as Candidate
-from remit.agents.supervisor.carried_effects import session_effects as session_effects
-from remit.agents.supervisor.classification import ClassificationRules as ClassificationRules
-from remit.agents.supervisor.entries import (
-    UnfinishedTurn as UnfinishedTurn,
-    unfinished_sessions as unfinished_sessions,
-    unfinished_turn as unfinished_turn,
-)
-from remit.agents.supervisor.operational_loop import exclusion_entries as exclusion_entries
-from remit.agents.supervisor.plan import (
-    Plan as Plan,
-    Planner as Planner,
-    PlanStep as PlanStep,
-    TurnContext as TurnContext,
-)
-from remit.agents.supervisor.quality_gate import (
-    DEFAULT_CRITERIA as DEFAULT_CRITERIA,
-    check_criteria as check_criteria,
-)
-from remit.agents.supervisor.services import Responder as Responder, Services as Services
-from remit.agents.supervisor.supervisor import HO2Supervisor as HO2Supervisor
-from remit.agents.supervisor.threads import (
-    open_threads as open_threads,
-    thread_tools as thread_tools,
-)
+from remit.agents.supervisor.attention import Candidate
+from remit.agents.supervisor.carried_effects import session_effects
+from remit.agents.supervisor.classification import ClassificationRules
+from remit.agents.supervisor.entries import UnfinishedTurn, unfinished_sessions, unfinished_turn
+from remit.agents.supervisor.operational_loop import exclusion_entries
+from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
+from remit.agents.supervisor.quality_gate import DEFAULT_CRITERIA, check_criteria
+from remit.agents.supervisor.services import Responder, Services
+from remit.agents.supervisor.supervisor import HO2Supervisor
+from remit.agents.supervisor.threads import open_threads, thread_tools
 from remit.agents.supervisor.turn_result import (
-    TurnCancelledError as TurnCancelledError,
-    TurnEnded as TurnEnded,
-    TurnFailedError as TurnFailedError,
-    TurnPendingError as TurnPendingError,
-    TurnResult as TurnResult,
+    TurnCancelledError,
+    TurnEnded,
+    TurnFailedError,
+    TurnPendingError,
+    TurnResult,
 )
+
+__all__ = [
+    "DEFAULT_CRITERIA",
+    "Candidate",
+    "ClassificationRules",
+    "HO2Supervisor",
+    "Plan",
+    "PlanStep",
+    "Planner",
+    "Responder",
+    "Services",
+    "TurnCancelledError",
+    "TurnContext",
+    "TurnEnded",
+    "TurnFailedError",
+    "TurnPendingError",
+    "TurnResult",
+    "UnfinishedTurn",
+    "check_criteria",
+    "exclusion_entries",
+    "open_threads",
+    "session_effects",
+    "thread_tools",
+    "unfinished_sessions",
+    "unfinished_turn",
+]

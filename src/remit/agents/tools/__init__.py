@@ -11,44 +11,69 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remit.agents.tools.decorator import tool as tool
+from remit.agents.tools.decorator import tool
 from remit.agents.tools.definition import (
-    Context as Context,
-    OnUnknown as OnUnknown,
-    Tool as Tool,
-    ToolError as ToolError,
-    ToolUnavailableError as ToolUnavailableError,
-    ToolWaitingError as ToolWaitingError,
-    UnknownToolError as UnknownToolError,
-    current_call as current_call,
-    given_deps as given_deps,
-    giving as giving,
-    is_tool_id as is_tool_id,
-    refuse_inner_turn as refuse_inner_turn,
-    tool_id_of as tool_id_of,
+    Context,
+    Tool,
+    ToolError,
+    ToolUnavailableError,
+    ToolWaitingError,
+    UnknownToolError,
+    current_call,
+    given_deps,
+    giving,
+    is_tool_id,
+    refuse_inner_turn,
+    tool_id_of,
 )
-from remit.agents.tools.dispatcher import (
-    TOOL_GROUP as TOOL_GROUP,
-    ToolDispatcher as ToolDispatcher,
-    ToolResult as ToolResult,
-)
-from remit.agents.tools.pins import Pin as Pin, PinnedTool as PinnedTool, Pins as Pins
+from remit.agents.tools.dispatcher import TOOL_GROUP, ToolDispatcher, ToolResult
+from remit.agents.tools.pins import Pin, PinnedTool, Pins
 from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
     from remit.agents.tools.mcp import (
-        MCP_LISTS as MCP_LISTS,
-        McpSecrets as McpSecrets,
-        McpServer as McpServer,
-        PinnedTexts as PinnedTexts,
-        mcp_origin as mcp_origin,
-        mcp_schema as mcp_schema,
-        mcp_tool_id as mcp_tool_id,
-        mcp_transport as mcp_transport,
+        MCP_LISTS,
+        McpSecrets,
+        McpServer,
+        PinnedTexts,
+        mcp_origin,
+        mcp_schema,
+        mcp_tool_id,
+        mcp_transport,
     )
 else:
     __getattr__ = lazy_names(__name__)
 from remit.kernel.errors import ConflictError
+
+__all__ = [
+    "MCP_LISTS",
+    "TOOL_GROUP",
+    "Context",
+    "McpSecrets",
+    "McpServer",
+    "Pin",
+    "PinnedTexts",
+    "PinnedTool",
+    "Pins",
+    "Tool",
+    "ToolDispatcher",
+    "ToolError",
+    "ToolResult",
+    "ToolUnavailableError",
+    "ToolWaitingError",
+    "UnknownToolError",
+    "current_call",
+    "given_deps",
+    "giving",
+    "is_tool_id",
+    "mcp_origin",
+    "mcp_schema",
+    "mcp_tool_id",
+    "mcp_transport",
+    "refuse_inner_turn",
+    "tool",
+    "tool_id_of",
+]
 
 # Programs may catch this earlier name until version 1.0.
 PinError = ConflictError

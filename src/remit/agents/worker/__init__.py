@@ -7,11 +7,18 @@ after its intent is durable. Start reading at :meth:`HO1Executor.aexecute`, then
 and ``tool_calls.py``.
 """
 
-from remit.agents.worker.executor import HO1Executor as HO1Executor
-from remit.agents.worker.external_order import AttachedOrder as AttachedOrder
-from remit.agents.worker.failures import (
-    WorkFailedError as WorkFailedError,
-    WorkParkedError as WorkParkedError,
-)
-from remit.agents.worker.model_calls import IGNORABLE as IGNORABLE, visible as visible
-from remit.agents.worker.tool_results import result_text as result_text
+from remit.agents.worker.executor import HO1Executor
+from remit.agents.worker.external_order import AttachedOrder
+from remit.agents.worker.failures import WorkFailedError, WorkParkedError
+from remit.agents.worker.model_calls import IGNORABLE, visible
+from remit.agents.worker.tool_results import result_text
+
+__all__ = [
+    "IGNORABLE",
+    "AttachedOrder",
+    "HO1Executor",
+    "WorkFailedError",
+    "WorkParkedError",
+    "result_text",
+    "visible",
+]

@@ -14,46 +14,69 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remit.gateway.auth.identity import (
-    PERMISSIONS as PERMISSIONS,
-    ROLES as ROLES,
-    AuthenticationError as AuthenticationError,
-    AuthProvider as AuthProvider,
-    AuthUnavailableError as AuthUnavailableError,
-    Identity as Identity,
-    LocalOperator as LocalOperator,
+    PERMISSIONS,
+    ROLES,
+    AuthenticationError,
+    AuthProvider,
+    AuthUnavailableError,
+    Identity,
+    LocalOperator,
 )
 from remit.kernel import lazy_names
 from remit.kernel.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
     from remit.gateway.auth.agent_tokens import (
-        CREDENTIAL_HEADERS as CREDENTIAL_HEADERS,
-        AgentClaims as AgentClaims,
-        AgentTokenProvider as AgentTokenProvider,
-        AgentTokens as AgentTokens,
-        agent_secret as agent_secret,
-        token_from_headers as token_from_headers,
+        CREDENTIAL_HEADERS,
+        AgentClaims,
+        AgentTokenProvider,
+        AgentTokens,
+        agent_secret,
+        token_from_headers,
     )
-    from remit.gateway.auth.key_cache import AuthLimits as AuthLimits
-    from remit.gateway.auth.key_store import KeyStore as KeyStore
-    from remit.gateway.auth.organisations import (
-        Directory as Directory,
-        Owner as Owner,
-        OwnerKind as OwnerKind,
-        id_of as id_of,
-        scope_of as scope_of,
-        shown_keys as shown_keys,
-    )
-    from remit.gateway.auth.projection import KEYS as KEYS, check_epoch as check_epoch
+    from remit.gateway.auth.key_cache import AuthLimits
+    from remit.gateway.auth.key_store import KeyStore
+    from remit.gateway.auth.organisations import Directory, Owner, OwnerKind, id_of, shown_keys
+    from remit.gateway.auth.projection import KEYS, check_epoch
     from remit.gateway.auth.virtual_key import (
-        NewKey as NewKey,
-        VirtualKey as VirtualKey,
-        duration_of as duration_of,
-        expiry_of as expiry_of,
-        tenant_of_key as tenant_of_key,
+        NewKey,
+        VirtualKey,
+        duration_of,
+        expiry_of,
+        tenant_of_key,
     )
 else:
     __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "CREDENTIAL_HEADERS",
+    "KEYS",
+    "PERMISSIONS",
+    "ROLES",
+    "AgentClaims",
+    "AgentTokenProvider",
+    "AgentTokens",
+    "AuthLimits",
+    "AuthProvider",
+    "AuthUnavailableError",
+    "AuthenticationError",
+    "Directory",
+    "Identity",
+    "KeyStore",
+    "LocalOperator",
+    "NewKey",
+    "Owner",
+    "OwnerKind",
+    "VirtualKey",
+    "agent_secret",
+    "check_epoch",
+    "duration_of",
+    "expiry_of",
+    "id_of",
+    "shown_keys",
+    "tenant_of_key",
+    "token_from_headers",
+]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 VirtualKeyError = ConflictError

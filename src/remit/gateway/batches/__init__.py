@@ -20,13 +20,9 @@ from typing import Any
 from urllib.parse import quote
 
 from remit.gateway.batches.lines import identified, object_of
-from remit.gateway.batches.plan import (
-    BatchPlan as BatchPlan,
-    BatchRefusedError as BatchRefusedError,
-    Planner as Planner,
-)
-from remit.gateway.batches.results import GROUP, Results as Results
-from remit.gateway.batches.rows import Row, hold_name as hold_name
+from remit.gateway.batches.plan import BatchPlan, BatchRefusedError, Planner
+from remit.gateway.batches.results import GROUP, Results
+from remit.gateway.batches.rows import Row
 from remit.gateway.config import RouterConfig
 from remit.gateway.provider_objects import provider_id_of
 from remit.gateway.transport import AnyProvider
@@ -35,6 +31,8 @@ from remit.kernel.loops import abandon
 from remit.ledger import LedgerClient
 from remit.providers import ProviderError, Timeouts, UpstreamProvider, error_of
 from remit.providers.wire import BATCHES, FILES
+
+__all__ = ["BatchPlan", "BatchRefusedError", "Batches", "Planner", "Results"]
 
 _log = logging.getLogger("remit.gateway")
 

@@ -9,29 +9,50 @@ holds nothing; the accounts equal the sums of the ledger's entries.
 Start reading in :mod:`remit.gateway.budget.budgeter`.
 """
 
-from remit.gateway.budget.account import (
-    BudgetRefusedError as BudgetRefusedError,
-    Hold as Hold,
-    TokenUsage as TokenUsage,
-)
+from remit.gateway.budget.account import BudgetRefusedError, Hold, TokenUsage
 from remit.gateway.budget.audit import (
-    BudgetAudit as BudgetAudit,
-    Difference as Difference,
-    audit_budgets as audit_budgets,
-    carried_accounts as carried_accounts,
-    check_holds as check_holds,
+    BudgetAudit,
+    Difference,
+    audit_budgets,
+    carried_accounts,
+    check_holds,
 )
-from remit.gateway.budget.budgeter import DebitResult as DebitResult, TokenBudgeter as TokenBudgeter
-from remit.gateway.budget.projection import MONEY as MONEY, OWNERS as OWNERS
-from remit.gateway.budget.reservations import Accounts as Accounts
+from remit.gateway.budget.budgeter import DebitResult, TokenBudgeter
+from remit.gateway.budget.projection import MONEY, OWNERS
+from remit.gateway.budget.reservations import Accounts
 from remit.kernel.budget_values import (
-    USD_NAMES as USD_NAMES,
-    Amount as Amount,
-    BudgetCheckResult as BudgetCheckResult,
-    BudgetLimits as BudgetLimits,
-    BudgetScope as BudgetScope,
-    BudgetStatus as BudgetStatus,
-    nano_of as nano_of,
-    owners_of as owners_of,
-    usd_of as usd_of,
+    USD_NAMES,
+    Amount,
+    BudgetCheckResult,
+    BudgetLimits,
+    BudgetScope,
+    BudgetStatus,
+    nano_of,
+    owners_of,
+    usd_of,
 )
+
+__all__ = [
+    "MONEY",
+    "OWNERS",
+    "USD_NAMES",
+    "Accounts",
+    "Amount",
+    "BudgetAudit",
+    "BudgetCheckResult",
+    "BudgetLimits",
+    "BudgetRefusedError",
+    "BudgetScope",
+    "BudgetStatus",
+    "DebitResult",
+    "Difference",
+    "Hold",
+    "TokenBudgeter",
+    "TokenUsage",
+    "audit_budgets",
+    "carried_accounts",
+    "check_holds",
+    "nano_of",
+    "owners_of",
+    "usd_of",
+]

@@ -10,13 +10,10 @@ process that cannot be observed from here ends when its time ends.
 Start reading in :mod:`remit.gateway.leases.manager`.
 """
 
-from remit.gateway.leases.manager import (
-    Lease as Lease,
-    LeaseBusyError as LeaseBusyError,
-    LeaseLostError as LeaseLostError,
-    LeaseManager as LeaseManager,
-)
-from remit.gateway.leases.process_identity import Owner as Owner
+from remit.gateway.leases.manager import Lease, LeaseBusyError, LeaseLostError, LeaseManager
+from remit.gateway.leases.process_identity import Owner
+
+__all__ = ["Lease", "LeaseBusyError", "LeaseLostError", "LeaseManager", "Owner"]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 LeaseExpiredError = LeaseLostError

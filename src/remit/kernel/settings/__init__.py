@@ -3,49 +3,74 @@
 Start reading in ``layers`` (:func:`load_settings`); ``settings`` declares most sections.
 """
 
-from remit.kernel.settings.agent_work import (
-    ApprovalSettings as ApprovalSettings,
-    OrderSettings as OrderSettings,
-    QueueSettings as QueueSettings,
-)
-from remit.kernel.settings.effective import EffectiveSettings as EffectiveSettings
+from remit.kernel.settings.agent_work import ApprovalSettings, OrderSettings, QueueSettings
+from remit.kernel.settings.effective import EffectiveSettings
 from remit.kernel.settings.interop import (
-    A2aSettings as A2aSettings,
-    McpEndpointSettings as McpEndpointSettings,
-    McpRule as McpRule,
-    McpServerSettings as McpServerSettings,
+    A2aSettings,
+    McpEndpointSettings,
+    McpRule,
+    McpServerSettings,
 )
-from remit.kernel.settings.layers import (
-    LoadedSettings as LoadedSettings,
-    default_settings as default_settings,
-    describe as describe,
-    load_settings as load_settings,
-)
-from remit.kernel.settings.learned_layer import (
-    LEARNED_FOLDER as LEARNED_FOLDER,
-    not_learnable as not_learnable,
-)
-from remit.kernel.settings.oidc import OidcSettings as OidcSettings
+from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
+from remit.kernel.settings.learned_layer import LEARNED_FOLDER, not_learnable
+from remit.kernel.settings.oidc import OidcSettings
 from remit.kernel.settings.routing import (
-    ExplorationSettings as ExplorationSettings,
-    GuardSettings as GuardSettings,
-    RoutedModelSettings as RoutedModelSettings,
-    RouteSettings as RouteSettings,
-    RoutingSettings as RoutingSettings,
+    ExplorationSettings,
+    GuardSettings,
+    RoutedModelSettings,
+    RouteSettings,
+    RoutingSettings,
 )
 from remit.kernel.settings.schema import (
-    AttentionSettings as AttentionSettings,
-    BudgetSettings as BudgetSettings,
-    GateSettings as GateSettings,
-    LeaseSettings as LeaseSettings,
-    LedgerSettings as LedgerSettings,
-    LocalModelSettings as LocalModelSettings,
-    PackageIndexSettings as PackageIndexSettings,
-    PackageSettings as PackageSettings,
-    ProviderSettings as ProviderSettings,
-    ServerSettings as ServerSettings,
-    Settings as Settings,
-    SupervisorSettings as SupervisorSettings,
-    ToolSettings as ToolSettings,
-    WorkerSettings as WorkerSettings,
+    AttentionSettings,
+    BudgetSettings,
+    GateSettings,
+    LeaseSettings,
+    LedgerSettings,
+    LocalModelSettings,
+    PackageIndexSettings,
+    PackageSettings,
+    ProviderSettings,
+    ServerSettings,
+    Settings,
+    SupervisorSettings,
+    ToolSettings,
+    WorkerSettings,
 )
+
+__all__ = [
+    "LEARNED_FOLDER",
+    "A2aSettings",
+    "ApprovalSettings",
+    "AttentionSettings",
+    "BudgetSettings",
+    "EffectiveSettings",
+    "ExplorationSettings",
+    "GateSettings",
+    "GuardSettings",
+    "LeaseSettings",
+    "LedgerSettings",
+    "LoadedSettings",
+    "LocalModelSettings",
+    "McpEndpointSettings",
+    "McpRule",
+    "McpServerSettings",
+    "OidcSettings",
+    "OrderSettings",
+    "PackageIndexSettings",
+    "PackageSettings",
+    "ProviderSettings",
+    "QueueSettings",
+    "RouteSettings",
+    "RoutedModelSettings",
+    "RoutingSettings",
+    "ServerSettings",
+    "Settings",
+    "SupervisorSettings",
+    "ToolSettings",
+    "WorkerSettings",
+    "default_settings",
+    "describe",
+    "load_settings",
+    "not_learnable",
+]

@@ -1,8 +1,6 @@
 """Judges: models that grade recorded answers, and how far their grades agree with people's."""
 
-from remit.learning.judges.calibration import (
-    JudgeReport as JudgeReport,
-    calibrated_judges as calibrated_judges,
-    read_judges as read_judges,
-)
-from remit.learning.judges.judge import Judge as Judge
+from remit.learning.judges.calibration import JudgeReport, calibrated_judges, read_judges
+from remit.learning.judges.judge import Judge
+
+__all__ = ["Judge", "JudgeReport", "calibrated_judges", "read_judges"]

@@ -1,16 +1,29 @@
 """Confidence intervals, alarms, off-policy estimates, and prediction-powered inference."""
 
 from remit.learning.statistics.confidence_sequences import (
-    ConfidenceSequence as ConfidenceSequence,
-    Estimate as Estimate,
-    difference as difference,
-    evidence as evidence,
-    evidence_below as evidence_below,
+    ConfidenceSequence,
+    Estimate,
+    difference,
+    evidence,
+    evidence_below,
 )
 from remit.learning.statistics.fixed_sample_intervals import (
-    doubly_robust as doubly_robust,
-    one_sided as one_sided,
-    paired_effect as paired_effect,
-    pairs_needed as pairs_needed,
-    prediction_powered as prediction_powered,
+    doubly_robust,
+    one_sided,
+    paired_effect,
+    pairs_needed,
+    prediction_powered,
 )
+
+__all__ = [
+    "ConfidenceSequence",
+    "Estimate",
+    "difference",
+    "doubly_robust",
+    "evidence",
+    "evidence_below",
+    "one_sided",
+    "paired_effect",
+    "pairs_needed",
+    "prediction_powered",
+]

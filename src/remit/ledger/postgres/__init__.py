@@ -1,3 +1,5 @@
 """The server store: a PostgreSQL database (extra ``postgres``). Start in ``store``."""
 
-from remit.ledger.postgres.store import PostgresStore as PostgresStore
+from remit.ledger.postgres.store import PostgresStore
+
+__all__ = ["PostgresStore"]

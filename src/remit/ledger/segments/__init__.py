@@ -11,22 +11,23 @@ Start reading in ``run``; ``segment`` defines the file. ``conversion`` reads arc
 versions.
 """
 
-from remit.ledger.segments.conversion import convert as convert
-from remit.ledger.segments.copies import (
-    interrupted_copies as interrupted_copies,
-    remove_copies as remove_copies,
-)
-from remit.ledger.segments.move import (
-    SegmentReport as SegmentReport,
-    cut_at as cut_at,
-    finish as finish,
-    move_to_segment as move_to_segment,
-)
-from remit.ledger.segments.removal import Guard as Guard
-from remit.ledger.segments.segment import (
-    check_segments as check_segments,
-    open_segments as open_segments,
-    purge as purge,
-    purge_all as purge_all,
-    segments_in as segments_in,
-)
+from remit.ledger.segments.conversion import convert
+from remit.ledger.segments.copies import interrupted_copies, remove_copies
+from remit.ledger.segments.move import SegmentReport, cut_at, finish, move_to_segment
+from remit.ledger.segments.removal import Guard
+from remit.ledger.segments.segment import check_segments, open_segments, purge, purge_all
+
+__all__ = [
+    "Guard",
+    "SegmentReport",
+    "check_segments",
+    "convert",
+    "cut_at",
+    "finish",
+    "interrupted_copies",
+    "move_to_segment",
+    "open_segments",
+    "purge",
+    "purge_all",
+    "remove_copies",
+]

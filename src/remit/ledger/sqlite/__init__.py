@@ -1,3 +1,5 @@
 """The embedded store: a SQLite file. Start reading in ``store``."""
 
-from remit.ledger.sqlite.store import SqliteStore as SqliteStore
+from remit.ledger.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

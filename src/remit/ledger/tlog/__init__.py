@@ -6,43 +6,59 @@ the meaning of a leaf. Every fault raises :class:`TlogError`.
 Start reading in ``checkpoint``; ``merkle`` computes roots and proofs.
 """
 
-from remit.ledger.tlog.checkpoint import (
-    Checkpoint as Checkpoint,
-    SignedCheckpoint as SignedCheckpoint,
-    TlogProof as TlogProof,
-)
-from remit.ledger.tlog.errors import (
-    NoteError as NoteError,
-    ProofError as ProofError,
-    TlogError as TlogError,
-)
+from remit.ledger.tlog.checkpoint import Checkpoint, SignedCheckpoint, TlogProof
+from remit.ledger.tlog.errors import NoteError, ProofError, TlogError
 from remit.ledger.tlog.merkle import (
-    EMPTY_ROOT as EMPTY_ROOT,
-    consistency_proof as consistency_proof,
-    inclusion_proof as inclusion_proof,
-    leaf_hash as leaf_hash,
-    node_hash as node_hash,
-    split_point as split_point,
-    tree_root as tree_root,
-    unlisted_subtrees as unlisted_subtrees,
-    verify_consistency as verify_consistency,
-    verify_inclusion as verify_inclusion,
+    EMPTY_ROOT,
+    consistency_proof,
+    inclusion_proof,
+    leaf_hash,
+    node_hash,
+    split_point,
+    tree_root,
+    unlisted_subtrees,
+    verify_consistency,
+    verify_inclusion,
 )
-from remit.ledger.tlog.note import (
-    COSIGNATURE as COSIGNATURE,
-    Note as Note,
-    NoteSignature as NoteSignature,
-    Signer as Signer,
-    VerifierKey as VerifierKey,
-)
+from remit.ledger.tlog.note import COSIGNATURE, Note, NoteSignature, Signer, VerifierKey
 from remit.ledger.tlog.tiles import (
-    TILE_WIDTH as TILE_WIDTH,
-    bundle as bundle,
-    bundle_path as bundle_path,
-    read_bundle as read_bundle,
-    read_tile as read_tile,
-    tile_path as tile_path,
+    TILE_WIDTH,
+    bundle,
+    bundle_path,
+    read_bundle,
+    read_tile,
+    tile_path,
 )
+
+__all__ = [
+    "COSIGNATURE",
+    "EMPTY_ROOT",
+    "TILE_WIDTH",
+    "Checkpoint",
+    "Note",
+    "NoteError",
+    "NoteSignature",
+    "ProofError",
+    "SignedCheckpoint",
+    "Signer",
+    "TlogError",
+    "TlogProof",
+    "VerifierKey",
+    "bundle",
+    "bundle_path",
+    "consistency_proof",
+    "inclusion_proof",
+    "leaf_hash",
+    "node_hash",
+    "read_bundle",
+    "read_tile",
+    "split_point",
+    "tile_path",
+    "tree_root",
+    "unlisted_subtrees",
+    "verify_consistency",
+    "verify_inclusion",
+]
 
 # Earlier names, until 1.0.
 CheckpointError = NoteError

@@ -9,20 +9,30 @@ Invariant: a witness never cosigns a tree that does not extend the last one it c
 Start reading in ``witness`` (:class:`Witness`); ``client`` is the other side.
 """
 
-from remit.ledger.witness.client import request_cosignature as request_cosignature
+from remit.ledger.witness.client import request_cosignature
 from remit.ledger.witness.state import (
-    FORK as FORK,
-    UNPROVEN as UNPROVEN,
-    Evidence as Evidence,
-    Seen as Seen,
-    WitnessConflictError as WitnessConflictError,
-    WitnessDirectory as WitnessDirectory,
-    WitnessError as WitnessError,
-    WitnessState as WitnessState,
+    FORK,
+    UNPROVEN,
+    Evidence,
+    Seen,
+    WitnessConflictError,
+    WitnessDirectory,
+    WitnessError,
+    WitnessState,
 )
-from remit.ledger.witness.witness import (
-    Answer as Answer,
-    Witness as Witness,
-    serve as serve,
-    witness_app as witness_app,
-)
+from remit.ledger.witness.witness import Answer, Witness, serve
+
+__all__ = [
+    "FORK",
+    "UNPROVEN",
+    "Answer",
+    "Evidence",
+    "Seen",
+    "Witness",
+    "WitnessConflictError",
+    "WitnessDirectory",
+    "WitnessError",
+    "WitnessState",
+    "request_cosignature",
+    "serve",
+]

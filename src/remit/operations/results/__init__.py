@@ -3,9 +3,6 @@
 The modules of the forms are imported by :func:`remit.operations.result_form`.
 """
 
-from remit.operations.results.page import (
-    Error as Error,
-    Flag as Flag,
-    Page as Page,
-    Printable as Printable,
-)
+from remit.operations.results.page import Error
+
+__all__ = ["Error"]

@@ -23,7 +23,8 @@ from remit.packages.registry import (
 from remit.packages.shipped import is_root_key, root_key_path
 from remit.packages.signatures import check_envelope
 from remit.packages.signing_key import PackageKey
-from remit.packages.trust import TrustPolicy, read_trust, trust_problem
+from remit.packages.trust import read_trust, trust_problem
+from remit.packages.trust_policy import TrustPolicy
 
 _REBUILD = "Run `remit package registry --rebuild`, which rewrites receipts from the ledger."
 _REINSTALL = (

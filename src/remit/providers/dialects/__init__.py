@@ -14,29 +14,44 @@ Start reading in :mod:`remit.providers.dialects.model_call`, then
 :mod:`remit.providers.dialects.translators`.
 """
 
-from remit.providers.dialects.errors import (
-    DialectError as DialectError,
-    bedrock_exception as bedrock_exception,
-    error_body as error_body,
-)
-from remit.providers.dialects.model_call import (
-    ModelCall as ModelCall,
-    ResponseFormat as ResponseFormat,
-)
-from remit.providers.dialects.responses.request_writer import response_object as response_object
+from remit.providers.dialects.errors import DialectError, bedrock_exception, error_body
+from remit.providers.dialects.model_call import ModelCall, ResponseFormat
+from remit.providers.dialects.responses.request_writer import response_object
 from remit.providers.dialects.streaming import (
-    SoundStream as SoundStream,
-    StreamReader as StreamReader,
-    sound_answer as sound_answer,
-    stream_events as stream_events,
+    SoundStream,
+    StreamReader,
+    sound_answer,
+    stream_events,
 )
 from remit.providers.dialects.translators import (
-    read_answer as read_answer,
-    read_request as read_request,
-    stream_reader as stream_reader,
-    stream_writer as stream_writer,
-    write_answer as write_answer,
-    write_request as write_request,
+    read_answer,
+    read_request,
+    stream_reader,
+    stream_writer,
+    write_answer,
+    write_request,
 )
-from remit.providers.dialects.usage import PARTS as PARTS, reported as reported
-from remit.providers.dialects.whole_streams import own_events as own_events
+from remit.providers.dialects.usage import PARTS, reported
+from remit.providers.dialects.whole_streams import own_events
+
+__all__ = [
+    "PARTS",
+    "DialectError",
+    "ModelCall",
+    "ResponseFormat",
+    "SoundStream",
+    "StreamReader",
+    "bedrock_exception",
+    "error_body",
+    "own_events",
+    "read_answer",
+    "read_request",
+    "reported",
+    "response_object",
+    "sound_answer",
+    "stream_events",
+    "stream_reader",
+    "stream_writer",
+    "write_answer",
+    "write_request",
+]

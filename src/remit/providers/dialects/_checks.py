@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from remit.providers.dialects.errors import refuse as refuse
+from remit.providers.dialects.errors import DialectError
 
 _MAX_DEPTH = 100
 _MAX_TOKENS = 10**9
@@ -24,6 +24,11 @@ Payloads = Mapping[str, tuple[str, ...]]
 
 SKIPPED = object()
 """Stands in a list of blocks or tools for an element that readers skip."""
+
+
+def refuse(what: str, param: str | None) -> DialectError:
+    """Return the error for the value at ``param``; ``what`` completes the sentence."""
+    return DialectError(f"{param or 'The request body'} {what}.", param=param)
 
 
 def checked_body(body: Any) -> dict[str, Any]:

@@ -106,11 +106,6 @@ class DialectError(RemitError):
         self.param = param
 
 
-def refuse(what: str, param: str | None) -> DialectError:
-    """Return the error for the value at ``param``; ``what`` completes the sentence."""
-    return DialectError(f"{param or 'The request body'} {what}.", param=param)
-
-
 def unreadable(where: str) -> DialectError:
     """Return the error for an answer whose part ``where`` does not have the API's form."""
     return DialectError(

@@ -5,16 +5,24 @@ table, and :func:`read_litellm` converts LiteLLM's list to one.
 """
 
 from remit.kernel.errors import RemitError
-from remit.providers.prices.litellm import is_litellm as is_litellm, read_litellm as read_litellm
-from remit.providers.prices.overlay import Overlay as Overlay, parse_decimal as parse_decimal
-from remit.providers.prices.price import (
-    Price as Price,
-    Rates as Rates,
-    Tier as Tier,
-    Usage as Usage,
-    price_data as price_data,
-)
-from remit.providers.prices.table import PriceTable as PriceTable, differences as differences
+from remit.providers.prices.litellm import is_litellm, read_litellm
+from remit.providers.prices.overlay import Overlay, parse_decimal
+from remit.providers.prices.price import Price, Rates, Tier, Usage, price_data
+from remit.providers.prices.table import PriceTable, differences
+
+__all__ = [
+    "Overlay",
+    "Price",
+    "PriceTable",
+    "Rates",
+    "Tier",
+    "Usage",
+    "differences",
+    "is_litellm",
+    "parse_decimal",
+    "price_data",
+    "read_litellm",
+]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 PriceError = RemitError

@@ -11,36 +11,55 @@ Start reading in :mod:`remit.runtime.tenants.tenant`; :mod:`remit.runtime.tenant
 :mod:`remit.runtime.tenants.removals` list the steps of a move and of a removal.
 """
 
-from remit.runtime.tenants.moves import (
-    hold_open as hold_open,
-    move_tenant as move_tenant,
-    old_plans as old_plans,
-    remove_old_places as remove_old_places,
-)
-from remit.runtime.tenants.overview import (
-    ListedTenant as ListedTenant,
-    list_names as list_names,
-    listed_tenant as listed_tenant,
-)
+from remit.runtime.tenants.moves import hold_open, move_tenant, old_plans, remove_old_places
+from remit.runtime.tenants.overview import ListedTenant, list_names, listed_tenant
 from remit.runtime.tenants.recovery import (
-    interrupted_tenants as interrupted_tenants,
-    recover_tenant as recover_tenant,
-    recover_tenants as recover_tenants,
-    removed_before as removed_before,
+    interrupted_tenants,
+    recover_tenant,
+    recover_tenants,
+    removed_before,
 )
-from remit.runtime.tenants.removals import remove_tenant as remove_tenant
+from remit.runtime.tenants.removals import remove_tenant
 from remit.runtime.tenants.tenant import (
-    Tenant as Tenant,
-    TenantHost as TenantHost,
-    create_tenant as create_tenant,
-    export_tenant as export_tenant,
-    find_tenant as find_tenant,
-    list_tenants as list_tenants,
-    open_log as open_log,
-    place_of as place_of,
-    recorded_key as recorded_key,
-    require_recorded as require_recorded,
-    root_of as root_of,
-    take_checkpoint as take_checkpoint,
-    tenant_names as tenant_names,
+    Tenant,
+    TenantHost,
+    create_tenant,
+    export_tenant,
+    find_tenant,
+    list_tenants,
+    open_log,
+    place_of,
+    recorded_key,
+    require_recorded,
+    root_of,
+    take_checkpoint,
+    tenant_names,
 )
+
+__all__ = [
+    "ListedTenant",
+    "Tenant",
+    "TenantHost",
+    "create_tenant",
+    "export_tenant",
+    "find_tenant",
+    "hold_open",
+    "interrupted_tenants",
+    "list_names",
+    "list_tenants",
+    "listed_tenant",
+    "move_tenant",
+    "old_plans",
+    "open_log",
+    "place_of",
+    "recorded_key",
+    "recover_tenant",
+    "recover_tenants",
+    "remove_old_places",
+    "remove_tenant",
+    "removed_before",
+    "require_recorded",
+    "root_of",
+    "take_checkpoint",
+    "tenant_names",
+]

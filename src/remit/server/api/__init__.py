@@ -10,4 +10,6 @@ contains a secret except the one that creates or rotates a key.
 Start reading in :mod:`remit.server.api.application`, then :mod:`remit.server.api.routes`.
 """
 
-from remit.server.api.application import api_application as api_application
+from remit.server.api.application import api_application
+
+__all__ = ["api_application"]

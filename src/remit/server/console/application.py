@@ -48,7 +48,7 @@ from remit.server.console import (
 from remit.server.console.assets import ASSETS, scripts, style
 from remit.server.console.caches import KeptReport, KeptUsage, UntilNextEntry, WaitingApprovals
 from remit.server.console.cookies import Login
-from remit.server.console.forms import PREFIX as PREFIX, not_own, read_form, read_query, see
+from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
 from remit.server.console.live import Live
 from remit.server.console.pages import (
     Asked,

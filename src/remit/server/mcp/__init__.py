@@ -24,8 +24,10 @@ except ImportError as error:
         next_step="Run `pip install 'remit[mcp]'`.",
     ) from error
 
-from remit.server.mcp.http import serve_http as serve_http
-from remit.server.mcp.stdio import serve_stdio as serve_stdio
+from remit.server.mcp.http import serve_http
+from remit.server.mcp.stdio import serve_stdio
+
+__all__ = ["serve_http", "serve_stdio"]
 
 # The SDK logs what clients send, and the ids of their sessions: both may be secret.
 for _name in ("mcp", "sse_starlette"):

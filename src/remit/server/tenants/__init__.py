@@ -10,4 +10,6 @@ cannot have it opened; a tenant that fails does not affect the others.
 Start reading in :mod:`remit.server.tenants.dispatcher`.
 """
 
-from remit.server.tenants.dispatcher import Dispatcher as Dispatcher, has_tenants as has_tenants
+from remit.server.tenants.dispatcher import Dispatcher, has_tenants
+
+__all__ = ["Dispatcher", "has_tenants"]

@@ -14,14 +14,21 @@ except ImportError as error:
         next_step="Run `pip install 'remit[mcp]'`.",
     ) from error
 
-from remit.agents.tools.mcp.conversion import mcp_schema as mcp_schema, mcp_tool_id as mcp_tool_id
-from remit.agents.tools.mcp.server import McpServer as McpServer
-from remit.agents.tools.mcp.text_pins import MCP_LISTS as MCP_LISTS, PinnedTexts as PinnedTexts
-from remit.agents.tools.mcp.transports import (
-    McpSecrets as McpSecrets,
-    mcp_origin as mcp_origin,
-    mcp_transport as mcp_transport,
-)
+from remit.agents.tools.mcp.conversion import mcp_schema, mcp_tool_id
+from remit.agents.tools.mcp.server import McpServer
+from remit.agents.tools.mcp.text_pins import MCP_LISTS, PinnedTexts
+from remit.agents.tools.mcp.transports import McpSecrets, mcp_origin, mcp_transport
+
+__all__ = [
+    "MCP_LISTS",
+    "McpSecrets",
+    "McpServer",
+    "PinnedTexts",
+    "mcp_origin",
+    "mcp_schema",
+    "mcp_tool_id",
+    "mcp_transport",
+]
 
 # The SDK logs texts of servers and the HTTP client logs full addresses; both may be secret.
 for _name, _level in (("mcp", logging.CRITICAL), ("httpx2", logging.WARNING)):

@@ -10,8 +10,6 @@ from its pin is not called.
 Start reading in :mod:`remit.server.mcp.gateway.relay`.
 """
 
-from remit.server.mcp.gateway.endpoint import (
-    WebEndpoint as WebEndpoint,
-    serve_stream as serve_stream,
-    served_by as served_by,
-)
+from remit.server.mcp.gateway.endpoint import WebEndpoint, serve_stream, served_by
+
+__all__ = ["WebEndpoint", "serve_stream", "served_by"]
