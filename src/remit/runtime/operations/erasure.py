@@ -70,8 +70,7 @@ def erase(
     erasure of an entry or a person also erases values of the same sessions that quote an erased
     text of 16 or more characters. Proposals and learned packages lose the content too.
 
-    A repeated command completes an interrupted erasure and finds 0 values. For a person, whom no
-    record names, it then fails as for an unknown person.
+    A repeated command completes an interrupted erasure and finds 0 values.
 
     Returns:
         ``erased`` (True if it was done), ``erasure_id`` (None without --yes, the earlier one if the
@@ -88,22 +87,16 @@ def erase(
         PackageError: the content is erased, but a learned package that holds it cannot be
             changed now; the next opening of the root tries again.
     """
-    from remit.ledger import ErasureError
     from remit.runtime.installation import forget_erased
 
     if do and not reason:
         raise InvalidInputError("An erasure requires --reason, which is recorded permanently.")
     gone: list[str] = []
     with attached(root, archives) as ledger:
-        try:
-            report = ledger.erase(
-                entry_id=entry_id, session_id=session_id, subject_id=subject_id,
-                reason=reason or "-", requested_by=caller.name, dry_run=not do,
-            )  # fmt: skip
-        except ErasureError:
-            if do and subject_id is not None:  # An interrupted erasure is completed.
-                forget_erased(root.place, ledger, root.loaded)
-            raise
+        report = ledger.erase(
+            entry_id=entry_id, session_id=session_id, subject_id=subject_id, reason=reason or "-",
+            requested_by=caller.name, dry_run=not do,
+        )  # fmt: skip
         if do:
             gone = forget_erased(root.place, ledger, root.loaded)
     for proposal_id in gone:
