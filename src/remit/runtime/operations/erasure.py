@@ -13,14 +13,18 @@ from remit.operations.files import archives
 from remit.runtime.operations.segments import attached, require_archive
 
 if TYPE_CHECKING:
+    from remit.kernel.root import Root
     from remit.ledger import ErasureReport
 
 
 _DO: Any = field("Erase. Without --yes, only show what would be erased.", False, flag="--yes")
 
 
-def _erasures(reports: list[ErasureReport], *, is_done: bool, add: str = "--yes") -> Answer:
+def _erasures(
+    root: RootPort, reports: list[ErasureReport], *, is_done: bool, add: str = "--yes"
+) -> Answer:
     """Return the erasures, one as an object, another number as a list; ``add`` would do them."""
+    left = _old_ledgers(root.place) if is_done else ""
     rows: list[dict[str, Any]] = [
         {
             "erased": is_done,
@@ -28,11 +32,20 @@ def _erasures(reports: list[ErasureReport], *, is_done: bool, add: str = "--yes"
             "values": report.values,
             "entries": report.entries,
             "sessions": report.sessions,
-            "remainder": report.remainder or None,
+            "remainder": f"{report.remainder} {left}".strip() or None,
         }
         for report in reports
     ]
     return Answer(rows[0] if len(rows) == 1 else {"erasures": rows}, _lines(rows, add))
+
+
+def _old_ledgers(root: Root) -> str:
+    """Return a sentence about the ledgers that a tenant was moved away from; empty without any."""
+    from remit.runtime.tenants import old_plans, place_of
+
+    places = ", ".join(place_of(plan.aside) for plan in old_plans(root))
+    said = f"Ledgers from before a move of this tenant still have all their content: {places}."
+    return f"{said} Run `remit tenant clean {root.path.name}`." if places else ""
 
 
 def _lines(rows: list[dict[str, Any]], add: str) -> Iterator[str]:
@@ -75,8 +88,8 @@ def erase(
     Returns:
         ``erased`` (True if it was done), ``erasure_id`` (None without --yes, the earlier one if the
         content was erased before), the numbers of ``values`` and ``entries``, the ``sessions``, and
-        ``remainder``: the reason why bytes remain in the database files, and the calls in flight
-        that may record more content; or None.
+        ``remainder``: the reason why bytes remain in the database files, the calls in flight that
+        may record more content, and the ledgers that the tenant was moved away from; or None.
 
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.
@@ -102,7 +115,7 @@ def erase(
     for proposal_id in gone:
         root.note(f"The proposal {proposal_id} was learned from this content and was removed.")
     add = "--yes" if reason else "--yes and --reason WHY"
-    return _erasures([report], is_done=do, add=add)
+    return _erasures(root, [report], is_done=do, add=add)
 
 
 @verb("ledger retain", changes=True)
@@ -130,7 +143,7 @@ def retain(
         reports = ledger.retain(requested_by=caller.name, dry_run=not do)
         if do:
             forget_erased(root.place, ledger, root.loaded)
-    return _erasures(reports, is_done=do)
+    return _erasures(root, reports, is_done=do)
 
 
 def _compact_lines(found: dict[str, Any]) -> Iterator[str]:
