@@ -25,7 +25,7 @@ BEFORE = "subjects_before"
 """The row of ``ledger_info`` with the number of entries that an older layout wrote."""
 
 ERASED = "erased_person "
-"""The begin of the names of rows of ``ledger_info`` about erased persons; the value is an id."""
+"""The prefix of names of rows of ``ledger_info`` about erased persons; the value is an id."""
 
 BY_SUBJECT = """
     WITH RECURSIVE named(seq) AS (
