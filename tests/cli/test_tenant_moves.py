@@ -112,6 +112,10 @@ def test_a_move_between_engines_keeps_everything(
     schemas = run_sql(database, "SELECT nspname FROM pg_namespace WHERE nspname ~ 'remit'")
     assert len(schemas) == 1
     assert schemas[0][0].startswith("remit_tenant_acme_moved_")
+    erasing = ("ledger", "erase", "--subject", "ann", "--reason", "again", "--root", tenant)
+    for do, named in (((), 0), (("--yes",), 2)):  # the old ledgers, which no erasure reaches
+        erased = json.loads(run_remit(*erasing, *do, "--json").stdout)
+        assert (erased["remainder"] or "").count("moved") == named
     with opened(host) as ledger:
         moves = list(ledger.query(event_type="TENANT_MOVED"))
         assert [one.metadata["size"] for one in moves] == [len(before[0])] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import sqlite3
 import threading
@@ -13,7 +14,15 @@ from unittest import mock
 import pytest
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger import Content, Erased, ErasureError, LedgerClient, LedgerEntry, content
+from remit.ledger import (
+    Content,
+    Erased,
+    ErasureError,
+    LedgerClient,
+    LedgerEntry,
+    content,
+    parse_entry_id,
+)
 from tests.support.postgres import run_sql
 from tests.support.soak import SEED, sample
 from tests.support.stores import SIGNER, checkpoint, conversation, files_hold
@@ -84,7 +93,7 @@ def test_calls_in_flight_that_an_erasure_does_not_reach_are_stated(ledger: Ledge
 @pytest.mark.parametrize("how", ["entry_id", "session_id", "subject_id"])
 def test_a_repeated_erasure_completes_an_interrupted_one(place: tuple[str, Path], how: str) -> None:
     target, directory = place
-    with LedgerClient(target) as client:
+    with LedgerClient(target, signer=SIGNER) as client:
         named = {"entry_id": _say(client, "SES-SECRET", SECRET), "session_id": "SES-SECRET",
                  "subject_id": "person-7"}[how]  # fmt: skip
         erase = functools.partial(client.erase, **{how: named}, reason="request")
@@ -95,14 +104,34 @@ def test_a_repeated_erasure_completes_an_interrupted_one(place: tuple[str, Path]
             erase()
         size = client.count()
         for dry_run in (True, False):
-            if how == "subject_id":  # No entry names the person.
-                with pytest.raises(ErasureError, match="no content"):
-                    erase(dry_run=dry_run)
-            else:
-                report = erase(dry_run=dry_run)
-                assert (report.values, bool(report.erasure_id)) == (0, True)
+            report = erase(dry_run=dry_run)
+            assert (report.values, bool(report.erasure_id)) == (0, True)
         assert client.count() == size
     assert files_hold(directory, SECRET) == []
+
+
+def test_content_that_another_erasure_reached_counts_as_erased(place: tuple[str, Path]) -> None:
+    """Entries, sessions and persons alike; an unknown one fails, and no file names a person."""
+    target, directory = place
+    with LedgerClient(target, signer=SIGNER) as client:
+        ways = ("entry_id", "session_id", "subject_id")
+        for first, second in itertools.permutations(ways, 2):
+            entry_id = _say(client, "SES-SECRET", SECRET)
+            named = dict(zip(ways, (entry_id, "SES-SECRET", "person-7"), strict=True))
+            erasure_id = client.erase(**{first: named[first]}, reason="request").erasure_id
+            for dry_run in (True, False):
+                again = client.erase(**{second: named[second]}, reason="request", dry_run=dry_run)
+                assert (again.values, again.entries, again.sessions) == (0, 0, [])
+                assert parse_entry_id(again.erasure_id) is not None
+            assert again.erasure_id == erasure_id or first != "entry_id"
+        for unknown in ({"session_id": "SES-NONE"}, {"subject_id": "person-8"}):
+            with pytest.raises(ErasureError, match="no content"):
+                client.erase(**unknown, reason="request")
+        assert client.verify().verified
+    assert files_hold(directory, "person-7") == []
+    no_content = pytest.raises(ErasureError, match="no content")
+    with LedgerClient(target) as client, no_content:  # No guess is confirmed without the key.
+        client.erase(subject_id="person-7", reason="request")
 
 
 def test_the_file_shrinks(place: tuple[str, Path]) -> None:

@@ -194,8 +194,20 @@ def test_erasing_takes_what_is_quoted_in_json_within_a_text(ledger: LedgerClient
     quoting = ledger.write(
         entry(session_id="A", answer=Content.exact(json.dumps({"tool_calls": [call]}).encode()))
     )
+    forms: list[Any] = [
+        json.dumps({"result": json.dumps({"where": street})}),
+        json.dumps(json.dumps([json.dumps(street)])),
+        {"found": {f"in {street}": 1}},
+        "".join(
+            f"event: x\ndata: {json.dumps({'choices': [{'delta': {'content': piece}}]})}\r\n\r\n"
+            for piece in ("You live in ", street[:9], street[9:20], street[20:], ".")
+        ),
+    ]
+    others = [ledger.write(entry(session_id="A", result=marked(one))) for one in forms]
     report = ledger.erase(first, reason="r")
     assert ledger.exact(quoting) == {"answer": Erased(report.erasure_id)}
+    for other in others:
+        assert ledger.read(other).metadata["result"] == Erased(report.erasure_id)
 
 
 def test_what_every_call_of_a_dialect_says_quotes_nobody(ledger: LedgerClient) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import rfc8785
@@ -20,6 +22,7 @@ from remit.ledger import (
     VerificationReport,
 )
 from remit.ledger.tlog import Checkpoint, Signer
+from tests.ledger.segments.faults import archive_all
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, outside
 
@@ -424,3 +427,42 @@ def test_two_processes_find_the_same(sound: str, monkeypatch: pytest.MonkeyPatch
     one, two = _verify(sound, jobs=1), _verify(sound, jobs=2)
     assert one.problems == two.problems
     assert {problem.seq for problem in one.problems} >= {8, 255, 256, 300}
+
+
+def test_an_erasure_or_a_segment_during_a_verification_is_no_damage(
+    target: str, tmp_path: Path
+) -> None:
+    """Content is erased before each query of a verification; at last entries are archived."""
+    exchanges(target)
+    with (
+        LedgerClient(target, signer=SIGNER) as client,
+        LedgerClient(target, signer=SIGNER) as other,
+    ):
+        plain = client._store.select
+
+        def queries_of(act: Callable[[], object], at: int) -> int:
+            """Verify, and act before the query number ``at``; return the number of queries."""
+            count = itertools.count()
+
+            def select(*given: Any) -> Any:
+                if next(count) == at:
+                    act()
+                return plain(*given)
+
+            with mock.patch.object(client._store, "select", select):
+                report = client.verify(deep=False)
+            assert (report.problems, report.notes) == ([], []), at
+            return next(count)
+
+        def erase() -> None:
+            other.erase(session_id="SES-GONE", reason="asked")
+
+        with mock.patch.object(LedgerClient, "compact", return_value=""):
+            queries = queries_of(lambda: None, 0)
+            for at in range(queries):
+                conversation(client, "SES-GONE", 2)
+                queries_of(erase, at)
+        while other.count() < 256:
+            conversation(other, "SES-MANY", 40)
+        queries_of(lambda: archive_all(other, tmp_path / "segments"), queries // 2)
+        assert client.archived_to == 256

@@ -98,18 +98,20 @@ def erasures_after(tx: Transaction, seq: int, session_id: str) -> list[tuple[int
     return found
 
 
-def repeated_erasure(tx: Transaction, erased: Mapping[str, Any]) -> str:
-    """Return the id of the last ``ERASURE`` of the same entry or session; empty without one.
-
-    It is empty for a person, whom no entry names, and for the end of a retention period.
+def repeated_erasure(tx: Transaction, erased: Mapping[str, Any], mark: str) -> str:
+    """Return the id of the last ``ERASURE`` of the same entry, session or person; empty without
+    one, and for the end of a retention period.
 
     Args:
         tx: the transaction.
         erased: the metadata of the requested ``ERASURE`` entry, with ``target``.
+        mark: name of the row of ``ledger_info`` about the person; empty for other targets.
 
     Raises:
         LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
+    for (earlier_id,) in tx.execute("SELECT value FROM ledger_info WHERE name = ?", (mark,)):
+        return str(earlier_id)
     keys = ("target", "erased_session_id", "erased_entry_id")
     is_named = erased["target"] in ("entry", "session")
     for seq, record in tx.execute(_ERASURES, (-1,)) if is_named else ():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -22,11 +22,12 @@ from remit.ledger.caller_deletion import (
     session_of,
     withdrawn_from,
 )
+from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.client_queries import LedgerQueries
 from remit.ledger.client_writes import LedgerWrites
 from remit.ledger.clock import time_text
 from remit.ledger.entry import LedgerEntry, entry_id as format_id, parse_entry_id
-from remit.ledger.entry_reader import marks
+from remit.ledger.entry_reader import PUT_INFO, marks
 from remit.ledger.erasure import (
     CACHED,
     ErasureReport,
@@ -42,7 +43,7 @@ from remit.ledger.erasure import (
 from remit.ledger.errors import ErasureError, LedgerError
 from remit.ledger.record import erasure_digest, is_plain_text
 from remit.ledger.store import Execute, Transaction
-from remit.ledger.subjects import BY_SUBJECT
+from remit.ledger.subjects import BY_SUBJECT, erased_name
 
 # The content that a session shows, and the subjects of its entries.
 _BY_SESSION = """
@@ -67,6 +68,7 @@ _BY_ENTRY = """
 # on the archived ranges.
 _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 
+_NAMED = ("entry", "session", "subject")  # targets that an operator can name again
 _MAX_ENTRIES = 1_000  # entries that one ERASURE can name within the limit of a record
 
 
@@ -77,6 +79,7 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
     """
 
     _settings: LedgerSettings
+    checkpoints: Checkpoints
 
     def erase(
         self,
@@ -96,9 +99,10 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         values is erased too. An ``ERASURE`` entry is appended, and the database's files are
         compacted. Content in attached segments is erased after it. All cached answers are deleted.
         Bytes that remain, and calls in flight that may record more, are named in ``remainder``. An
-        interrupted erasure of attached segments is completed first. A repeated erasure completes
-        the files and reports 0 values under the earlier ``ERASURE``. For a person, whom no entry
-        names, it completes the files and raises ErasureError, as for an unknown person.
+        interrupted erasure of attached segments is completed first. If the content was erased
+        before, the files are completed, and the report has 0 values and the earlier ``ERASURE``.
+        Content of a person that was erased without the ledger's key, by age or by a caller leaves
+        no trace of the person.
 
         Args:
             entry_id: the entry whose content is erased.
@@ -110,8 +114,8 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
                 writable all the same.
 
         Raises:
-            ErasureError: there is nothing to erase, some of it may be in a segment that is not
-                attached, or the entry records an installation or an archived range.
+            ErasureError: there never was content to erase, some of it may be in a segment that is
+                not attached, or the entry records an installation or an archived range.
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in a segment that is not attached.
             InvalidInputError: none or several targets were given, a target is no plain text, or
@@ -141,18 +145,23 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
             )
         metadata: dict[str, Any] = {"target": kind}
         parameters: tuple[Any, ...]
+        mark = ""
         if session_id is not None:
             metadata["erased_session_id"] = session_id
             query, parameters = _BY_SESSION, (f"s:{session_id}", session_id)
         elif subject_id is not None:
             query, parameters = BY_SUBJECT, (subject_id, subject_id)
+            signer = self.checkpoints.signer
+            mark = "" if signer is None else erased_name(signer, subject_id)
         else:
             seq = entry_seq or 0
             metadata["erased_entry_id"] = format_id(seq)
             self._require_erasable(seq)
             query, parameters = _BY_ENTRY, (seq, seq)
         entry = _entry(metadata, reason, requested_by or "operator")
-        report = self._erase(query, parameters, entry, widen=session_id is None, dry_run=dry_run)
+        report = self._erase(
+            query, parameters, entry, widen=session_id is None, dry_run=dry_run, mark=mark
+        )
         self._purge(dry_run)
         return report
 
@@ -369,14 +378,15 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         *,
         widen: bool,
         dry_run: bool,
+        mark: str = "",
     ) -> ErasureReport:
         """Erase the content whose ids a query finds, in a transaction; compact the files.
 
         With ``widen``, values that quote an erased text are erased too. The query finds the content
-        of each segment as well.
+        of each segment as well. ``mark`` names the row of ``ledger_info`` about a person.
 
         Raises:
-            ErasureError: the query finds no content.
+            ErasureError: the query finds no content, and none was erased.
         """
 
         def call(tx: Any) -> ErasureReport:
@@ -393,31 +403,35 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
             ids[0] |= stored_of(tx, found)
             running = calls_in_flight(tx, entry.metadata)
             if not any(ids):
-                return ErasureReport(repeated_erasure(tx, entry.metadata), 0, 0, [], running)
+                earlier = repeated_erasure(tx, entry.metadata, mark)
+                return ErasureReport(earlier, 0, 0, [], running)
             report = self._erase_in(tx, sorted(ids[0]), None if dry_run else entry, found)
             return replace(report, remainder=running)
 
         report: ErasureReport = self.transact(call)
-        if not report.values and (named := entry.metadata.get("erased_entry_id")):
-            # The content may have been erased with a person, a session or another entry.
-            gone = first_erased(self.read(named).metadata.values())
-            earlier = report.erasure_id or (gone and gone.erasure_id) or ""
-            report = replace(report, erasure_id=earlier)
+        if not report.values and not report.erasure_id:
+            report = replace(report, erasure_id=self._first_erasure(entry.metadata))
         is_vain = not report.values and not report.erasure_id
-        # An earlier erasure of a person, whom no entry names, may have been interrupted.
-        is_completed = not dry_run and (not is_vain or entry.metadata["target"] == "subject")
-        left = self.compact() if is_completed else ""
+        left = "" if dry_run or is_vain else self.compact()
         remainder = f"{left} {report.remainder}".strip()
         if is_vain:
             raise ErasureError(
                 f"There is no content to erase. {remainder}".strip(),
-                next_step="If an erasure of this person was interrupted, it is complete now. "
-                "Otherwise check the spelling of the id."
-                if is_completed and not left
-                else "The content may already be erased: `remit ledger query --event-type ERASURE` "
+                next_step="Check the spelling of the id. `remit ledger query --event-type ERASURE` "
                 "lists all erasures.",
             )
         return replace(report, remainder=remainder)
+
+    def _first_erasure(self, target: Mapping[str, Any]) -> str:
+        """Return the id of an erasure that reached an entry or session; empty without one."""
+        entries: Iterable[LedgerEntry] = ()
+        if named := target.get("erased_entry_id"):
+            entries = [self.read(named)]
+        elif named := target.get("erased_session_id"):
+            entries = self.query(session_id=named, limit=None)
+        values = (one for entry in entries for one in (entry.reason, *entry.metadata.values()))
+        gone = first_erased(values)
+        return (gone and gone.erasure_id) or ""
 
     def _erase_in(
         self, tx: Any, ids: list[int], entry: LedgerEntry | None, segments: list[Found]
@@ -438,6 +452,11 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
             "INSERT INTO erasures VALUES (?, ?)", [(commitment, seq) for commitment in commitments]
         )
         delete_contents(tx, self._index, ids)
+        signer = self.checkpoints.signer
+        if signer is not None and entry.metadata["target"] in _NAMED:
+            persons = sorted(set[str]().union(*(one.persons for one in found)))
+            rows = [(erased_name(signer, person), erasure_id) for person in persons]
+            tx.execute_many(PUT_INFO, rows)
         # Any of these rows may lead to the content, or tell by its hash what was asked.
         tx.execute(f"DELETE FROM idempotency WHERE token = '{CACHED}'")
         return ErasureReport(erasure_id, len(commitments), entries, sessions)

@@ -28,11 +28,13 @@ class Found:
     Attributes:
         commitments: commitments of the values.
         scopes: scopes of the values.
+        persons: persons whom the values are about.
         entries: number of entries that showed one of the values first.
     """
 
     commitments: set[str] = field(default_factory=set)
     scopes: set[str] = field(default_factory=set)
+    persons: set[str] = field(default_factory=set)
     entries: int = 0
 
 
@@ -42,7 +44,7 @@ class ErasureReport:
 
     Attributes:
         erasure_id: id of the ``ERASURE`` entry, for a repeated erasure of the earlier one. Empty
-            for a repeated erasure of a person, and with ``dry_run`` if there is content to erase.
+            with ``dry_run`` if there is content to erase.
         values: number of erased content values; 0 for a withdrawal that found none, and for a
             repeated erasure.
         entries: number of entries that showed one of them first.
@@ -134,7 +136,7 @@ def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
 
 
 def found_in(execute: Execute, ids: Iterable[int]) -> Found:
-    """Return the commitments and scopes of some values of a database, and the number of entries.
+    """Return commitments, scopes and persons of values of a database, and the number of entries.
 
     An entry counts once if it was the first to show one of the values. Nothing is changed.
 
@@ -148,6 +150,8 @@ def found_in(execute: Execute, ids: Iterable[int]) -> Found:
         for commitment, scope in execute(f"SELECT commitment, scope FROM contents {inside}", chunk):
             found.commitments.add(str(commitment))
             found.scopes.add(str(scope))
+        sql = f"SELECT DISTINCT subject_id FROM content_subjects {inside}"
+        found.persons.update(str(row[0]) for row in execute(sql, chunk))
         sql = f"SELECT min(seq) FROM shown_contents {inside} GROUP BY content_id"
         seqs.update(row[0] for row in execute(sql, chunk))
     found.entries = len(seqs)

@@ -14,7 +14,7 @@ from remit.ledger.client import LedgerClient
 from remit.ledger.errors import LedgerError
 from remit.ledger.imports import Import
 from remit.ledger.schema import STATE_TABLES, TABLES
-from remit.ledger.subjects import BEFORE
+from remit.ledger.subjects import BEFORE, ERASED
 from remit.ledger.tlog import SignedCheckpoint
 
 _BESIDE = {
@@ -23,7 +23,7 @@ _BESIDE = {
     **{name: columns for name, columns in STATE_TABLES.items()
        if name not in ("leases", "in_flight", "breakers")},
 }  # fmt: skip
-_INFO = ("verifier_key", "imported", BEFORE)
+_INFO = ("verifier_key", "imported", BEFORE, f"{ERASED}%")
 _ROWS = 5_000
 
 
@@ -71,9 +71,9 @@ def copy_ledger(source: LedgerClient, target: LedgerClient, file: Path) -> Signe
             for rows in _rows(source, table, names):
                 tx.execute_many(insert, rows)
         for name in _INFO:
-            tx.execute("DELETE FROM ledger_info WHERE name = ?", (name,))
-            for value in source.select("SELECT value FROM ledger_info WHERE name = ?", (name,)):
-                tx.execute("INSERT INTO ledger_info VALUES (?, ?)", (name, *value))
+            tx.execute("DELETE FROM ledger_info WHERE name LIKE ?", (name,))
+            for row in source.select("SELECT * FROM ledger_info WHERE name LIKE ?", (name,)):
+                tx.execute("INSERT INTO ledger_info VALUES (?, ?)", row)
 
     target.transact(copy)
     if problem := target.checkpoints.lacks(signed.checkpoint):

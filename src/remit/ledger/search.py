@@ -212,13 +212,14 @@ def _indexed(codec: str, value: Any) -> str:
     return " ".join(_words_of("\n".join(texts_in(decoded)))[:_MAX_WORDS])
 
 
-def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
-    """Yield every text in a content value, at any depth, in order; object keys are not yielded.
+def texts_in(value: Any, but: Collection[str] = (), *, with_keys: bool = False) -> Iterator[str]:
+    """Yield every text in a content value, at any depth, in order.
 
     Args:
         value: a JSON value.
         but: names of members that are skipped with everything in them, unless their value is an
             object; empty skips none.
+        with_keys: True to yield the keys of objects too.
     """
     stack = [value]
     while stack:
@@ -227,6 +228,8 @@ def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
             yield item
         elif isinstance(item, dict):
             inside: Iterable[Any] = item.values()
+            if with_keys:
+                yield from item
             if but:
                 inside = [v for k, v in item.items() if k not in but or isinstance(v, dict)]
             stack.extend(reversed(list(inside)))
@@ -252,7 +255,7 @@ def quotable(value: StoredValue) -> set[str]:
 def quotes(value: StoredValue, texts: Collection[str]) -> bool:
     """Return True if a text in a value, or in JSON within it, contains one of ``texts`` unchanged.
 
-    Case and blanks count.
+    Case and blanks count. Keys of objects are texts, and so are the joined pieces of a stream.
 
     Args:
         value: a stored value.
@@ -261,13 +264,44 @@ def quotes(value: StoredValue, texts: Collection[str]) -> bool:
     Raises:
         LedgerFormatError: the value cannot be read.
     """
-    return any(text in candidate for candidate in _texts(value) for text in texts)
+    return any(text in candidate for candidate in _texts(value, is_searched=True) for text in texts)
 
 
-def _texts(value: StoredValue, but: Collection[str] = ()) -> Iterator[str]:
-    """Yield the texts of a stored value, and of JSON within texts, such as tool arguments."""
-    for text in texts_in(value.decode(), but):
-        yield text
-        if text.lstrip()[:1] in ("{", "["):
+def _texts(
+    value: StoredValue, but: Collection[str] = (), *, is_searched: bool = False
+) -> Iterator[str]:
+    """Yield the texts of a stored value, and of JSON within texts, such as tool arguments.
+
+    If ``is_searched``, keys of objects and the joined pieces of event streams are yielded too.
+    """
+    pending = [value.decode()]
+    while pending:
+        for text in texts_in(pending.pop(), but, with_keys=is_searched):
+            yield text
+            if text.lstrip()[:1] in ("{", "[", '"'):
+                with contextlib.suppress(ValueError):
+                    pending.append(load_exact(text.encode("utf-8", "replace")))
+            elif is_searched and text.startswith(("data:", "event:", ":")):
+                pending.append(_pieces(text))
+
+
+def _pieces(stream: str) -> list[str]:
+    """Return the texts of an event stream's JSON, joined by the name of their member.
+
+    A provider splits an answer anywhere, so a quoted text is in no single event.
+    """
+    joined: dict[str, list[str]] = {}
+    for line in stream.split("\n"):
+        stack: list[tuple[str, Any]] = []
+        if line.startswith("data:"):
             with contextlib.suppress(ValueError):
-                yield from texts_in(load_exact(text.encode("utf-8", "replace")), but)
+                stack.append(("", load_exact(line[5:].encode("utf-8", "replace"))))
+        while stack:
+            name, item = stack.pop()
+            if isinstance(item, str):
+                joined.setdefault(name, []).append(item)
+            elif isinstance(item, dict):
+                stack.extend(reversed(item.items()))
+            elif isinstance(item, list):
+                stack.extend((name, one) for one in reversed(item))
+    return ["".join(texts) for texts in joined.values()]

@@ -288,17 +288,20 @@ class App:
 
         Raises:
             HttpError: 404, the path is unknown; 405, the path does not take the method; 503, Remit
-                was installed again.
+                was installed again. The console then answers 503 with a page.
         """
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
-            _require_same_installation()
+            if _is_installed_again():
+                raise HttpError(503, "restart_needed", _RESTART)
             async with self._making:
                 if self._api is None:
                     self._api = await asyncio.to_thread(self._make_api)
             await self._api(scope, receive, send)
         elif path == "/" or path == "/console" or path.startswith("/console/"):
-            _require_same_installation()
+            if _is_installed_again():
+                await reply(send, _RESTART_PAGE)
+                return
             async with self._making:
                 if self._console is None:
                     self._console = await asyncio.to_thread(self._make_console)
@@ -456,22 +459,33 @@ def _installed_text() -> bytes:
 
 
 _LOADED_FILE, _LOADED_TEXT = _installed_file(), _installed_text()
+_RESTART = (
+    "Remit was installed again after this server started. Restart the server to use the console "
+    "and /api. Until then it answers model calls with the earlier installation."
+)
+# No file of the console is read for the page, because it may be of another release.
+_RESTART_PAGE = Answer(
+    503,
+    f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>503 · Remit</title>
+<style>body {{ font: 1rem/1.5 system-ui; max-width: 40rem; margin: 4rem auto }}</style></head>
+<body><main><h1>Restart needed</h1><p>{_RESTART}</p></main></body></html>""".encode(),
+    b"text/html; charset=utf-8",
+    [(b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")],
+)
 
 
-def _require_same_installation() -> None:
-    """Raise HttpError 503 if Remit was installed again after the process loaded this module.
+def _is_installed_again() -> bool:
+    """Return True if Remit was installed again after the process loaded this module.
 
     The API and the console load modules and templates when a request needs them; those would be of
     another release. A new time of the file alone is no installation.
     """
     found = _installed_file()
-    if found != _LOADED_FILE and (found[0] != _LOADED_FILE[0] or _installed_text() != _LOADED_TEXT):
-        raise HttpError(
-            503,
-            "restart_needed",
-            "Remit was installed again after this server started. Restart the server to use the "
-            "console and /api. Until then it answers model calls with the earlier installation.",
-        )
+    if found == _LOADED_FILE:
+        return False
+    return found[0] != _LOADED_FILE[0] or _installed_text() != _LOADED_TEXT
 
 
 def _trace_of(named: Headers) -> object | None:

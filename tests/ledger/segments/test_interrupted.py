@@ -211,6 +211,48 @@ def test_an_erasure_removes_the_copies_of_killed_runs(copies: Copies, tmp_path: 
     assert found
 
 
+class _Acts(Faults):
+    """Calls ``act`` at each operation on a file."""
+
+    def __init__(self, directory: Path, act: Callable[[int], None]) -> None:
+        super().__init__(directory)
+        self._act = act
+
+    def reach(self, kind: str, operation: str, *more: Any, **named: Any) -> None:
+        super().reach(kind, operation, *more, **named)
+        if kind == "file" and self._act:
+            act, self._act = self._act, None  # The act itself is not interrupted.
+            act(self.counts[kind] - 1)
+            self._act = act
+
+
+def test_no_copy_with_content_lacks_its_row(copies: Copies, tmp_path: Path) -> None:
+    """An erasure while a run makes its copy leaves no copy that a later erasure does not find."""
+    directory, refused = tmp_path / "archive", 0
+    for at in range(5):
+        target = copies()
+
+        def act(count: int, at: int = at, target: str = target) -> None:
+            if count == at:
+                with LedgerClient(target) as other:
+                    other.compact()
+            rows = outside(target, "SELECT name FROM ledger_info")
+            named = {Path(name.removeprefix("segment_copy ")).name for (name,) in rows}
+            held = {name.removesuffix("-wal") for name in files_hold(directory, "of SES-6")}
+            assert held <= {*named, _NAME}
+
+        with LedgerClient(target, signer=SIGNER) as client:
+            try:
+                with _Acts(directory, act):
+                    archive_all(client, directory)
+            except LedgerError:
+                refused += 1
+            archive_all(client, directory)
+            assert client.select("SELECT * FROM ledger_info WHERE name LIKE 'segment_copy%'") == []
+        shutil.rmtree(directory)
+    assert refused
+
+
 def test_a_copy_elsewhere_is_named_and_no_other_file_is_removed(
     copies: Copies, tmp_path: Path
 ) -> None:
@@ -248,6 +290,7 @@ def test_a_run_does_not_forget_the_copy_of_another_machine(copies: Copies, tmp_p
     with LedgerClient(copies(), signer=SIGNER) as client:
         with mock.patch("socket.gethostname", return_value="that-machine"):
             copy = new_copy(client, directory / _NAME)
+        copy.unlink()  # That machine has the file.
         archive_all(client, directory)
         assert f"{copy} on that-machine" in client.compact()
 

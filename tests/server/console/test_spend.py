@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from remit.ledger import Transaction
+from remit.ledger import LedgerEntry, Transaction
 from remit.ledger.usage import INSERT, ON_CONFLICT, QUARTER_S
 from tests.server.console.conftest import Inside
 
@@ -112,3 +112,24 @@ def test_unknown_names_count_as_the_default_and_days_are_those_of_the_zone(spent
     assert re.search(
         r"\d{4}-\d\d-\d\d \d\d:\d\d to \d{4}-\d\d-\d\d \d\d:\d\d, Asia/Kathmandu", page
     )
+
+
+def test_the_number_of_fallbacks_leads_to_exactly_these_calls(spent: Inside) -> None:
+    passed = {"fallback_from": [{"model_id": "big", "error_code": "TIMEOUT"}]}
+    calls = [
+        spent.ledger.write(
+            LedgerEntry("EXCHANGE", "SES-2", "SUCCESS", "ok", metadata={
+                "session_id": "SES-2", "model_id": model, "outcome": outcome, **more})
+        )
+        for model, outcome, more in (
+            ("spare", "success", passed), ("spare", "error", passed), ("spare", "success", {}),
+            ("third", "success", passed),
+        )
+    ]  # fmt: skip
+    for by, expected in (("model", calls[:2]), ("session", [*calls[:2], calls[3]])):
+        (place,) = re.findall(
+            rf'<a href="([^"]*{"spare" if by == "model" else "SES-2"}[^"]*)">{len(expected)}: why',
+            _page(spent, f"by={by}&since=24h"),
+        )
+        listed = spent.get(place).text
+        assert sorted(re.findall(r"/console/journey/(LED-\w+)", listed)) == expected

@@ -6,6 +6,9 @@ the copy of a run that was killed. A missing file counts as removed only in that
 machine: the disk may not be mounted. A clone of a database also has the row, and leaves the file of
 the original alone. All entries of a copy are in the database or in the archive from which the copy
 is made.
+
+A run writes no content before a transaction finds the row of its new, empty file. The transaction
+that deletes the row finds no file. So no copy with content lacks its row.
 """
 
 from __future__ import annotations
@@ -24,29 +27,36 @@ from remit.ledger.archived_ranges import COPY
 from remit.ledger.entry_reader import PUT_INFO
 from remit.ledger.errors import LedgerError
 from remit.ledger.store import Transaction
+from remit.ledger.store_factory import open_store
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
     from remit.ledger.client_erasure import LedgerErasures
 
 _NAME = re.compile(r"\d{12}-\d{12}\.new-[0-9a-f]{8}")
+_IS_NAMED = "SELECT 1 FROM ledger_info WHERE name = ?"
 _COPIES = f"SELECT name, value FROM ledger_info WHERE name LIKE '{COPY}%' ORDER BY name"
 
 
 def new_copy(ledger: LedgerClient, path: Path) -> Path:
-    """Return the path of a new copy of a segment, after the ledger has durably stored the path.
+    """Return the path of a new copy of a segment: an empty ledger that the ledger's row names.
 
     Args:
         ledger: the ledger whose entries are copied.
         path: path of the segment.
 
     Raises:
-        LedgerWriteError: the ledger cannot be written.
+        LedgerError: the ledger cannot be written, the copy cannot be made, or an erasure removed
+            it.
         OSError: the directory of the segment is missing.
     """
     copy = path.with_name(f"{path.stem}.new-{secrets.token_hex(4)}").absolute()
-    value = f"{_directory(copy)} {_database(ledger)}"
-    ledger.transact(lambda tx: tx.execute(PUT_INFO, (f"{COPY}{copy}", value)))
+    name, value = f"{COPY}{copy}", f"{_directory(copy)} {_database(ledger)}"
+    ledger.transact(lambda tx: tx.execute(PUT_INFO, (name, value)))
+    open_store(str(copy), ledger._settings, create=True).close()
+    if not ledger.transact(lambda tx: tx.execute(_IS_NAMED, (name,))):
+        discard(copy)
+        raise LedgerError(f"An erasure removed the copy {copy}.")
     return copy
 
 
@@ -104,9 +114,7 @@ def remove_copies(ledger: LedgerErasures) -> str:
             discard(copy)
         with contextlib.suppress(OSError):
             is_here |= _directory(copy) == directory
-        if is_here and not os.path.lexists(copy):
-            ledger.transact(functools.partial(_forget, name))
-        else:
+        if not (is_here and ledger.transact(functools.partial(_forget_missing, copy))):
             of = "" if is_ours else f" of {database}"
             remaining.append(f"{copy}{of} on {directory.partition(' ')[0]}")
     if not remaining:
@@ -121,6 +129,13 @@ def _parsed(value: str) -> tuple[str, str]:
     """Return the directory and the database of a row; an early row names only the machine."""
     parts = value.split(" ", 3)
     return " ".join(parts[:3]), "".join(parts[3:])
+
+
+def _forget_missing(copy: Path, tx: Transaction) -> bool:
+    """Delete the row of a copy; return False, and leave the row, if there is a file."""
+    if is_missing := not os.path.lexists(copy):
+        _forget(f"{COPY}{copy}", tx)
+    return is_missing
 
 
 def _forget(name: str, tx: Transaction) -> None:

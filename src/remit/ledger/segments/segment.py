@@ -256,14 +256,14 @@ def write_segment(
     pages: Iterable[Rows] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write a segment to a new file, durably.
+    """Write a segment to an empty ledger's file, durably.
 
     The file gets the rows of the entries, the tree hashes around them, the checkpoint, and the row
     that makes it a segment. The file and its directory are synced. After an error the incomplete
     file stays.
 
     Args:
-        path: path of the file, which must not exist; that is not checked.
+        path: path of the file, from :func:`~remit.ledger.segments.copies.new_copy`.
         ledger: the ledger, which is only read.
         places: the entries; their end is that of the segment.
         checkpoint: a checkpoint of the tree at that end, which is not verified.
@@ -272,11 +272,11 @@ def write_segment(
         progress: called with the number of copied entries and their total; ``None`` for nothing.
 
     Raises:
-        LedgerError: the file cannot be written, or the ledger cannot be read.
-        OSError: the file cannot be made or synced.
+        LedgerError: the file is missing or cannot be written, or the ledger cannot be read.
+        OSError: the file cannot be synced.
     """
     live, total, done = ledger._store, len(places), 0
-    with contextlib.closing(open_store(str(path), ledger._settings, create=True)) as new:
+    with contextlib.closing(open_store(str(path), ledger._settings, create=False)) as new:
         for rows in _copied(live, places) if pages is None else pages:
             transact(new, functools.partial(_insert, rows))
             done += len([*rows["entries"]])

@@ -9,7 +9,7 @@ from remit.ledger.entry import entry_id
 from remit.ledger.entry_reader import info_number
 from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.store import Store
-from remit.ledger.subjects import BEFORE
+from remit.ledger.subjects import BEFORE, ERASED
 from remit.ledger.table_checks import readable
 from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
@@ -92,8 +92,8 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
 def check_info(report: VerificationReport, store: Store, key: VerifierKey | None) -> None:
     """Report wrong rows of ``ledger_info`` and ``migrations``: owner, extent, layout, names.
 
-    Unknown names are problems too, except for a PostgreSQL writer's own row and the copies of
-    segments. A ledger without checkpoints needs no owner.
+    Unknown names are problems too, except for a PostgreSQL writer's own row, the copies of segments
+    and erased persons. A ledger without checkpoints needs no owner.
 
     Args:
         report: receives the problems, of the kind ``store`` and without sequence numbers.
@@ -106,7 +106,7 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
     info: dict[Any, Any] = dict(store.select("SELECT name, value FROM ledger_info"))
     for name in info:
         is_segment = name == SEGMENT and store.segment is not None
-        is_added = is_segment or str(name).startswith((_WRITER, COPY))
+        is_added = is_segment or str(name).startswith((_WRITER, COPY, ERASED))
         if name not in _INFO and not is_added:
             said = f"ledger_info has a row {readable(name)}, which a ledger does not have"
             report.add(None, "store", said)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TypeVar
 
-from remit.ledger.archived_ranges import ArchivedRange, Places, archived_ranges, left_of
+from remit.ledger.archived_ranges import (
+    ArchivedRange,
+    Places,
+    archived_ranges,
+    archived_to,
+    left_of,
+)
 from remit.ledger.checkpoints import stored_notes
+from remit.ledger.errors import LedgerError
 from remit.ledger.schema import TABLES
 from remit.ledger.store import Store
 from remit.ledger.table_checks import of_other_types
@@ -35,6 +43,7 @@ _T = TypeVar("_T")
 _TYPED = {name: TABLES[name] for name in TABLES if name not in ("entries", "contents")}
 _RANGE = 8 * TILE_WIDTH  # entries or rows in one task
 _MIN_PARALLEL_ROWS = 40_000  # entries and contents; below, starting processes costs more
+_ATTEMPTS = 3  # if an erasure or a segment removes what is being checked
 _SAMPLE = 4  # ranges of each kind, taken at random, that are read again under a mark
 
 _Range = tuple[int, int]  # first and last
@@ -56,6 +65,8 @@ class Verifier:
         jobs: number of processes; up to 40,000 rows one is used.
         deep: True to have the engine check its file too; ignored under a mark.
         progress: called with the number of checked rows and their total; ``None`` for none.
+        attempts: number of verifications, as long as faults are found that an erasure or the
+            removal of archived entries during the verification may explain.
     """
 
     _reopen: Callable[[], Store]
@@ -68,6 +79,7 @@ class Verifier:
     jobs: int = 1
     deep: bool = True
     progress: Progress | None = None
+    attempts: int = _ATTEMPTS
     _known: VerifiedMark = field(default_factory=VerifiedMark, init=False)  # the mark in use
     _now: VerifiedMark = field(default_factory=VerifiedMark, init=False)  # the mark to be written
     _report: VerificationReport = field(default_factory=VerificationReport, init=False)
@@ -94,9 +106,18 @@ class Verifier:
             if since_mark and before.is_of(self._store):
                 self._known = before
                 report.last_full = self._now.verified = before.verified
+        removed = self._removed()
         self._read()
-        if self._known.size and not report.verified:  # where, a whole check finds out
-            return replace(self).verify()
+        if not report.verified:
+            is_stale = self._removed() != removed
+            if self._known.size or (is_stale and self.attempts > 1):
+                # A whole verification names the faults.
+                return replace(self, attempts=self.attempts - is_stale).verify()
+            if is_stale:
+                report.notes.append(
+                    "Content was erased or entries were archived during the verification, which "
+                    "may explain its faults; verify again."
+                )
         with report.guard("the mark of the last verification"):
             if problem := before.contradiction(self._store, self._now.size):
                 path = marks.path("verification") if marks else ""
@@ -105,6 +126,18 @@ class Verifier:
             if report.verified and marks is not None:
                 self._now.write(marks, self._store)
         return report
+
+    def _removed(self) -> object:
+        """Return a value that changes if content is erased, or archived entries are removed."""
+        with contextlib.suppress(LedgerError):  # The checks of the tables report the error.
+            select = self._store.select
+            end = archived_to(select)
+            return end, select(
+                "SELECT (SELECT max(seq) FROM erasures), "
+                "(SELECT count(*) FROM entries WHERE seq < ?)",
+                (end,),
+            )
+        return None
 
     def _read(self) -> None:
         report, store, known, now = self._report, self._store, self._known, self._now

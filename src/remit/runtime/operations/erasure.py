@@ -13,14 +13,18 @@ from remit.operations.files import archives
 from remit.runtime.operations.segments import attached, require_archive
 
 if TYPE_CHECKING:
+    from remit.kernel.root import Root
     from remit.ledger import ErasureReport
 
 
 _DO: Any = field("Erase. Without --yes, only show what would be erased.", False, flag="--yes")
 
 
-def _erasures(reports: list[ErasureReport], *, is_done: bool, add: str = "--yes") -> Answer:
+def _erasures(
+    root: RootPort, reports: list[ErasureReport], *, is_done: bool, add: str = "--yes"
+) -> Answer:
     """Return the erasures, one as an object, another number as a list; ``add`` would do them."""
+    left = _old_ledgers(root.place) if is_done else ""
     rows: list[dict[str, Any]] = [
         {
             "erased": is_done,
@@ -28,11 +32,20 @@ def _erasures(reports: list[ErasureReport], *, is_done: bool, add: str = "--yes"
             "values": report.values,
             "entries": report.entries,
             "sessions": report.sessions,
-            "remainder": report.remainder or None,
+            "remainder": f"{report.remainder} {left}".strip() or None,
         }
         for report in reports
     ]
     return Answer(rows[0] if len(rows) == 1 else {"erasures": rows}, _lines(rows, add))
+
+
+def _old_ledgers(root: Root) -> str:
+    """Return a sentence about the ledgers that a tenant was moved away from; empty without any."""
+    from remit.runtime.tenants import old_plans, place_of
+
+    places = ", ".join(place_of(plan.aside) for plan in old_plans(root))
+    said = f"Ledgers from before a move of this tenant still have all their content: {places}."
+    return f"{said} Run `remit tenant clean {root.path.name}`." if places else ""
 
 
 def _lines(rows: list[dict[str, Any]], add: str) -> Iterator[str]:
@@ -70,14 +83,13 @@ def erase(
     erasure of an entry or a person also erases values of the same sessions that quote an erased
     text of 16 or more characters. Proposals and learned packages lose the content too.
 
-    A repeated command completes an interrupted erasure and finds 0 values. For a person, whom no
-    record names, it then fails as for an unknown person.
+    A repeated command completes an interrupted erasure and finds 0 values.
 
     Returns:
         ``erased`` (True if it was done), ``erasure_id`` (None without --yes, the earlier one if the
         content was erased before), the numbers of ``values`` and ``entries``, the ``sessions``, and
-        ``remainder``: the reason why bytes remain in the database files, and the calls in flight
-        that may record more content; or None.
+        ``remainder``: the reason why bytes remain in the database files, the calls in flight that
+        may record more content, and the ledgers that the tenant was moved away from; or None.
 
     Raises:
         InvalidInputError: an erasure has no reason, or not exactly one thing is named.
@@ -88,28 +100,22 @@ def erase(
         PackageError: the content is erased, but a learned package that holds it cannot be
             changed now; the next opening of the root tries again.
     """
-    from remit.ledger import ErasureError
     from remit.runtime.installation import forget_erased
 
     if do and not reason:
         raise InvalidInputError("An erasure requires --reason, which is recorded permanently.")
     gone: list[str] = []
     with attached(root, archives) as ledger:
-        try:
-            report = ledger.erase(
-                entry_id=entry_id, session_id=session_id, subject_id=subject_id,
-                reason=reason or "-", requested_by=caller.name, dry_run=not do,
-            )  # fmt: skip
-        except ErasureError:
-            if do and subject_id is not None:  # An interrupted erasure is completed.
-                forget_erased(root.place, ledger, root.loaded)
-            raise
+        report = ledger.erase(
+            entry_id=entry_id, session_id=session_id, subject_id=subject_id, reason=reason or "-",
+            requested_by=caller.name, dry_run=not do,
+        )  # fmt: skip
         if do:
             gone = forget_erased(root.place, ledger, root.loaded)
     for proposal_id in gone:
         root.note(f"The proposal {proposal_id} was learned from this content and was removed.")
     add = "--yes" if reason else "--yes and --reason WHY"
-    return _erasures([report], is_done=do, add=add)
+    return _erasures(root, [report], is_done=do, add=add)
 
 
 @verb("ledger retain", changes=True)
@@ -137,7 +143,7 @@ def retain(
         reports = ledger.retain(requested_by=caller.name, dry_run=not do)
         if do:
             forget_erased(root.place, ledger, root.loaded)
-    return _erasures(reports, is_done=do)
+    return _erasures(root, reports, is_done=do)
 
 
 def _compact_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -27,7 +27,7 @@ _LISTED = 50
 _SEARCHED = 2_000  # Entries that one request reads, so that no filter reads the whole ledger.
 _SEARCHED_TEXTS = 2_000  # latest contents with the words, so that a common word is bounded
 _MAX_UNINDEXED = 5_000  # values that a page may index
-_OUTCOMES = ("", "success", "failed", "refused")
+_OUTCOMES = ("", "success", "failed", "fallback", "refused")
 _OWNERS = ("user", "team", "organisation")
 _FIELDS = {"agent": "agent_id", "contract": "contract_id", "model": "model_id",
            "provider": "provider_id", "error": "error_code"}  # fmt: skip
@@ -130,7 +130,7 @@ def _find(sources: Sources, query: Mapping[str, str], before: str, most: int) ->
         "session_id": query.get("session"),
     }
     events = ["EXCHANGE", "PROMPT_REJECTED"]
-    if outcome in ("success", "failed"):
+    if outcome in ("success", "failed", "fallback"):
         events.remove("PROMPT_REJECTED")
     elif outcome == "refused":
         events.remove("EXCHANGE")
@@ -204,6 +204,7 @@ def _condition(ledger: LedgerClient, query: Mapping[str, str]) -> Callable[[Ledg
                 data.get(field) == value or _key_id(entry) in keys for field, value, keys in owners
             )
             and (not least or _number(data.get("cost_usd")) >= least_usd)
+            and (outcome != "fallback" or bool(data.get("fallback_from")))
             and (
                 outcome not in ("success", "failed")
                 or (data.get("outcome") == "success") == (outcome == "success")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from remit.gateway.auth import Owner
 from remit.kernel.budget_windows import zone_of
@@ -135,11 +136,17 @@ def show(sources: Sources, asked: Asked) -> Page:
             ],
             "most": _SHOWN if len(rows) == _SHOWN else 0,
             "later": _moment(start, question.zone) if start > first else "",
+            "span": urlencode({"since": _utc(start), "until": _utc(end)}),
             "first": _moment(first, question.zone),
             "end": _moment(end, question.zone),
             "chart": _chart(question, now, before, owners),
         },
     )
+
+
+def _utc(quarter: int) -> str:
+    """Return the start of a quarter hour, by which calls are found that the quarter hours count."""
+    return time_of(quarter).isoformat()
 
 
 def _line(row: UsageRow, by: str, owners: Mapping[str, Owner]) -> dict[str, Any]:
