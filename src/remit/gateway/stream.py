@@ -81,6 +81,8 @@ class StreamTap:
         kept: bytes kept at the last weighing.
         holding: the holding in the memory account, once the stream has grown; else None.
         first_after_ms: milliseconds until the first piece; None before it.
+        is_paid: True if the provider may charge for the attempt that failed last; then the same
+            model is not asked again.
         records: True if the stream's bytes are recorded.
         created: time of the dispatch in seconds since 1970, if the bytes are recorded; else 0.
         wire: the stream's bytes so far, in pieces; None if they are not recorded.
@@ -107,6 +109,7 @@ class StreamTap:
         self._asks_usage = False
         self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
+        self.is_paid = False
         self.records = False
         self.created = 0
         self.wire: list[bytes] | None = None
@@ -281,6 +284,7 @@ class StreamTap:
         """
         if error.args == (MEMORY_FULL,) and (task := asyncio.current_task()) is not None:
             task.uncancel()
+            self.is_paid = True
             said = f"{MEMORY_FULL}; this answer was the largest and was cut off"
             raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True) from None
 
@@ -335,8 +339,7 @@ class StreamTap:
     def was_passed_on(self) -> bool:
         """True if content was passed on to the listener; then no other model may answer.
 
-        Retries and fallbacks depend on this property. The bill of a failed attempt depends on
-        ``pieces``.
+        Retries depend on ``is_paid`` too. The bill of a failed attempt depends on ``pieces``.
         """
         return self.first_after_ms is not None
 
@@ -405,10 +408,22 @@ class StreamTap:
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
 
-    def break_off(self) -> None:
-        """Allow no other attempt if any byte of a stream has come: the answer may be paid for."""
-        if (self.came or self.kept) and not self.was_passed_on:
+    def failed(self, error: ProviderError, received: int) -> None:
+        """Note whether the provider may charge for a failed attempt.
+
+        The provider may do so if content came, if the error's answer states output, or if any byte
+        came before the answer broke off or could not be read. Content next to the error counts as
+        passed on.
+
+        Args:
+            error: the error of the attempt.
+            received: bytes of the answer that came, apart from those that were passed on.
+        """
+        if self.pieces and not self.was_passed_on:
             self._mark()
+        has_output = error.answer is not None and error.answer.output_tokens > 0
+        is_begun = received > 0 or self.came > 0 or self.kept > 0
+        self.is_paid = has_output or (error.maybe_billed and is_begun)
 
     def read(self, value: Any) -> list[StreamEvent]:
         """Return an event in neutral form; nothing once the stream could not be read.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections.abc import Coroutine
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
@@ -77,7 +78,6 @@ async def send_body(
             or cannot be read, or the memory limit ended it.
         CancelledError: the caller was cancelled.
     """
-    neutral = called != outgoing.body.endpoint.name
     if outgoing.stream or tap.wanted:  # Otherwise the tap is unused.
         tap.start()
     try:
@@ -85,26 +85,21 @@ async def send_body(
         try:
             if outgoing.body.endpoint.verbatim:
                 return await _verbatim(outgoing, reply, tap)
-            if outgoing.stream and await _is_events(reply, tap):
-                try:
-                    return await _streamed(outgoing, reply, tap, called)
-                except ProviderError as error:
-                    if error.maybe_billed:
-                        tap.break_off()
-                    raise
-                finally:
-                    tap.release_held()
+            if outgoing.stream and await _is_events(reply):
+                return await _streamed(outgoing, reply, tap, called)
             if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
                 return await _data(outgoing, reply, tap)
-            if isinstance(reply, UpstreamReply):
-                raw = await reply.read(on_growth=tap.hold)
-            else:
-                raw = await reply.read()
+            raw = await _body(reply, tap)
+            neutral = called != outgoing.body.endpoint.name
+            if len(raw) > LARGE_BYTES:
+                return await run_large(whole, outgoing, reply, raw, neutral)
+            return whole(outgoing, reply, raw, neutral)
+        except ProviderError as error:
+            tap.failed(error, reply.received if isinstance(reply, UpstreamReply) else 0)
+            raise
         finally:
+            tap.release_held()
             await reply.aclose()
-        if len(raw) > LARGE_BYTES:
-            return await run_large(whole, outgoing, reply, raw, neutral)
-        return whole(outgoing, reply, raw, neutral)
     except asyncio.CancelledError as error:
         tap.raise_if_ended(error)
         raise
@@ -113,15 +108,14 @@ async def send_body(
             tap.settle()
 
 
-async def _is_events(reply: ProviderReply, tap: StreamTap) -> bool:
-    if not isinstance(reply, UpstreamReply):
-        return "event-stream" in reply.content_type
-    try:
+async def _is_events(reply: ProviderReply) -> bool:
+    if isinstance(reply, UpstreamReply):
         return await reply.is_event_stream()
-    except ProviderError:
-        tap.came = reply.waiting
-        tap.break_off()
-        raise
+    return "event-stream" in reply.content_type
+
+
+def _body(reply: ProviderReply, tap: StreamTap) -> Coroutine[Any, Any, bytes]:
+    return reply.read(on_growth=tap.hold) if isinstance(reply, UpstreamReply) else reply.read()
 
 
 async def _streamed(
@@ -181,11 +175,7 @@ async def _streamed(
                 tap.may_pass_on()
             if error is not None:
                 tap.drop_held()
-                if total.pieces > before:  # The text next to the error was produced.
-                    tap.came += len(event.raw)
-                    tap.break_off()
-                had = await _assembled(total, tap, endpoint, reply.status, headers)
-                error.answer = had if had.usage_reported else None
+                error.answer = await _assembled(total, tap, endpoint, reply.status, headers)
                 raise error
             if is_over:
                 break
@@ -249,10 +239,7 @@ async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) ->
     endpoint, kind = outgoing.body.endpoint.name, reply.content_type
     headers = passed_on(reply.headers)
     if tap.sink is None or kind != "text/event-stream" or not isinstance(reply, UpstreamReply):
-        if isinstance(reply, UpstreamReply):
-            raw = await reply.read(on_growth=tap.hold)
-        else:
-            raw = await reply.read()
+        raw = await _body(reply, tap)
         return response(Reply(endpoint, reply.status, headers, raw, None), None)
     total = Passed()
     tap.listen(total, asks_usage=False)
@@ -323,9 +310,9 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         neutral: whether content blocks in neutral form are wanted.
 
     Raises:
-        ProviderError: the answer is an error, which has its ``reply`` and, if it states a usage,
-            its ``answer``; it contains more than 5,000,000 values; or it cannot be converted to
-            neutral form. An error in a 200 whose type is unknown is a retryable ``SERVER_ERROR``.
+        ProviderError: the answer is an error, which has its ``reply`` and ``answer``; it contains
+            more than 5,000,000 values; or it cannot be converted to neutral form. An error in a 200
+            whose type is unknown is a retryable ``SERVER_ERROR``.
     """
     body = outgoing.body
     if len(raw) > _SMALL and has_more_values(raw, _MAX_VALUES):
@@ -342,11 +329,10 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), raw, is_json)
     if value is not None and (error := error_of_event(value)) is not None:
         error.reply = came
-        served = response(came, value)
-        error.answer = served if served.usage_reported else None
+        error.answer = response(came, value)
         total = stream_sum(came.endpoint)
         total.add("", raw, value)
-        error.maybe_billed = error.answer is None and total.pieces > 0
+        error.maybe_billed = total.pieces > 0 and not error.answer.usage_reported
         raise error
     # A client gets what came, also what Remit cannot read: then nothing is known of its usage.
     return response(came, value, reply.content_type if neutral else None)
@@ -364,7 +350,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
 
     Raises:
         ProviderError: neutral blocks are wanted and the answer does not belong to this API. The
-            error has its ``reply`` and, if it states a usage, its ``answer``.
+            error has its ``reply`` and ``answer``.
     """
     blocks: tuple[dict[str, Any], ...] = ()
     if neutral is not None:
@@ -431,6 +417,5 @@ def _not_this_api(content_type: str, came: Reply, value: Any) -> ProviderError:
     error = ProviderError(
         "SERVER_ERROR", f"{said}; check the base URL", maybe_billed=True, reply=came, healthy=True
     )
-    had = response(came, value)
-    error.answer = had if had.usage_reported else None
+    error.answer = response(came, value)
     return error
