@@ -11,12 +11,14 @@ from remit.providers.wire.answer import (
     AnswerFacts,
     StreamSum,
     bytes_of,
+    dicts_in,
     ended_by,
     read_event,
     stated_error,
     string,
     texts,
 )
+from remit.providers.wire.body import member_at
 from remit.providers.wire.delta_sums import Pieces, grow, grow_calls, settled
 from remit.providers.wire.usage import Usage, continued, read_usage
 
@@ -42,18 +44,15 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
 def is_answer(answer: Any) -> bool:
-    """Return True if the answer is no error and has a choice that is none, as OpenRouter's are."""
-    choices = None if type(answer) is not dict or stated_error(answer) else answer.get("choices")
-    return type(choices) is list and any(
-        type(choice) is dict and not stated_error(choice) for choice in choices
-    )
+    """Return True if the answer is no error and has a choice."""
+    return not stated_error(answer) and bool(dicts_in(member_at(answer, "choices")))
 
 
 def facts(answer: Any) -> AnswerFacts:
     """Return the facts of an answer of Chat Completions or Completions. Never raises.
 
-    Text and finish reason are those of the first choice. Several choices, none, tool calls, log
-    probabilities or unknown members set ``more_than_text``.
+    Text and finish reason are those of the first choice, a failure is that of any. Several choices,
+    none, tool calls, log probabilities or unknown members set ``more_than_text``.
 
     Args:
         answer: the parsed answer. A value that is no object gives no facts.
@@ -87,6 +86,8 @@ def facts(answer: Any) -> AnswerFacts:
         more = more or _has_more(choice, _PLAIN_CHOICE)
     calls = bool(message.get("tool_calls") or message.get("function_call"))
     reason, failure = ended_by(choice.get("finish_reason"), calls=calls)
+    for other in dicts_in(choices[1:]):  # type: ignore[index]
+        failure = failure or ended_by(other.get("finish_reason"))[1]
     return AnswerFacts(
         text,
         model if type(model) is str else "",
