@@ -412,18 +412,18 @@ class StreamTap:
         """Note whether the provider may charge for a failed attempt.
 
         The provider may do so if content came, if the error's answer states output, or if any byte
-        came before the answer broke off or could not be read. Content next to the error counts as
-        passed on.
+        came before the answer broke off or could not be read. For a listener no other model may
+        answer then either.
 
         Args:
             error: the error of the attempt.
             received: bytes of the answer that came, apart from those that were passed on.
         """
-        if self.pieces and not self.was_passed_on:
-            self._mark()
         has_output = error.answer is not None and error.answer.output_tokens > 0
         is_begun = received > 0 or self.came > 0 or self.kept > 0
-        self.is_paid = has_output or (error.maybe_billed and is_begun)
+        self.is_paid = self.pieces > 0 or has_output or (error.maybe_billed and is_begun)
+        if self.is_paid and self.wanted and not self.was_passed_on:
+            self._mark()
 
     def read(self, value: Any) -> list[StreamEvent]:
         """Return an event in neutral form; nothing once the stream could not be read.
