@@ -19,7 +19,7 @@ from remit.kernel.exchange import (
     ToolInputDelta,
     ToolUseStart,
 )
-from remit.kernel.json_text import dump
+from remit.kernel.json_text import dump, without_constants
 from remit.providers import Dispatched, EventSink, Outgoing, ProviderError, WireChunk
 from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
@@ -184,7 +184,7 @@ class StreamTap:
         if at_once is None or repeats is None:
             return False
         texts = repeats.texts_in(raw)
-        if texts is None and at_once.search(raw) is not None:
+        if texts is None and (at_once.search(raw) is not None or without_constants(raw) is not raw):
             return False
         wire = raw
         if self._asks_usage:

@@ -9,11 +9,23 @@ from collections.abc import Coroutine
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
-from remit.gateway.odd_events import Opening, named_error, shows_error
+from remit.gateway.odd_events import (
+    Opening,
+    broken_off,
+    named_error,
+    read_odd_form,
+    shows_error,
+)
 from remit.gateway.stream import StreamTap, weight
 from remit.kernel.errors import RemitError, excerpt
 from remit.kernel.exchange import MAX_ID_CHARS, Reply
-from remit.kernel.json_text import JsonTextError, dump, has_more_values, load_exact
+from remit.kernel.json_text import (
+    JsonTextError,
+    dump,
+    has_more_values,
+    load_exact,
+    without_constants,
+)
 from remit.providers import (
     MAX_BODY_BYTES,
     NOT_THIS_API,
@@ -143,6 +155,13 @@ async def _streamed(
                 value = await run_large(total.add, event.name, event.data)
             else:
                 value = total.add(event.name, event.data)
+            if (
+                value is None
+                and not total.is_last
+                and (data := without_constants(event.data)) is not event.data
+            ):
+                event.raw, event.data = without_constants(event.raw), data
+                value = total.add(event.name, data)
             error = error_of_event(value)
             if error is None and event.name == "error":
                 error = named_error(event, value)
@@ -205,9 +224,7 @@ async def _ended(
         tap.unheard()
         return whole(outgoing, reply, came, called != outgoing.body.endpoint.name)
     if not total.ended:
-        raise ProviderError(
-            "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
-        )
+        raise broken_off()
     endpoint, headers = outgoing.body.endpoint.name, passed_on(reply.headers)
     await tap.finish(endpoint)
     kind = None if called == endpoint else reply.content_type
@@ -318,20 +335,24 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     if len(raw) > _SMALL and has_more_values(raw, _MAX_VALUES):
         said = f"the answer contains more than {_MAX_VALUES:,} values"
         raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
+    text = raw
     try:
-        value, is_json = counted_once(raw, load_exact(raw)), True
+        value = counted_once(raw, load_exact(raw))
     except JsonTextError:
-        value, is_json = None, False
-        if body.endpoint.form and reply.content_type.startswith("text/"):
-            value = raw.decode("utf-8", "replace")  # a transcript
+        value = None
+    if type(value) is not dict and body.endpoint.output_limit:
+        text, value = read_odd_form(body.endpoint, raw, value)
+    is_json = value is not None
+    if value is None and body.endpoint.form and reply.content_type.startswith("text/"):
+        value = raw.decode("utf-8", "replace")  # a transcript
     if neutral and body.endpoint.name == MESSAGES.name:
-        read_inputs(value, raw)
-    came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), raw, is_json)
+        read_inputs(value, text)
+    came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), text, is_json)
     if value is not None and (error := error_of_event(value)) is not None:
         error.reply = came
         error.answer = response(came, value)
         total = stream_sum(came.endpoint)
-        total.add("", raw, value)
+        total.add("", text, value)
         error.maybe_billed = total.pieces > 0 and not error.answer.usage_reported
         raise error
     # A client gets what came, also what Remit cannot read: then nothing is known of its usage.

@@ -179,7 +179,7 @@ class ChatSum(StreamSum):
 
     read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
-        rb'error|base_resp|"success"|\.failed|\[DONE\]|\\u00[2-7]'
+        rb'error|base_resp|"success"|"message"|\.failed|\[DONE\]|\\u00[2-7]'
     )
 
     __slots__ = ("_choices", "_done", "_head", "_usage", "kind")
