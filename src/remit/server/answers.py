@@ -122,11 +122,11 @@ def upstream_answer(response: PromptResponse) -> Answer:
     came = response.reply
     assert came is not None
     kind = b"application/json"
-    is_object = came.status < 400 and came.is_json and came.body.startswith(b"{")
+    is_object = came.status < 400 and came.is_json and came.body[:1] == b"{"
     more = [*call_headers(response)]
     for name, value in came.headers:
         if name == "content-type":
-            if not is_object or value.lower().startswith(_JSON_TYPE):
+            if not is_object or _JSON_TYPE in value:
                 kind = value.encode("latin-1", "replace")
         else:
             more.append((name.encode("latin-1", "replace"), value.encode("latin-1", "replace")))
