@@ -110,7 +110,8 @@ async def send_body(
             tap.failed(error, reply.received if isinstance(reply, UpstreamReply) else 0)
             raise
         finally:
-            tap.release_held()
+            if outgoing.stream:
+                tap.release_held()
             await reply.aclose()
     except asyncio.CancelledError as error:
         tap.raise_if_ended(error)

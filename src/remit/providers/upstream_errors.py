@@ -136,14 +136,14 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     elif data.get("success") is False:
         value = data
     else:  # OpenRouter, Groq
-        places = [data.get("x_groq")]
+        value = stated_error(data["x_groq"]) if "x_groq" in data else None
         for choice in choices if type(choices) is list else ():
             if type(choice) is dict:
-                places += choice, choice.get("message"), choice.get("delta")
-        value = None
-        for place in places:
-            if type(place) is dict and "error" in place:
-                value = value or stated_error(place)
+                if "error" in choice:
+                    value = value or stated_error(choice)
+                for part in ("message", "delta"):
+                    if part in choice and type(choice[part]) is dict and "error" in choice[part]:
+                        value = value or stated_error(choice[part])
         if not value:
             return None
     error = _error(value, None, secrets)

@@ -73,21 +73,21 @@ def facts(answer: Any) -> AnswerFacts:
         message = choice
     said = message.get("content", message.get("text"))
     text = said if type(said) is str else texts(said)
+    calls = bool(message.get("tool_calls") or message.get("function_call"))
+    reason, failure = ended_by(choice.get("finish_reason"), calls=calls)
     more = _says_more(message)
     content = bool(text) or more
     if len(choices) > 1:  # type: ignore[arg-type]
         content = content or any(map(_says, choices))  # type: ignore[arg-type]
         more = True
+        for other in dicts_in(choices):
+            failure = failure or ended_by(other.get("finish_reason"))[1]
     model, own_id = answer.get("model"), answer.get("id")
     more = more or choice.get("logprobs") not in (None, [])
     if not answer.keys() <= _PLAIN_ANSWER:
         more = more or _has_more(answer, _PLAIN_ANSWER)
     if not choice.keys() <= _PLAIN_CHOICE:
         more = more or _has_more(choice, _PLAIN_CHOICE)
-    calls = bool(message.get("tool_calls") or message.get("function_call"))
-    reason, failure = ended_by(choice.get("finish_reason"), calls=calls)
-    for other in dicts_in(choices[1:]):  # type: ignore[index]
-        failure = failure or ended_by(other.get("finish_reason"))[1]
     return AnswerFacts(
         text,
         model if type(model) is str else "",
