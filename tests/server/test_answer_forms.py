@@ -346,10 +346,11 @@ def test_a_later_chunk_with_a_number_that_json_cannot_express_is_read(
 
 @pytest.mark.parametrize("model", _ANSWERS)
 @pytest.mark.parametrize("client", _CLIENTS)
-def test_a_byte_order_mark_before_an_answer_is_left_out(
-    google: Served, provider: RawProvider, client: str, model: str
+@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b": processing\n\n\n"])
+def test_a_byte_order_mark_or_a_comment_before_an_answer_is_left_out(
+    google: Served, provider: RawProvider, client: str, model: str, before: bytes
 ) -> None:
-    replies(provider, whole(b"\xef\xbb\xbf" + _json(_ANSWERS[model])))
+    replies(provider, whole(before + _json(_ANSWERS[model])))
     call = called(google, path_of(client, model, stream=False), model, stream=False)
     (entry,) = call.entries
     assert (call.status, entry.metadata["cost_certainty"]) == (200, "measured")
@@ -368,3 +369,16 @@ def test_lines_without_the_end_of_the_answer_are_an_error(
     (entry,) = call.entries
     assert (call.status, len(paths), entry.decision) == (502, 1, "ERROR")
     assert b"the stream ended before the answer did" in call.raw
+
+
+@pytest.mark.parametrize("client", ["chat", "messages"])
+@pytest.mark.parametrize("said", [b"busy", b'"busy"', b'{"error":{"message":"busy"}}'])
+def test_an_error_in_a_stream_where_none_was_asked_for_is_one(
+    google: Served, provider: RawProvider, client: str, said: bytes
+) -> None:
+    _, model, _, events = _OWN[client]
+    paths = replies(provider, event_stream(*events[:3], b"event: error\ndata: " + said + b"\n\n"))
+    call = called(google, path_of(client, model, stream=False), model, stream=False)
+    (entry,) = call.entries
+    assert (call.status, b"busy" in call.raw, len(paths)) == (502, True, 1)
+    assert (entry.decision, entry.metadata["response"]) == ("ERROR", "fine")

@@ -21,7 +21,6 @@ _UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
 
 _BEFORE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|(?::|id:|retry:)[^\r\n]*)*")
 _JSON = re.compile(rb"\{|\[\s*\{")
-_BOM = b"\xef\xbb\xbf"
 
 
 class Opening:
@@ -81,9 +80,9 @@ def broken_off() -> ProviderError:
 def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, Any]:
     """Return the JSON text and the value of a model's whole answer that is no JSON object.
 
-    A byte order mark is left out, and NaN and infinities become null. Events, lines of JSON and
-    Gemini's list become the answer that they add up to. The arguments are returned themselves
-    unless the result is an answer or error of the endpoint.
+    A byte order mark and comments before JSON are left out; NaN and infinities become null. Events,
+    lines of JSON and Gemini's list become the answer that they add up to. The arguments are
+    returned themselves unless the result is an answer or error of the endpoint.
 
     Args:
         endpoint: the endpoint of the answer.
@@ -93,7 +92,7 @@ def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, An
     Raises:
         ProviderError: the body is a stream that ended before its answer did.
     """
-    text = without_constants(raw.removeprefix(_BOM))
+    text = without_constants(_BEFORE_JSON.sub(b"", raw, count=1))
     try:
         answer = counted_once(text, load_exact(text))
     except JsonTextError:
@@ -101,10 +100,12 @@ def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, An
     if type(answer) is not dict:
         total = stream_sum(endpoint.name)
         for event in answer if type(answer) is list else _events_in(text):
-            if type(event) is SseEvent:
-                total.add(event.name, event.data)
-            else:
+            if type(event) is not SseEvent:
                 total.add("", b"", event)
+                continue
+            stated = total.add(event.name, event.data)
+            if event.name == "error" and type(stated) is not dict:
+                total.error = stated or event.data.decode("utf-8", "replace")
         answer = total.answer()
         if total.error is not None:
             answer.setdefault("error", total.error)

@@ -247,7 +247,8 @@ class ChatSum(StreamSum):
                 self._add_delta(state, delta)
         elif type(choice.get("message")) is dict:
             state.whole, state.message = choice, choice["message"]
-            self.is_whole = True
+            # A last event may repeat the message that came before.
+            self.is_whole = self.is_whole or not self.pieces
             self._count(choice["message"])
         elif type(text := choice.get("text")) is str:
             grow(state.message, {"text": text})
