@@ -15,7 +15,7 @@ from remit.gateway import Dispatched
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import Body, WireChunk
-from remit.providers.dialects import DONE, own_events, read_request, stream_events, stream_writer
+from remit.providers.dialects import own_events, read_request, stream_events, stream_writer
 from remit.providers.sse import SseParser
 from remit.providers.wire import GENERATE, member_at
 from remit.server.answers import answer_of, end_comment, failure
@@ -33,6 +33,7 @@ _OPENING = frozenset(
     ("message_start", "ping", "response.created", "response.queued", "response.in_progress")
 )
 """Types of events that announce an answer and hold none of it."""
+_DONE = b"data: [DONE]\n\n"
 _MAX_OPENING = 3  # events: pings are then passed on, so that the client does not give up
 
 
@@ -161,7 +162,7 @@ class Relay:
             if self._endpoint != GENERATE.name:  # Its events have the form of a whole answer.
                 (whole,) = SseParser().feed(raw)
                 events = self._own_events(whole.data)
-                raw = b"".join(one for one in events if event.is_last or one != DONE)
+                raw = b"".join(one for one in events if event.is_last or one != _DONE)
         if event.is_last:
             self._held = raw
         elif not self.begun and not self._ready and not event.has_data:

@@ -39,4 +39,4 @@ from remit.providers.dialects.translators import (
     write_request as write_request,
 )
 from remit.providers.dialects.usage import PARTS as PARTS, reported as reported
-from remit.providers.dialects.whole_streams import DONE as DONE, own_events as own_events
+from remit.providers.dialects.whole_streams import own_events as own_events

@@ -14,8 +14,6 @@ from remit.providers.dialects.tool_calls import json_text
 from remit.providers.wire.answer import dicts_in
 from remit.providers.wire.body import member_at
 
-DONE = b"data: [DONE]\n\n"
-"""The last event of a stream of Chat Completions."""
 _Events = Iterator[tuple[str, dict[str, Any]]]
 
 
@@ -35,7 +33,7 @@ def own_events(endpoint: str, answer: bytes, *, with_usage: bool) -> list[bytes]
     value = load_exact(answer)
     if endpoint in ("openai.chat", "openai.completions"):
         wire = [event_bytes(chunk) for chunk in _chunks(value, with_usage=with_usage)]
-        return [*wire, DONE]
+        return [*wire, b"data: [DONE]\n\n"]
     if endpoint == "anthropic.messages":
         return [sse(name, data) for name, data in _message_events(value)]
     if endpoint == "bedrock.converse":
