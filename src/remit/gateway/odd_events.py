@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from remit.kernel.json_text import JsonTextError, dump, load_exact, without_constants
+from remit.kernel.json_text import JsonTextError, dump, load_with_constants, without_constants
 from remit.providers import ProviderError, error_of_event
 from remit.providers.sse import SseEvent, SseParser
 from remit.providers.wire import Endpoint, counted_once, is_other_form, stream_sum
@@ -92,11 +92,8 @@ def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, An
     Raises:
         ProviderError: the body is a stream that ended before its answer did.
     """
-    text = without_constants(_BEFORE_JSON.sub(b"", raw, count=1))
-    try:
-        answer = counted_once(text, load_exact(text))
-    except JsonTextError:
-        answer = None
+    raw_text = _BEFORE_JSON.sub(b"", raw, count=1)
+    text, answer = without_constants(raw_text), read_constants(raw_text)
     if type(answer) is not dict:
         total = stream_sum(endpoint.name)
         for event in answer if type(answer) is list else _events_in(text):
@@ -114,6 +111,18 @@ def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, An
         text = dump(answer)
     is_answer = not is_other_form(endpoint.name, answer) or error_of_event(answer) is not None
     return (text, answer) if is_answer else (raw, value)
+
+
+def read_constants(text: bytes) -> Any:
+    """Return the value of a JSON text, with NaN and infinities as floats; None if it is not JSON.
+
+    Args:
+        text: the text, such as the data of an event.
+    """
+    try:
+        return counted_once(text, load_with_constants(text))
+    except JsonTextError:
+        return None
 
 
 def _events_in(text: bytes) -> list[SseEvent]:

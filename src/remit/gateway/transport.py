@@ -13,6 +13,7 @@ from remit.gateway.odd_events import (
     Opening,
     broken_off,
     named_error,
+    read_constants,
     read_odd_form,
     shows_error,
 )
@@ -156,13 +157,9 @@ async def _streamed(
                 value = await run_large(total.add, event.name, event.data)
             else:
                 value = total.add(event.name, event.data)
-            if (
-                value is None
-                and not total.is_last
-                and (data := without_constants(event.data)) is not event.data
-            ):
-                event.raw, event.data = without_constants(event.raw), data
-                value = total.add(event.name, data)
+            if value is None and not total.is_last and (odd := read_constants(event.data)):
+                event.raw, event.data = without_constants(event.raw), without_constants(event.data)
+                value = total.add(event.name, event.data, odd)
             error = error_of_event(value)
             if error is None and event.name == "error":
                 error = named_error(event, value)

@@ -252,6 +252,23 @@ def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 
         return without_constants(text.encode())
 
 
+def load_with_constants(text: bytes) -> Any:
+    """Return a value as :func:`load_exact`, in which NaN and infinities are floats.
+
+    So a count that is none of the numbers of JSON does not count as missing.
+
+    Args:
+        text: JSON in UTF-8, but for such numbers.
+
+    Raises:
+        JsonTextError: the text is not JSON even so, or is nested too deep.
+    """
+    try:
+        return json.loads(text.decode(), parse_int=_integer)
+    except (ValueError, RecursionError) as error:
+        raise JsonTextError(f"The text is not JSON: {error}.") from error
+
+
 def without_constants(text: bytes) -> bytes:
     """Return a text in which NaN and infinities outside of strings, which are no JSON, are null.
 
