@@ -1,7 +1,7 @@
-"""Events of a provider's stream that break its API: errors that clients miss, whole answers.
+"""Answers in another form than was asked for, and errors in forms that no client reads.
 
-A server may state an error in a form that no client reads, or send a whole answer in place of a
-stream.
+A server may send a whole answer in place of a stream, or a stream in place of a whole answer; as
+events, as lines of JSON, or as Gemini's list.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from remit.kernel.json_text import JsonTextError, dump, load_with_constants, without_constants
 from remit.providers import ProviderError, error_of_event
-from remit.providers.sse import SseEvent
+from remit.providers.sse import SseEvent, SseParser
+from remit.providers.wire import Endpoint, counted_once, is_other_form, stream_sum
 
 _NAMED = ("anthropic.messages", "bedrock.converse")
 """Endpoints whose clients know an error by the event's name alone."""
@@ -67,6 +69,69 @@ class Opening:
         if text.startswith(b"["):
             return text if error_of_event(text) is not None else None
         return text if text.endswith(b"}") else None
+
+
+def broken_off() -> ProviderError:
+    """Return the error of a stream without its end, which the provider may charge."""
+    said = "the stream ended before the answer did"
+    return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
+
+
+def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, Any]:
+    """Return the JSON text and the value of a model's whole answer that is no JSON object.
+
+    A byte order mark and comments before JSON are left out; NaN and infinities become null. Events,
+    lines of JSON and Gemini's list become the answer that they add up to. The arguments are
+    returned themselves unless the result is an answer or error of the endpoint.
+
+    Args:
+        endpoint: the endpoint of the answer.
+        raw: the complete body.
+        value: the parsed body; None if it is not JSON.
+
+    Raises:
+        ProviderError: the body is a stream that ended before its answer did.
+    """
+    raw_text = _BEFORE_JSON.sub(b"", raw, count=1)
+    text, answer = without_constants(raw_text), read_constants(raw_text)
+    if type(answer) is not dict:
+        total = stream_sum(endpoint.name)
+        for event in answer if type(answer) is list else _events_in(text):
+            if type(event) is not SseEvent:
+                total.add("", b"", event)
+                continue
+            stated = total.add(event.name, event.data)
+            if event.name == "error" and type(stated) is not dict:
+                total.error = stated or event.data.decode("utf-8", "replace")
+        answer = total.answer()
+        if total.error is not None:
+            answer.setdefault("error", total.error)
+        elif total.pieces and not total.ended:
+            raise broken_off()
+        text = dump(answer)
+    is_answer = not is_other_form(endpoint.name, answer) or error_of_event(answer) is not None
+    return (text, answer) if is_answer else (raw, value)
+
+
+def read_constants(text: bytes) -> Any:
+    """Return the value of a JSON text, with NaN and infinities as floats; None if it is not JSON.
+
+    Args:
+        text: the text, such as the data of an event.
+    """
+    try:
+        return counted_once(text, load_with_constants(text))
+    except JsonTextError:
+        return None
+
+
+def _events_in(text: bytes) -> list[SseEvent]:
+    """Return the events of a text, or its lines, each of which is the data of one."""
+    if text.lstrip().startswith(b"{"):
+        return [SseEvent(line, "", line) for line in text.splitlines()]
+    parser = SseParser()
+    events, last = parser.feed(text), parser.end()
+    return events if last is None else [*events, last]
 
 
 def named_error(event: SseEvent, value: Any) -> ProviderError | None:

@@ -28,8 +28,8 @@ async def next_attempt(
     and a conversation that the provider no longer stores is sent whole, without counting a retry or
     waiting. Otherwise the wait is random, up to a bound that doubles with each retry, and at least
     the provider's ``retry-after``. The result is None if content was passed on to the client
-    already, the error is not retryable, the retries are used up, or the provider asks for a longer
-    wait than ``retry_max_ms``.
+    already, the provider may charge for the failed attempt, the error is not retryable, the retries
+    are used up, or the provider asks for a longer wait than ``retry_max_ms``.
 
     Args:
         config: the bounds of a wait.
@@ -42,7 +42,7 @@ async def next_attempt(
     Raises:
         CancelledError: the caller was cancelled during the wait.
     """
-    if not isinstance(error, ProviderError) or call.tap.was_passed_on:
+    if not isinstance(error, ProviderError) or call.tap.was_passed_on or call.tap.is_paid:
         return None
     if error.stale and to.outgoing is not None and not to.outgoing.reconnect:
         # Nothing is wrong with the provider: another connection, at once.

@@ -64,7 +64,8 @@ def _can_be_read(raw: bytes) -> bool:
 class StreamTap:
     """The listener of one call's stream; :meth:`start` begins each attempt anew.
 
-    After ``on_text`` or ``sink`` has raised, neither is called again; the record does not change.
+    After ``on_text`` or ``sink`` has raised, which is logged, neither is called again; the record
+    does not change.
     If the client speaks the stream's dialect, events that only add content are passed on unparsed
     (:meth:`pass_on`) and parsed later in groups. The bytes that are kept count against the memory
     limit of the process.
@@ -81,6 +82,7 @@ class StreamTap:
         kept: bytes kept at the last weighing.
         holding: the holding in the memory account, once the stream has grown; else None.
         first_after_ms: milliseconds until the first piece; None before it.
+        is_paid: True if the provider may charge for the attempt that failed last.
         records: True if the stream's bytes are recorded.
         created: time of the dispatch in seconds since 1970, if the bytes are recorded; else 0.
         wire: the stream's bytes so far, in pieces; None if they are not recorded.
@@ -100,13 +102,13 @@ class StreamTap:
         self._unread_bytes = 0
         self._block = 1  # how many are read at once
         self._repeats: Repeats | None = None
-        self.came = 0  # upper bound of the bytes kept, of what came since the last weighing
+        self.kept = self.came = 0
         self.next_weighing = _STEP_BYTES
-        self.kept = 0  # bytes, at the last weighing
         self.holding: Holding | None = None  # once the stream has grown
         self._asks_usage = False
         self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
+        self.is_paid = False
         self.records = False
         self.created = 0
         self.wire: list[bytes] | None = None
@@ -115,8 +117,7 @@ class StreamTap:
     def start(self) -> None:
         """Begin an attempt: forget the stream of an earlier one, and start the clock.
 
-        The bytes of an earlier attempt leave the memory account. ``first_after_ms`` stays if a
-        piece was passed on before, and a listener that raised stays silent.
+        The bytes of an earlier attempt leave the memory account.
         """
         self._started = time.perf_counter()
         self._parts.clear()
@@ -168,8 +169,7 @@ class StreamTap:
         False is also returned if the listener is not ready for more, or :meth:`may_pass_on` has not
         allowed it. Events that repeat a known form are added to the sum at once. Others are kept
         until :meth:`catch_up` parses them, at the latest after 64 groups or 256 KiB. An empty
-        ``usage`` that only Remit asked for is cut out. An error of the sink is logged, and the sink
-        is not called again.
+        ``usage`` that only Remit asked for is cut out.
 
         Args:
             raw: complete events, as they came.
@@ -181,7 +181,7 @@ class StreamTap:
         if at_once is None or repeats is None:
             return False
         texts = repeats.texts_in(raw)
-        if texts is None and at_once.search(raw) is not None:
+        if texts is None and (at_once.search(raw) or b"NaN" in raw or b"Infinity" in raw):
             return False
         wire = raw
         if self._asks_usage:
@@ -211,9 +211,7 @@ class StreamTap:
         return True
 
     def catch_up(self) -> None:
-        """Parse the events that were passed on unparsed, and add them to the sum.
-
-        Does nothing if there are none.
+        """Parse the events that were passed on unparsed, if any, and add them to the sum.
 
         Raises:
             ProviderError: an event is too long.
@@ -271,16 +269,16 @@ class StreamTap:
     def raise_if_ended(self, error: asyncio.CancelledError) -> None:
         """Replace a cancellation by the memory account with an error; do nothing for any other.
 
-        The task then no longer counts as cancelled.
-
         Args:
             error: the cancellation.
 
         Raises:
-            ProviderError: the memory account ended the answer (``SERVER_ERROR``, maybe billed).
+            ProviderError: the memory account ended the answer (``SERVER_ERROR``, maybe billed). The
+                task then no longer counts as cancelled.
         """
         if error.args == (MEMORY_FULL,) and (task := asyncio.current_task()) is not None:
             task.uncancel()
+            self.is_paid = True
             said = f"{MEMORY_FULL}; this answer was the largest and was cut off"
             raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True) from None
 
@@ -333,18 +331,13 @@ class StreamTap:
 
     @property
     def was_passed_on(self) -> bool:
-        """True if content was passed on to the listener; then no other model may answer.
-
-        Retries and fallbacks depend on this property. The bill of a failed attempt depends on
-        ``pieces``.
-        """
+        """True if content was passed on to the listener; then no other model may answer."""
         return self.first_after_ms is not None
 
     async def dispatched(self, entry_id: str, outgoing: Outgoing | None = None) -> None:
         """Pass the id of the attempt that is about to be sent to the sink, with its dropped fields.
 
-        Sets ``created`` if the stream is recorded. Does nothing without a sink; an error of the
-        sink is logged.
+        Sets ``created`` if the stream is recorded. Does nothing without a sink.
 
         Args:
             entry_id: the ``DISPATCH``.
@@ -361,14 +354,16 @@ class StreamTap:
 
         The first event with ``begins`` that the sink does not hold back (by returning False), or a
         later one that ends the wait of such an event, sets ``first_after_ms``. The sum is not
-        changed. An error of ``on_text`` or the sink is logged, and neither is called again.
+        changed.
 
         Args:
             chunk: the event.
             begins: False for an event that does not begin an answer, such as an error.
         """
         if self._on_text is not None and chunk.events:
-            self._tell_texts(chunk.events)
+            for event in chunk.events:
+                if type(event) is TextDelta:
+                    self._tell_text(event.text)
         # Without a sink, a chunk that holds nothing of the answer reaches nobody.
         passed = False if self._sink is None and chunk.events == [] else None
         if self._sink is not None:
@@ -393,8 +388,7 @@ class StreamTap:
     def release_held(self) -> None:
         """Have the listener pass on the chunks without content that it holds back, if any.
 
-        Then no other model may answer. Also runs a second after the first of them. An error of the
-        sink is logged, and the sink is not called again.
+        Then no other model may answer. Also runs a second after the first of them.
         """
         holds, release = self._timer is not None, getattr(self._sink, "release", bool)
         self.drop_held()
@@ -405,9 +399,20 @@ class StreamTap:
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
 
-    def break_off(self) -> None:
-        """Allow no other attempt if any byte of a stream has come: the answer may be paid for."""
-        if (self.came or self.kept) and not self.was_passed_on:
+    def failed(self, error: ProviderError, received: int) -> None:
+        """Note whether the provider may charge for a failed attempt.
+
+        The provider may do so if content came, if the error's answer states output, or if the
+        answer began and the provider states no error. A stream then ends the whole call.
+
+        Args:
+            error: the error of the attempt.
+            received: bytes of the answer that came, apart from those that were passed on.
+        """
+        has_output = self.pieces or (error.answer is not None and error.answer.output_tokens)
+        is_begun = received or self.came or self.kept
+        self.is_paid = bool(has_output or (error.maybe_billed and is_begun))
+        if self.is_paid and self.wanted and not self.was_passed_on:
             self._mark()
 
     def read(self, value: Any) -> list[StreamEvent]:
@@ -416,7 +421,7 @@ class StreamTap:
         The first error is stored in :attr:`problem`.
 
         Args:
-            value: the parsed data of the event, which was just added to the sum.
+            value: the parsed data of the event added last.
         """
         return self._read(lambda reader: reader.feed(value))
 
@@ -438,7 +443,7 @@ class StreamTap:
         """Count one event of a stream in neutral form and pass it to the listener.
 
         The first event sets ``first_after_ms``. An empty text is ignored. Text is kept for the
-        record. Errors of the listener are logged, and the listener is not called again.
+        record.
 
         Args:
             event: a ``TextDelta``, ``ToolInputDelta``, ``ThinkingDelta``, ``ToolUseStart`` or other
@@ -472,11 +477,6 @@ class StreamTap:
 
     def _mark(self) -> None:
         self.first_after_ms = round((time.perf_counter() - self._started) * 1000, 3)
-
-    def _tell_texts(self, events: list[StreamEvent]) -> None:
-        for event in events:
-            if type(event) is TextDelta:
-                self._tell_text(event.text)
 
     def _tell_text(self, text: str) -> None:
         try:

@@ -5,14 +5,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections.abc import Coroutine
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
-from remit.gateway.odd_events import Opening, named_error, shows_error
+from remit.gateway.odd_events import (
+    Opening,
+    broken_off,
+    named_error,
+    read_constants,
+    read_odd_form,
+    shows_error,
+)
 from remit.gateway.stream import StreamTap, weight
 from remit.kernel.errors import RemitError, excerpt
 from remit.kernel.exchange import MAX_ID_CHARS, Reply
-from remit.kernel.json_text import JsonTextError, dump, has_more_values, load_exact
+from remit.kernel.json_text import (
+    JsonTextError,
+    dump,
+    has_more_values,
+    load_exact,
+    without_constants,
+)
 from remit.providers import (
     MAX_BODY_BYTES,
     NOT_THIS_API,
@@ -77,7 +91,6 @@ async def send_body(
             or cannot be read, or the memory limit ended it.
         CancelledError: the caller was cancelled.
     """
-    neutral = called != outgoing.body.endpoint.name
     if outgoing.stream or tap.wanted:  # Otherwise the tap is unused.
         tap.start()
     try:
@@ -85,26 +98,22 @@ async def send_body(
         try:
             if outgoing.body.endpoint.verbatim:
                 return await _verbatim(outgoing, reply, tap)
-            if outgoing.stream and await _is_events(reply, tap):
-                try:
-                    return await _streamed(outgoing, reply, tap, called)
-                except ProviderError as error:
-                    if error.maybe_billed:
-                        tap.break_off()
-                    raise
-                finally:
-                    tap.release_held()
+            if outgoing.stream and await _is_events(reply):
+                return await _streamed(outgoing, reply, tap, called)
             if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
                 return await _data(outgoing, reply, tap)
-            if isinstance(reply, UpstreamReply):
-                raw = await reply.read(on_growth=tap.hold)
-            else:
-                raw = await reply.read()
+            raw = await _body(reply, tap)
+            neutral = called != outgoing.body.endpoint.name
+            if len(raw) > LARGE_BYTES:
+                return await run_large(whole, outgoing, reply, raw, neutral)
+            return whole(outgoing, reply, raw, neutral)
+        except ProviderError as error:
+            tap.failed(error, reply.received if isinstance(reply, UpstreamReply) else 0)
+            raise
         finally:
+            if outgoing.stream:
+                tap.release_held()
             await reply.aclose()
-        if len(raw) > LARGE_BYTES:
-            return await run_large(whole, outgoing, reply, raw, neutral)
-        return whole(outgoing, reply, raw, neutral)
     except asyncio.CancelledError as error:
         tap.raise_if_ended(error)
         raise
@@ -113,15 +122,14 @@ async def send_body(
             tap.settle()
 
 
-async def _is_events(reply: ProviderReply, tap: StreamTap) -> bool:
-    if not isinstance(reply, UpstreamReply):
-        return "event-stream" in reply.content_type
-    try:
+async def _is_events(reply: ProviderReply) -> bool:
+    if isinstance(reply, UpstreamReply):
         return await reply.is_event_stream()
-    except ProviderError:
-        tap.came = reply.waiting
-        tap.break_off()
-        raise
+    return "event-stream" in reply.content_type
+
+
+def _body(reply: ProviderReply, tap: StreamTap) -> Coroutine[Any, Any, bytes]:
+    return reply.read(on_growth=tap.hold) if isinstance(reply, UpstreamReply) else reply.read()
 
 
 async def _streamed(
@@ -149,6 +157,9 @@ async def _streamed(
                 value = await run_large(total.add, event.name, event.data)
             else:
                 value = total.add(event.name, event.data)
+            if value is None and not total.is_last and (odd := read_constants(event.data)):
+                event.raw, event.data = without_constants(event.raw), without_constants(event.data)
+                value = total.add(event.name, event.data, odd)
             error = error_of_event(value)
             if error is None and event.name == "error":
                 error = named_error(event, value)
@@ -181,11 +192,7 @@ async def _streamed(
                 tap.may_pass_on()
             if error is not None:
                 tap.drop_held()
-                if total.pieces > before:  # The text next to the error was produced.
-                    tap.came += len(event.raw)
-                    tap.break_off()
-                had = await _assembled(total, tap, endpoint, reply.status, headers)
-                error.answer = had if had.usage_reported else None
+                error.answer = await _assembled(total, tap, endpoint, reply.status, headers)
                 raise error
             if is_over:
                 break
@@ -215,9 +222,7 @@ async def _ended(
         tap.unheard()
         return whole(outgoing, reply, came, called != outgoing.body.endpoint.name)
     if not total.ended:
-        raise ProviderError(
-            "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
-        )
+        raise broken_off()
     endpoint, headers = outgoing.body.endpoint.name, passed_on(reply.headers)
     await tap.finish(endpoint)
     kind = None if called == endpoint else reply.content_type
@@ -249,10 +254,7 @@ async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) ->
     endpoint, kind = outgoing.body.endpoint.name, reply.content_type
     headers = passed_on(reply.headers)
     if tap.sink is None or kind != "text/event-stream" or not isinstance(reply, UpstreamReply):
-        if isinstance(reply, UpstreamReply):
-            raw = await reply.read(on_growth=tap.hold)
-        else:
-            raw = await reply.read()
+        raw = await _body(reply, tap)
         return response(Reply(endpoint, reply.status, headers, raw, None), None)
     total = Passed()
     tap.listen(total, asks_usage=False)
@@ -323,30 +325,33 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         neutral: whether content blocks in neutral form are wanted.
 
     Raises:
-        ProviderError: the answer is an error, which has its ``reply`` and, if it states a usage,
-            its ``answer``; it contains more than 5,000,000 values; or it cannot be converted to
-            neutral form. An error in a 200 whose type is unknown is a retryable ``SERVER_ERROR``.
+        ProviderError: the answer is an error, which has its ``reply`` and ``answer``; it contains
+            more than 5,000,000 values; or it cannot be converted to neutral form. An error in a 200
+            whose type is unknown is a retryable ``SERVER_ERROR``.
     """
     body = outgoing.body
     if len(raw) > _SMALL and has_more_values(raw, _MAX_VALUES):
         said = f"the answer contains more than {_MAX_VALUES:,} values"
         raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
+    text = raw
     try:
-        value, is_json = counted_once(raw, load_exact(raw)), True
+        value = counted_once(raw, load_exact(raw))
     except JsonTextError:
-        value, is_json = None, False
-        if body.endpoint.form and reply.content_type.startswith("text/"):
-            value = raw.decode("utf-8", "replace")  # a transcript
+        value = None
+    if type(value) is not dict and body.endpoint.output_limit:
+        text, value = read_odd_form(body.endpoint, raw, value)
+    is_json = value is not None
+    if value is None and body.endpoint.form and reply.content_type.startswith("text/"):
+        value = raw.decode("utf-8", "replace")  # a transcript
     if neutral and body.endpoint.name == MESSAGES.name:
-        read_inputs(value, raw)
-    came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), raw, is_json)
+        read_inputs(value, text)
+    came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), text, is_json)
     if value is not None and (error := error_of_event(value)) is not None:
         error.reply = came
-        served = response(came, value)
-        error.answer = served if served.usage_reported else None
+        error.answer = response(came, value)
         total = stream_sum(came.endpoint)
-        total.add("", raw, value)
-        error.maybe_billed = error.answer is None and total.pieces > 0
+        total.add("", text, value)
+        error.maybe_billed = total.pieces > 0 and not error.answer.usage_reported
         raise error
     # A client gets what came, also what Remit cannot read: then nothing is known of its usage.
     return response(came, value, reply.content_type if neutral else None)
@@ -364,7 +369,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
 
     Raises:
         ProviderError: neutral blocks are wanted and the answer does not belong to this API. The
-            error has its ``reply`` and, if it states a usage, its ``answer``.
+            error has its ``reply`` and ``answer``.
     """
     blocks: tuple[dict[str, Any], ...] = ()
     if neutral is not None:
@@ -431,6 +436,5 @@ def _not_this_api(content_type: str, came: Reply, value: Any) -> ProviderError:
     error = ProviderError(
         "SERVER_ERROR", f"{said}; check the base URL", maybe_billed=True, reply=came, healthy=True
     )
-    had = response(came, value)
-    error.answer = had if had.usage_reported else None
+    error.answer = response(came, value)
     return error

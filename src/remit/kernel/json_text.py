@@ -23,7 +23,7 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _MARKS = re.compile(_STRING.pattern + rb"|[,\[{]", re.DOTALL)
 _DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(0x100))
 _WIDE_NUMBER = b"0" * 19  # In a text whose digits are zeros: orjson rounds integers above 64 bits.
-_CONSTANTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?Infinity|NaN')
+_CONSTANTS = re.compile(_STRING.pattern + rb"|-?Infinity|NaN", re.DOTALL)
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
 
@@ -249,7 +249,37 @@ def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 
             )
         except RecursionError:
             raise JsonTextError("The value is nested too deeply to be written.") from None
-        return _CONSTANTS.sub(_null, text).encode()
+        return without_constants(text.encode())
+
+
+def load_with_constants(text: bytes) -> Any:
+    """Return a value as :func:`load_exact`, in which NaN and infinities are floats.
+
+    So a count that is none of the numbers of JSON does not count as missing.
+
+    Args:
+        text: JSON in UTF-8, but for such numbers.
+
+    Raises:
+        JsonTextError: the text is not JSON even so, or is nested too deep.
+    """
+    try:
+        return json.loads(text.decode(), parse_int=_integer)
+    except (ValueError, RecursionError) as error:
+        raise JsonTextError(f"The text is not JSON: {error}.") from error
+
+
+def without_constants(text: bytes) -> bytes:
+    """Return a text in which NaN and infinities outside of strings, which are no JSON, are null.
+
+    A text without them is returned itself.
+
+    Args:
+        text: JSON, or events whose data are JSON.
+    """
+    if b"NaN" not in text and b"Infinity" not in text:
+        return text
+    return _CONSTANTS.sub(_null, text)
 
 
 def sound_text(text: str) -> str:
@@ -298,8 +328,8 @@ def _sound(value: Any) -> Any:
     return value
 
 
-def _null(found: re.Match[str]) -> str:
-    return found[0] if found[0].startswith('"') else "null"
+def _null(found: re.Match[bytes]) -> bytes:
+    return found[0] if found[0].startswith(b'"') else b"null"
 
 
 def _integer(digits: str) -> int | float:

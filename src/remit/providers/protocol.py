@@ -324,7 +324,7 @@ class ProviderError(RemitError):
             call can be sent with the whole conversation.
 
     Attributes:
-        answer: the received part of the answer, if the provider reported its usage.
+        answer: the received part of the answer.
     """
 
     answer: ProviderResponse | None = None

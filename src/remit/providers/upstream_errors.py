@@ -106,10 +106,10 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     """Return the error that an event of a stream states; ``None`` for other events.
 
     Errors are events of type ``error``, failed responses, and objects with an ``error`` that are
-    messages or have no type; also the forms of MiniMax, OpenRouter and Groq, ``success: false``,
-    and Gemini's list of one error. The error has no status, is not ``maybe_billed``, and is never a
-    ``TIMEOUT``, since the provider answered. An unknown type without a status is a retryable
-    ``SERVER_ERROR``.
+    messages or have no type; also the forms of MiniMax, OpenRouter (in any choice) and Groq,
+    ``success: false``, and Gemini's list of one error. The error has no status, is not
+    ``maybe_billed``, and is never a ``TIMEOUT``, since the provider answered. An unknown type
+    without a status is a retryable ``SERVER_ERROR``.
 
     Args:
         data: the event's data, as bytes or parsed.
@@ -136,11 +136,14 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     elif data.get("success") is False:
         value = data
     else:  # OpenRouter, Groq
-        first = choices[0] if type(choices) is list and choices else None
-        value = None
-        for place in (first, data.get("x_groq")):
-            if type(place) is dict and "error" in place:
-                value = value or stated_error(place)
+        value = stated_error(data["x_groq"]) if "x_groq" in data else None
+        for choice in choices if type(choices) is list else ():
+            if type(choice) is dict:
+                if "error" in choice:
+                    value = value or stated_error(choice)
+                for part in ("message", "delta"):
+                    if part in choice and type(choice[part]) is dict and "error" in choice[part]:
+                        value = value or stated_error(choice[part])
         if not value:
             return None
     error = _error(value, None, secrets)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import io
 import re
 import zlib
@@ -54,15 +53,15 @@ class UpstreamReply:
         status: HTTP status.
         headers: headers, case-insensitive; a name may occur more than once. ``content-encoding``
             and ``content-length`` describe the body as the server sent it.
-        waiting: number of bytes of the incomplete event, or of those that do not yet tell whether
-            the body is an event stream.
+        received: number of bytes of the body that have come, as the server sent them.
+        waiting: number of bytes of the incomplete event.
         content_type: content type without parameters, in lower case; empty if there is none.
             Amazon's frames are read as events, so their type is ``text/event-stream``.
     """
 
     __slots__ = (
         "_answer", "_ends", "_first", "_hidden", "_idle_s", "_inflate", "_is_framed", "_is_over",
-        "content_type", "headers", "status", "waiting",
+        "content_type", "headers", "received", "status", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +74,7 @@ class UpstreamReply:
         self._first: bytes | None = None  # the first bytes, while they wait to be read again
         self._ends = False  # True if the body ended with them
         self.status: int = answer.status
-        self.waiting = 0
+        self.received = self.waiting = 0
         self.headers: Mapping[str, str] = answer.headers
         said, shown = "\n".join(answer.headers.values()).encode("utf-8", "surrogatepass"), []
         for secret in hidden:
@@ -92,7 +91,7 @@ class UpstreamReply:
         encoding = self.headers.get("content-encoding", "").strip().lower()
         self._inflate: AsyncIterator[bytes] | None = None
         if encoding not in ("", "identity"):
-            self._inflate = inflated(functools.partial(answer.piece, idle_s))
+            self._inflate = inflated(self._next)
 
     def __repr__(self) -> str:
         return f"UpstreamReply({self.status}, {self.content_type!r})"
@@ -121,7 +120,6 @@ class UpstreamReply:
         if self.content_type != _EVENTS and not self._is_over:
             first = await self._piece()
             while (begins := _begins_events(first)) is None and not self._is_over:
-                self.waiting = len(first)
                 first += await self._piece()
             self._first, self._ends, self._is_over = first, self._is_over, False
             if begins:
@@ -149,7 +147,7 @@ class UpstreamReply:
         if self._inflate is None and not self._is_over and self._first is None:
             here = self._answer.whole_body()
         if here is not None:
-            self._is_over, data = True, here
+            self._is_over, data, self.received = True, here, len(here)
         else:
             data = await self._piece()
         if not self._is_over:
@@ -280,7 +278,7 @@ class UpstreamReply:
         answer = self._answer
         try:
             if self._inflate is None:
-                piece = await answer.piece(self._idle_s, pass_on)
+                piece = await self._next(pass_on)
                 ends = answer.at_end
             else:
                 piece = await self._decompressed(self._inflate)
@@ -298,6 +296,11 @@ class UpstreamReply:
             return piece
         await self._give_up()
         raise failure
+
+    async def _next(self, pass_on: Callable[[bytes], bool] | None = None) -> bytes:
+        piece = await self._answer.piece(self._idle_s, pass_on)
+        self.received += len(piece)
+        return piece
 
     async def _decompressed(self, pieces: AsyncIterator[bytes]) -> bytes:
         encoding = self.headers.get("content-encoding", "").strip().lower()

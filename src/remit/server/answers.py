@@ -17,11 +17,12 @@ from remit.providers import (
     error_of_event,
 )
 from remit.providers.dialects import DialectError, read_answer, read_request, reported, write_answer
-from remit.providers.wire import RESPONSES, Usage, is_other_form
+from remit.providers.wire import RESPONSES, Endpoint, Usage, is_other_form
 from remit.server.asgi import Answer, Headers, Send, reply
 from remit.server.refusals import HttpError, status_of
 
 _LAST_STATUS = 599  # HTTP defines no status above, and uvicorn cannot send one.
+_JSON_TYPE = "application/json"
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
@@ -90,26 +91,30 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
     return is_failed or error_of_event(value) is None
 
 
-def calls_itself_stream(response: PromptResponse) -> bool:
-    """Return True if the provider's reply is JSON with the type of an event stream.
+def lacks_events(response: PromptResponse, endpoint: Endpoint) -> bool:
+    """Return True if the provider's reply is a whole answer where a stream was asked for.
 
-    Clients would read no event in it.
+    The answer is that of a model, or calls itself a stream. Clients would read no event in it.
 
     Args:
         response: the call's response.
+        endpoint: the client's endpoint, whose dialect the reply has.
     """
     came = response.reply
-    if came is None or not came.is_json or came.status >= 400:
+    if came is None or not came.is_json or response.outcome is not RouteOutcome.SUCCESS:
         return False
-    return any(name == "content-type" and "event-stream" in kind for name, kind in came.headers)
+    if any(name == "content-type" and "event-stream" in kind for name, kind in came.headers):
+        return True
+    return bool(endpoint.output_limit) and not is_other_form(endpoint.name, load(came.body))
 
 
 def upstream_answer(response: PromptResponse) -> Answer:
     """Return the provider's reply with the call's headers added. The response must have a reply.
 
-    The body is not changed. A reply without ``content-type`` is answered as JSON. A status above
-    599 becomes 502, because HTTP defines none there. For an error after several attempts,
-    ``x-should-retry: false`` tells clients not to try again.
+    The body is not changed. A reply without ``content-type`` is answered as JSON, and so is an
+    answer that is a JSON object, whatever its type was. A status above 599 becomes 502, because
+    HTTP defines none there. For an error after several attempts, ``x-should-retry: false`` tells
+    clients not to try again.
 
     Args:
         response: outcome of the call, with a reply.
@@ -117,10 +122,12 @@ def upstream_answer(response: PromptResponse) -> Answer:
     came = response.reply
     assert came is not None
     kind = b"application/json"
+    is_object = came.status < 400 and came.is_json and came.body[:1] == b"{"
     more = [*call_headers(response)]
     for name, value in came.headers:
         if name == "content-type":
-            kind = value.encode("latin-1", "replace")
+            if not is_object or _JSON_TYPE in value:
+                kind = value.encode("latin-1", "replace")
         else:
             more.append((name.encode("latin-1", "replace"), value.encode("latin-1", "replace")))
     if came.status >= 400:

@@ -35,9 +35,9 @@ from remit.providers.wire import (
 )
 from remit.server.answers import (
     call_headers,
-    calls_itself_stream,
     failure,
     is_own_answer,
+    lacks_events,
     translated,
     untranslatable,
     upstream_answer,
@@ -331,7 +331,9 @@ class ModelCalls:
             own = is_own_answer(response, body.endpoint.name)
             if relay.begun or (relay.holds and not response.replayed):
                 relay.finish(response)
-            elif own and not (response.replayed or relay.started or calls_itself_stream(response)):
+            elif own and not (
+                response.replayed or relay.started or lacks_events(response, body.endpoint)
+            ):
                 request.answer(upstream_answer(response))
             elif response.outcome is RouteOutcome.SUCCESS:
                 relay.all_at_once(response)

@@ -16,6 +16,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import Body, WireChunk
 from remit.providers.dialects import own_events, read_request, stream_events, stream_writer
+from remit.providers.sse import SseParser
 from remit.providers.wire import GENERATE, member_at
 from remit.server.answers import answer_of, end_comment, failure
 from remit.server.refusals import HttpError, error_event, status_of
@@ -32,6 +33,7 @@ _OPENING = frozenset(
     ("message_start", "ping", "response.created", "response.queued", "response.in_progress")
 )
 """Types of events that announce an answer and hold none of it."""
+_DONE = b"data: [DONE]\n\n"
 _MAX_OPENING = 3  # events: pings are then passed on, so that the client does not give up
 
 
@@ -73,6 +75,7 @@ class Relay:
         self._problem: RemitError | None = None
         self._kind = b""  # Content type of an answer that is not an event stream.
         self._passed: tuple[tuple[str, str], ...] = ()
+        self._has_whole = False  # True if an event of the provider was a whole answer.
 
     @property
     def holds(self) -> bool:
@@ -133,6 +136,7 @@ class Relay:
         if self._keeper is not None:
             self._keeper.writer = None
         self._passed = ()
+        self._has_whole = False
         self._ready.clear()
         self.begun = self._has_chunk = False
 
@@ -152,12 +156,19 @@ class Relay:
         if not self.started:
             self._kind = event.content_type.encode("latin-1", "replace")
             self._passed = event.headers
+        raw, total = event.raw, event.total
+        if total is not None and total.is_whole and not self._has_whole:
+            self._has_whole = True
+            if self._endpoint != GENERATE.name:  # Its events have the form of a whole answer.
+                (whole,) = SseParser().feed(raw)
+                events = self._own_events(whole.data)
+                raw = b"".join(one for one in events if event.is_last or one != _DONE)
         if event.is_last:
-            self._held = event.raw
+            self._held = raw
         elif not self.begun and not self._ready and not event.has_data:
-            self._write(event.raw)
+            self._write(raw)
         elif not event.is_asked:
-            self._ready.append(event.raw)
+            self._ready.append(raw)
             self.begun = self.begun or not self._opens(event)
         if self._ready and self.begun and (event.is_last or not event.more):
             self._write(self._taken())
@@ -280,18 +291,21 @@ class Relay:
         self._dispatch = response.dispatch_entry_id or self._dispatch
         came, comment = response.reply, self._comment(response)
         if came is not None and came.endpoint == self._endpoint:
-            if self._keeper is not None:
-                self._end(comment + stream_of(came.body))
-                return
-            options = self._body.value.get("stream_options")
-            asks = member_at(options, "include_usage") is True
-            *events, last = own_events(self._endpoint, came.body, with_usage=asks)
+            *events, last = self._own_events(came.body)
             self._end(b"".join([*events, comment, last]))
             return
         answer = answer_of(response)
         parts = [self._begin(self._dispatch or response.exchange_entry_id, response.model_id)]
         parts += [self._writer.event(event) for event in stream_events(answer)]
         self._end(b"".join([*parts, comment, self._writer.end(answer)]))
+
+    def _own_events(self, answer: bytes) -> list[bytes]:
+        """Return a whole answer of the client's dialect as the events of a stream."""
+        if self._keeper is not None:
+            return [stream_of(answer)]
+        options = self._body.value.get("stream_options")
+        asks = member_at(options, "include_usage") is True
+        return own_events(self._endpoint, answer, with_usage=asks)
 
     def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
         """End the stream with an error event, instead of its own last event.

@@ -11,12 +11,14 @@ from remit.providers.wire.answer import (
     AnswerFacts,
     StreamSum,
     bytes_of,
+    dicts_in,
     ended_by,
     read_event,
     stated_error,
     string,
     texts,
 )
+from remit.providers.wire.body import member_at
 from remit.providers.wire.delta_sums import Pieces, grow, grow_calls, settled
 from remit.providers.wire.usage import Usage, continued, read_usage
 
@@ -42,18 +44,15 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
 def is_answer(answer: Any) -> bool:
-    """Return True if the answer is no error and has a choice that is none, as OpenRouter's are."""
-    choices = None if type(answer) is not dict or stated_error(answer) else answer.get("choices")
-    return type(choices) is list and any(
-        type(choice) is dict and not stated_error(choice) for choice in choices
-    )
+    """Return True if the answer is no error and has a choice."""
+    return not stated_error(answer) and bool(dicts_in(member_at(answer, "choices")))
 
 
 def facts(answer: Any) -> AnswerFacts:
     """Return the facts of an answer of Chat Completions or Completions. Never raises.
 
-    Text and finish reason are those of the first choice. Several choices, none, tool calls, log
-    probabilities or unknown members set ``more_than_text``.
+    Text and finish reason are those of the first choice, a failure is that of any. Several choices,
+    none, tool calls, log probabilities or unknown members set ``more_than_text``.
 
     Args:
         answer: the parsed answer. A value that is no object gives no facts.
@@ -74,19 +73,21 @@ def facts(answer: Any) -> AnswerFacts:
         message = choice
     said = message.get("content", message.get("text"))
     text = said if type(said) is str else texts(said)
+    calls = bool(message.get("tool_calls") or message.get("function_call"))
+    reason, failure = ended_by(choice.get("finish_reason"), calls=calls)
     more = _says_more(message)
     content = bool(text) or more
     if len(choices) > 1:  # type: ignore[arg-type]
         content = content or any(map(_says, choices))  # type: ignore[arg-type]
         more = True
+        for other in dicts_in(choices):
+            failure = failure or ended_by(other.get("finish_reason"))[1]
     model, own_id = answer.get("model"), answer.get("id")
     more = more or choice.get("logprobs") not in (None, [])
     if not answer.keys() <= _PLAIN_ANSWER:
         more = more or _has_more(answer, _PLAIN_ANSWER)
     if not choice.keys() <= _PLAIN_CHOICE:
         more = more or _has_more(choice, _PLAIN_CHOICE)
-    calls = bool(message.get("tool_calls") or message.get("function_call"))
-    reason, failure = ended_by(choice.get("finish_reason"), calls=calls)
     return AnswerFacts(
         text,
         model if type(model) is str else "",
@@ -178,7 +179,7 @@ class ChatSum(StreamSum):
 
     read_facts = staticmethod(facts)
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
-        rb'error|base_resp|"success"|\.failed|\[DONE\]|\\u00[2-7]'
+        rb'error|base_resp|"success"|"message"|\.failed|\[DONE\]|\\u00[2-7]'
     )
 
     __slots__ = ("_choices", "_done", "_head", "_usage", "kind")
@@ -246,7 +247,8 @@ class ChatSum(StreamSum):
                 self._add_delta(state, delta)
         elif type(choice.get("message")) is dict:
             state.whole, state.message = choice, choice["message"]
-            self.is_whole = True
+            # A last event may repeat the message that came before.
+            self.is_whole = self.is_whole or not self.pieces
             self._count(choice["message"])
         elif type(text := choice.get("text")) is str:
             grow(state.message, {"text": text})

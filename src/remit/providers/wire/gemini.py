@@ -145,11 +145,9 @@ class GenerateSum(StreamSum):
         return found if type(found) is list else []
 
     def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
-        if self._ended and self.error is not None:
+        if self.error is not None:
             return
-        if "error" in event and (error := stated_error(event)):
-            self.error = error
-            return
+        self.error = stated_error(event)
         for key, each in event.items():
             if key == "usageMetadata":
                 self._answer[key] = continued(self._answer.get(key), each)
@@ -163,9 +161,9 @@ class GenerateSum(StreamSum):
             self._add_candidate(have, candidate)
         self.is_whole = self.is_whole or is_answer(event)
         feedback = self._answer.get("promptFeedback")
-        self._ended = all("finishReason" in one for one in self._candidates.values()) and (
-            bool(self._candidates) or (type(feedback) is dict and "blockReason" in feedback)
-        )
+        is_blocked = type(feedback) is dict and "blockReason" in feedback
+        are_ended = all("finishReason" in one for one in self._candidates.values())
+        self._ended = self.error is None and are_ended and (bool(self._candidates) or is_blocked)
 
     def _add_candidate(self, have: dict[str, Any], candidate: dict[str, Any]) -> None:
         for key, value in candidate.items():
