@@ -165,6 +165,8 @@ class StreamSum:
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """Add one event, which may set ``error``. Most add nothing after the end of the stream.
 
+        ``[DONE]`` is the last event, in the dialects that have it.
+
         Args:
             name: the event's name, for data without a type; empty without one.
             data: the event's data; may be empty if ``value`` is given.
@@ -174,6 +176,9 @@ class StreamSum:
             The parsed data; None for ``[DONE]`` and for data that is not JSON.
         """
         self.is_last = False
+        if data[:1] != b"{" and data.strip() == b"[DONE]":
+            self._end_at_mark()
+            return None
         event = read_event(data) if value is None else value
         if type(event) is dict:
             kind = event.get("type") or name
@@ -182,6 +187,9 @@ class StreamSum:
 
     def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
         raise NotImplementedError
+
+    def _end_at_mark(self) -> None:
+        """Note that ``[DONE]`` came; does nothing unless a dialect has this mark."""
 
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
         """Return the text of an event and the pieces it was appended to.

@@ -10,9 +10,7 @@ from typing_extensions import override
 from remit.providers.wire.answer import (
     AnswerFacts,
     StreamSum,
-    bytes_of,
     ended_by,
-    read_event,
     stated_error,
     string,
     texts,
@@ -192,15 +190,12 @@ class ChatSum(StreamSum):
         self._done = False
 
     @override
-    def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event, as :meth:`.StreamSum.add`; nothing is added after ``[DONE]``."""
-        if data[:1] != b"{" and data.strip() == b"[DONE]":
-            self._done = self.is_last = True
-            return None
-        self.is_last = False
-        chunk = read_event(data) if value is None else value
-        if type(chunk) is not dict or self._done:
-            return chunk
+    def _end_at_mark(self) -> None:
+        self._done = self.is_last = True
+
+    def _add(self, kind: str, chunk: dict[str, Any], data: bytes) -> None:
+        if self._done:
+            return
         head = self._head
         for key, value in chunk.items():
             # What is empty replaces nothing: some chunks have an id and a model of "".
@@ -208,16 +203,19 @@ class ChatSum(StreamSum):
                 head[key] = value
         if "error" in chunk and (error := stated_error(chunk)):
             self.error = error
-        elif name == "error":
+        elif kind == "error":
             self.error = chunk
         elif (usage := chunk.get("usage")) is not None:
             self._usage = continued(self._usage, usage)
         choices = chunk.get("choices")
-        if type(choices) is list:
+        if (found := self.appended(chunk)) is not None:
+            text, pieces = found
+            pieces.append(text)
+            self.measure(text)
+        elif type(choices) is list:
             for position, choice in enumerate(choices):
                 if type(choice) is dict:
                     self._add_choice(choice, position)
-        return chunk
 
     def _add_choice(self, choice: dict[str, Any], position: int) -> None:
         index = choice.get("index")
@@ -229,21 +227,7 @@ class ChatSum(StreamSum):
             state.fields["index"] = index
         delta = choice.get("delta")
         if type(delta) is dict:
-            piece = delta.get("content")
-            if (
-                type(piece) is str
-                and state.content is not None
-                and (
-                    len(delta) == 1
-                    or delta == {"role": state.message.get("role"), "content": piece}
-                )
-            ):
-                if piece:
-                    state.content.append(piece)
-                    self.pieces += 1
-                    self.size += len(piece) if piece.isascii() else bytes_of(piece)
-            else:
-                self._add_delta(state, delta)
+            self._add_delta(state, delta)
         elif type(choice.get("message")) is dict:
             state.whole, state.message = choice, choice["message"]
             self.is_whole = True
@@ -298,11 +282,12 @@ class ChatSum(StreamSum):
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
         """Return the text of an event and the pieces it was appended to.
 
-        None unless every event that differs only in its text does nothing but append that text: the
-        event has one choice, begun before, with content and nothing else, and no usage.
+        None unless every event that differs only in its text does nothing but append that text,
+        and state its head: the event has one choice, begun before, with content and nothing else
+        that is new, and no usage.
 
         Args:
-            value: the parsed data of the event added last, or of one with another text.
+            value: the parsed data of an event.
         """
         choices = value.get("choices") if type(value) is dict else None
         if type(choices) is not list or len(choices) != 1 or self._done or value.get("usage"):
@@ -313,8 +298,11 @@ class ChatSum(StreamSum):
         state, delta = self._choices.get(choice["index"]), choice.get("delta")
         if state is None or state.content is None or type(delta) is not dict:
             return None
+        known = state.fields
         for key, each in choice.items():
-            if each is not None and key not in ("index", "delta"):
+            if key in ("index", "delta") or (each is None and key in known):
+                continue
+            if each is None or key == "logprobs" or type(each) is list or known.get(key) != each:
                 return None
         for key, each in delta.items():
             if key != "content" and (key != "role" or each != state.message.get("role")):
