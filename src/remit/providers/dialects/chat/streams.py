@@ -25,7 +25,7 @@ from remit.providers.dialects.tool_calls import free_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.chat import ChatSum
-from remit.providers.wire.delta_sums import Cursor, Pieces, settled
+from remit.providers.wire.delta_sums import Pieces, settled
 
 _THOUGHTS = ("reasoning_content", "reasoning")
 _TEXTS = (*(("thinking", key) for key in _THOUGHTS), ("text", "content"), ("refusal", "refusal"))
@@ -44,7 +44,6 @@ class _Call:
 
     def __init__(self) -> None:
         self.call: dict[str, Any] = {}
-        self.cursor = Cursor()
         self.begun = False
         self.ended = False
 
@@ -59,7 +58,6 @@ class ChatReader(StreamReader):
 
     def __init__(self, total: ChatSum) -> None:
         super().__init__(total)
-        self._cursors = {key: Cursor() for _, key in _TEXTS}
         self._cited = 0
         self._details = 0
         self._calls: list[_Call] = []
@@ -74,32 +72,29 @@ class ChatReader(StreamReader):
         check_members(choice.fields, _CHOICE, "choice")
         check_members(message, _MESSAGE, "message")
         for kind, key in _TEXTS:
-            if new := self._new(key, message.get(key)):
-                if self._out.kind != kind:
-                    self._close()
-                self._out.piece(kind, new, raw=True)
+            if new := self._added(key, message.get(key)):
+                if self._kind != kind:
+                    self._end_open()
+                self._piece(kind, new, raw=True)
         calls = message.get("tool_calls") or ()
         if not calls and (older := message.get("function_call")) is not None:
             calls = ({"function": shaped(older, dict, "function_call")},)
         for number, call in enumerate(calls):
             self._call(number, shaped(call, dict, "tool_calls"))
 
-    def _new(self, key: str, value: Any) -> str:
-        if value is None:
+    def _added(self, key: str, value: Any) -> str:
+        """Return what was added to a member of the message."""
+        if value is None or (key == "reasoning" and self._cursors["reasoning_content"].size):
+            return ""  # or the same thoughts again
+        if key in _THOUGHTS and type(value) is not Pieces and not isinstance(value, (str, list)):
             return ""
-        if key == "reasoning" and self._cursors["reasoning_content"].size:
-            return ""  # the same thoughts again
-        if type(value) is not Pieces and not isinstance(value, (str, list)):
-            if key in _THOUGHTS:
-                return ""
-            raise unreadable(f"delta.{key}")
-        return self._cursors[key].new(value)
+        return self._new(key, value, f"delta.{key}")
 
-    def _close(self) -> None:
+    def _end_open(self) -> None:
         """End the text, refusal or thinking that is coming; add OpenRouter's details."""
         choice = self._sum.first_choice
         message = {} if choice is None else choice.message
-        kind, text = self._out.kind, self._out.close()
+        kind, text = self._kind, self._close()
         if kind and kind != "thinking":
             block: dict[str, Any] = {"type": kind, kind: text}
             noted = message.get("annotations")
@@ -107,7 +102,7 @@ class ChatReader(StreamReader):
                 if cited := citations_in(settled(noted[self._cited :])):
                     block["citations"] = read_citations(cited)
                 self._cited = len(noted)
-            self._out.end(block)
+            self._end_block(block)
         details = message.get("reasoning_details")
         left = settled(details[self._details :]) if isinstance(details, list) else []
         self._details += len(left)
@@ -116,16 +111,16 @@ class ChatReader(StreamReader):
             if not thought and any(self._cursors[key].size for key in _THOUGHTS):
                 block["thinking"] = ""  # It was told before its details came.
             elif not thought:
-                self._out.piece("thinking", block["thinking"], raw=True)
-                self._out.close()
-            self._out.end(block)
+                self._piece("thinking", block["thinking"], raw=True)
+                self._close()
+            self._end_block(block)
 
     def _call(self, number: int, call: dict[str, Any]) -> None:
         if number == len(self._calls):
-            self._close()
+            self._end_open()
             for earlier, state in enumerate(self._calls):
                 if state.begun and _is_whole(state.call):
-                    self._end_call(earlier)
+                    self._finish_call(earlier)
             self._calls.append(_Call())
         state = self._calls[number]
         state.call = call
@@ -133,24 +128,24 @@ class ChatReader(StreamReader):
         called = call.get(kind)
         called = called if isinstance(called, dict) else {}
         given = called.get("input" if kind == "custom" else "arguments")
-        new = state.cursor.new(given) if type(given) is Pieces or type(given) is str else ""
+        new = self._new(number, given, "") if type(given) in (Pieces, str) else ""
         if not state.begun:
             name = settled(called.get("name"))
             if not name or not isinstance(name, str) or not (call.get("id") or given):
                 return  # some servers send the id, the name, or pieces of it one by one
             self._begin(number, call, name)
-            new = state.cursor.text(given)
+            new = self._cursors[number].text(given)
         if state.ended:
             if new.strip():
                 raise unreadable("delta.tool_calls")
         elif kind == "function":  # The JSON of a free text is known at its end.
-            self._out.input(number, new)
+            self._input(number, new)
 
     def _begin(self, number: int, call: dict[str, Any], name: str) -> None:
         self._calls[number].begun = True
         if seal := thought_seal(settled(call)):
-            self._out.end(seal)
-        self._out.call(number, self._call_id(number, call), name)
+            self._end_block(seal)
+        self._begin_call(number, self._call_id(number, call), name)
 
     def _call_id(self, number: int, call: dict[str, Any]) -> str:
         """Return a call's id. An absent one is made, different in each answer."""
@@ -160,7 +155,7 @@ class ChatReader(StreamReader):
         digest = hashlib.sha256(f"{self._sum.request_id}:{number}".encode("utf-8", "surrogatepass"))
         return f"call_{digest.hexdigest()[:24]}"
 
-    def _end_call(self, number: int) -> None:
+    def _finish_call(self, number: int) -> None:
         state, call = self._calls[number], settled(self._calls[number].call)
         if state.ended:
             return
@@ -172,17 +167,17 @@ class ChatReader(StreamReader):
             self._begin(number, call, name)
         block = read_call(_named(call), "tool_calls", self._call_id(number, call))
         state.ended = True
-        self._out.end_call(number, block)
+        self._end_call(number, block)
 
     def _finish(self) -> None:
         if not self._ended:
             self._ended = True
-            self._close()
+            self._end_open()
             choice = self._sum.first_choice
             if choice is not None and choice.is_cut and not self._sum.is_whole:
                 raise unreadable("tool_calls")
             for number in range(len(self._calls)):
-                self._end_call(number)
+                self._finish_call(number)
 
 
 def _is_whole(call: dict[str, Any]) -> bool:
