@@ -196,9 +196,7 @@ class MessageSum(StreamSum):
         index = event.get("index")
         if type(index) is not int:
             index = len(self._blocks)
-        self._blocks.append((index, block := dict(given)))
-        if given.get("type") == "text":
-            block.setdefault("text", "")
+        self._place(index, dict(given))
         self.pieces += given.get("type") == "server_tool_use"
         for key in _CONTENT:
             if (text := given.get(key)) and type(text) is str:
@@ -207,6 +205,11 @@ class MessageSum(StreamSum):
             to = given.get("to")
             if type(to) is dict and type(to.get("model")) is str:
                 self._message["model"] = to["model"]
+
+    def _place(self, index: int, block: dict[str, Any]) -> None:
+        if block.get("type") == "text" and type(text := block.get("text", "")) is str:
+            block["text"] = Pieces((text,))
+        self._blocks.append((index, block))
 
     def _add_delta(self, event: dict[str, Any]) -> None:
         delta, index = event.get("delta"), event.get("index")
@@ -257,7 +260,7 @@ class MessageSum(StreamSum):
         if (at := self.place(index)) is not None:
             return at
         block = _BLOCKS.get(kind) if type(kind) is str else None
-        self._blocks.append((index if type(index) is int else 0, {"type": block} if block else {}))
+        self._place(index if type(index) is int else 0, {"type": block} if block else {})
         return len(self._blocks) - 1
 
     def _end(self, event: dict[str, Any]) -> None:
