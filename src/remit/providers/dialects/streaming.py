@@ -175,7 +175,8 @@ class StreamReader(ABC):
         self._pieces: list[str] = []
         self._events: list[StreamEvent] = []
         self._with_input: set[int] = set()
-        self._ids: dict[int, str] = {}  # keyed by index of all calls
+        self._ids: dict[int, str] = {}  # keyed by index of all calls that have begun
+        self._ended: set[int] = set()  # their indexes
 
     def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
         """Return the neutral events of one event of the provider; there may be none or several.
@@ -291,6 +292,7 @@ class StreamReader(ABC):
             raise DialectError("The provider's answer holds a number that cannot be kept.")
         if block["input"] and index not in self._with_input:
             self._input(index, arguments_text(block["input"]))
+        self._ended.add(index)
         self._events.append(exchange.BlockEnd({**block, "id": self._ids[index]}, index))
 
 

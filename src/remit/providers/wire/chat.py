@@ -136,12 +136,11 @@ def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
 class _Choice:
     """The state of one choice of a stream."""
 
-    __slots__ = ("content", "fields", "message", "whole")
+    __slots__ = ("fields", "message", "whole")
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
         self.message: dict[str, Any] = {}
-        self.content: Pieces | None = None  # the message's, while it is a text
         self.whole: dict[str, Any] | None = None  # a choice that came in one piece
 
     @property
@@ -257,8 +256,6 @@ class ChatSum(StreamSum):
             grow_calls(have, calls)
         else:
             grow(message, delta)
-        content = message.get("content")
-        state.content = content if type(content) is Pieces else None
         self._count(delta)
 
     def _count(self, value: Any, depth: int = 0) -> None:
@@ -296,7 +293,7 @@ class ChatSum(StreamSum):
         if type(choice) is not dict or type(choice.get("index")) is not int:
             return None
         state, delta = self._choices.get(choice["index"]), choice.get("delta")
-        if state is None or state.content is None or type(delta) is not dict:
+        if state is None or type(delta) is not dict:
             return None
         known = state.fields
         for key, each in choice.items():
@@ -307,8 +304,8 @@ class ChatSum(StreamSum):
         for key, each in delta.items():
             if key != "content" and (key != "role" or each != state.message.get("role")):
                 return None
-        text = delta.get("content")
-        return (text, state.content) if type(text) is str else None
+        text, have = delta.get("content"), state.message.get("content")
+        return (text, have) if type(text) is str and type(have) is Pieces else None
 
     @property
     def first_choice(self) -> _Choice | None:

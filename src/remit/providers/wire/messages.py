@@ -333,10 +333,6 @@ class MessageSum(StreamSum):
             return self._usage
         return {key: value for key, value in self._usage.items() if key != "output_tokens"}
 
-    def _in_order(self) -> list[tuple[int, dict[str, Any]]]:
-        places = sorted(range(len(self._blocks)), key=lambda at: (self._blocks[at][0], at))
-        return [(at, self._blocks[at][1]) for at in places]
-
     def answer(self) -> dict[str, Any]:
         """Return the answer so far, also after the stream broke off; empty if nothing came.
 
@@ -344,7 +340,8 @@ class MessageSum(StreamSum):
         ``usage`` has ``output_tokens`` only if they were reported after the message's start.
         ``error`` is a reported error.
         """
-        content = [self.whole(at) for at, _ in self._in_order()]
+        places = sorted(range(len(self._blocks)), key=lambda at: self._blocks[at][0])
+        content = [self.whole(at) for at in places]
         answer = dict(self._message)
         if answer or content:
             answer["content"] = content

@@ -39,15 +39,6 @@ _MESSAGE = {"role": str, "annotations": list, "tool_calls": list}
 _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
 
 
-class _Call:
-    """The part of a tool call that was passed on."""
-
-    def __init__(self) -> None:
-        self.call: dict[str, Any] = {}
-        self.begun = False
-        self.ended = False
-
-
 class ChatReader(StreamReader):
     """Translates the first choice of a stream of Chat Completions to neutral events.
 
@@ -60,12 +51,11 @@ class ChatReader(StreamReader):
         super().__init__(total)
         self._cited = 0
         self._details = 0
-        self._calls: list[_Call] = []
-        self._ended = False
+        self._calls: list[dict[str, Any]] = []
 
     def _feed(self, data: Mapping[str, Any]) -> None:
         choice = self._sum.first_choice
-        if choice is None or self._ended:
+        if choice is None:
             return
         message = choice.message
         check_members(data, _CHUNK, "chunk")
@@ -118,31 +108,29 @@ class ChatReader(StreamReader):
     def _call(self, number: int, call: dict[str, Any]) -> None:
         if number == len(self._calls):
             self._end_open()
-            for earlier, state in enumerate(self._calls):
-                if state.begun and _is_whole(state.call):
+            for earlier, one in enumerate(self._calls):
+                if earlier in self._ids and _is_whole(one):
                     self._finish_call(earlier)
-            self._calls.append(_Call())
-        state = self._calls[number]
-        state.call = call
+            self._calls.append(call)
+        self._calls[number] = call
         kind = _kind_of(call)
         called = call.get(kind)
         called = called if isinstance(called, dict) else {}
         given = called.get("input" if kind == "custom" else "arguments")
         new = self._new(number, given, "") if type(given) in (Pieces, str) else ""
-        if not state.begun:
+        if number not in self._ids:
             name = settled(called.get("name"))
             if not name or not isinstance(name, str) or not (call.get("id") or given):
                 return  # some servers send the id, the name, or pieces of it one by one
             self._begin(number, call, name)
             new = self._cursors[number].text(given)
-        if state.ended:
+        if number in self._ended:
             if new.strip():
                 raise unreadable("delta.tool_calls")
         elif kind == "function":  # The JSON of a free text is known at its end.
             self._input(number, new)
 
     def _begin(self, number: int, call: dict[str, Any], name: str) -> None:
-        self._calls[number].begun = True
         if seal := thought_seal(settled(call)):
             self._end_block(seal)
         self._begin_call(number, self._call_id(number, call), name)
@@ -156,28 +144,25 @@ class ChatReader(StreamReader):
         return f"call_{digest.hexdigest()[:24]}"
 
     def _finish_call(self, number: int) -> None:
-        state, call = self._calls[number], settled(self._calls[number].call)
-        if state.ended:
+        if number in self._ended:
             return
-        if not state.begun:
+        call = settled(self._calls[number])
+        if number not in self._ids:
             called = call.get(_kind_of(call))
             name = called.get("name") if isinstance(called, dict) else None
             if not name or not isinstance(name, str):
                 raise unreadable("delta.tool_calls")
             self._begin(number, call, name)
         block = read_call(_named(call), "tool_calls", self._call_id(number, call))
-        state.ended = True
         self._end_call(number, block)
 
     def _finish(self) -> None:
-        if not self._ended:
-            self._ended = True
-            self._end_open()
-            choice = self._sum.first_choice
-            if choice is not None and choice.is_cut and not self._sum.is_whole:
-                raise unreadable("tool_calls")
-            for number in range(len(self._calls)):
-                self._finish_call(number)
+        self._end_open()
+        choice = self._sum.first_choice
+        if choice is not None and choice.is_cut and not self._sum.is_whole:
+            raise unreadable("tool_calls")
+        for number in range(len(self._calls)):
+            self._finish_call(number)
 
 
 def _is_whole(call: dict[str, Any]) -> bool:

@@ -29,22 +29,21 @@ class GeminiReader(StreamReader):
 
     def __init__(self, total: GenerateSum) -> None:
         super().__init__(total)
-        self._ended = 0  # parts that do not grow any more
+        self._read_parts = 0  # those that do not grow any more
         self._sealed = False
-        self._calls = 0
 
     def _feed(self, data: Mapping[str, Any]) -> None:
         if "candidates" in data:
             shaped(data["candidates"], list, "candidates")
         parts = self._sum.parts
-        while self._ended < len(parts):
-            part = parts[self._ended]
+        while self._read_parts < len(parts):
+            part = parts[self._read_parts]
             self._grow(part)
             if "functionCall" in part:
                 self._call(part["functionCall"])
-            elif self._ended + 1 == len(parts) and "text" in part:
+            elif self._read_parts + 1 == len(parts) and "text" in part:
                 break  # More of the text may come.
-            self._ended += 1
+            self._read_parts += 1
             self._sealed = False
 
     def _finish(self) -> None:
@@ -52,7 +51,7 @@ class GeminiReader(StreamReader):
 
     def _grow(self, part: dict[str, Any]) -> None:
         """Add the new text of a part, and its seal."""
-        if new := self._new(self._ended, part.get("text", ""), "text", (str,)):
+        if new := self._new(self._read_parts, part.get("text", ""), "text", (str,)):
             kind = "thinking" if part.get("thought") is True else "text"
             if self._kind != kind:
                 self._end()
@@ -66,7 +65,7 @@ class GeminiReader(StreamReader):
     def _call(self, call: Any) -> None:
         self._end()
         name = shaped(shaped(call, dict, "functionCall").get("name"), str, "functionCall.name")
-        index, self._calls = self._calls, self._calls + 1
+        index = len(self._ids)
         identity = call.get("id")
         if type(identity) is not str or not identity:
             identity = f"call_{self._sum.request_id or 'gemini'}_{index}"

@@ -43,7 +43,6 @@ class _Item:
     """The part of an output item that was passed on."""
 
     def __init__(self) -> None:
-        self.begun = False
         self.parts = 0  # The number of parts that have ended.
         self.thinks = ""  # the list with the thoughts: summary or content
 
@@ -60,7 +59,6 @@ class ResponsesReader(StreamReader):
         super().__init__(total)
         self._open: dict[int, _Item] = {}  # keyed by output index
         self._last: dict[int, dict[str, Any]] = {}
-        self._any = False
 
     def _feed(self, data: Mapping[str, Any]) -> None:
         kind = data.get("type")
@@ -70,7 +68,7 @@ class ResponsesReader(StreamReader):
         if isinstance(answer, dict):
             check_members(answer, _RESPONSE, "response")
         if kind in ("response.completed", "response.incomplete"):
-            if not self._any:
+            if not self._last:
                 self._begin(answer)
             self._finish()
         elif "output_index" in data or kind.startswith("response.output_item."):
@@ -87,7 +85,6 @@ class ResponsesReader(StreamReader):
                 if index in self._last:
                     raise unreadable("output_index")
                 state = self._open[index] = _Item()
-            self._any = True
             self._last[index] = item
             self._grow(state, item, index)
             ends_part = kind == "response.content_part.done" and item.get("type") == "message"
@@ -102,7 +99,6 @@ class ResponsesReader(StreamReader):
 
     def _begin(self, answer: Any) -> None:
         """Begin all items of an answer of which none has come."""
-        self._any = True
         output = shaped(shaped(answer, dict, "response").get("output"), list, "output")
         for index, item in enumerate(output):
             self._open[index] = _Item()
@@ -123,8 +119,7 @@ class ResponsesReader(StreamReader):
         elif kind == "reasoning":
             self._think(state, item, index)
         elif kind in _INPUTS:
-            if not state.begun:
-                state.begun = True
+            if index not in self._ids:
                 names = [shaped(item.get(key), str, f"item.{key}") for key in ("call_id", "name")]
                 self._begin_call(index, *names)
             given = item.get(_INPUTS[kind])
@@ -170,7 +165,7 @@ class ResponsesReader(StreamReader):
             if block["type"] != "tool_use":
                 self._end_block(block)
                 continue
-            if not state.begun:
+            if index not in self._ids:
                 self._begin_call(index, block["id"], block["name"])
             self._end_call(index, block)
 
