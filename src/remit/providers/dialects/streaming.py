@@ -132,6 +132,13 @@ def event_bytes(data: Mapping[str, Any], name: str = "") -> bytes:
     return f"{named}data: {json_text(data)}\n\n".encode()
 
 
+def _piece(kind: str, text: str, *, raw: bool) -> StreamEvent:
+    """Return the event of a piece of a text, a refusal or a thought."""
+    if kind == "thinking":
+        return exchange.ThinkingDelta(text, raw=raw)
+    return exchange.TextDelta(text) if kind == "text" else exchange.RefusalDelta(text)
+
+
 def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
     """Return a whole answer as neutral events: of each block, its start or text, then its end.
 
@@ -148,12 +155,8 @@ def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
             events.append(exchange.ToolInputDelta(index, arguments_text(block["input"])))
             events.append(exchange.BlockEnd(block, index))
             continue
-        if kind == "text" and block["text"]:
-            events.append(exchange.TextDelta(block["text"]))
-        elif kind == "refusal" and block["refusal"]:
-            events.append(exchange.RefusalDelta(block["refusal"]))
-        elif kind == "thinking" and block["thinking"]:
-            events.append(exchange.ThinkingDelta(block["thinking"], raw=block.get("raw") is True))
+        if kind in ("text", "refusal", "thinking") and block[kind]:
+            events.append(_piece(kind, block[kind], raw=block.get("raw") is True))
         events.append(exchange.BlockEnd(block))
     return events
 
@@ -249,12 +252,7 @@ class StreamReader(ABC):
         if text:
             self._kind = kind
             self._pieces.append(text)
-            if kind == "text":
-                self._events.append(exchange.TextDelta(text))
-            elif kind == "thinking":
-                self._events.append(exchange.ThinkingDelta(text, raw=raw))
-            else:
-                self._events.append(exchange.RefusalDelta(text))
+            self._events.append(_piece(kind, text, raw=raw))
 
     def _close(self) -> str:
         """Return the text of the open block, after which no block is open. No event is added."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -207,7 +207,7 @@ class ChatWriter(StreamWriter):
             "model": model,
         }
         self._calls: dict[int, tuple[int, str]] = {}  # number and kind, keyed by index
-        self._texts: list[dict[str, Any]] = []
+        self._size = 0  # characters of the texts that have ended
         self._seal: dict[str, Any] = {}  # The next call carries it.
 
     @override
@@ -257,9 +257,12 @@ class ChatWriter(StreamWriter):
             if "thought_signature" in block:
                 self._seal = {"extra_content": google_extra(block["thought_signature"])}
             return b""
-        before = len(_annotations(self._texts))
-        self._texts.append(block)
-        noted = _annotations(self._texts)[before:] if block.get("citations") else []
+        start, self._size = self._size, self._size + len(block["text"])
+        noted = [
+            {"type": "url_citation", "url_citation": annotation}
+            for annotation in annotations_of(block, start)
+            if annotation.pop("type") == "url_citation"
+        ]
         return self._chunk({"annotations": noted}) if noted else b""
 
     def _called(self, index: int, fields: dict[str, Any]) -> bytes:
@@ -268,21 +271,6 @@ class ChatWriter(StreamWriter):
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return event_bytes({**self._head, "choices": [choice]})
-
-
-def _annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the web citations of all texts as annotations, by place in the joined text."""
-    noted: list[dict[str, Any]] = []
-    start = 0
-    for block in blocks:
-        if block["type"] != "text":
-            continue
-        for annotation in annotations_of(block, start):
-            if annotation["type"] == "url_citation":
-                held = {key: value for key, value in annotation.items() if key != "type"}
-                noted.append({"type": "url_citation", "url_citation": held})
-        start += len(block["text"])
-    return noted
 
 
 def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
