@@ -134,9 +134,11 @@ def event_bytes(data: Mapping[str, Any], name: str = "") -> bytes:
 
 def _piece(kind: str, text: str, *, raw: bool) -> StreamEvent:
     """Return the event of a piece of a text, a refusal or a thought."""
-    if kind == "thinking":
-        return exchange.ThinkingDelta(text, raw=raw)
-    return exchange.TextDelta(text) if kind == "text" else exchange.RefusalDelta(text)
+    if kind == "text":
+        return exchange.TextDelta(text)
+    return (
+        exchange.RefusalDelta(text) if kind == "refusal" else exchange.ThinkingDelta(text, raw=raw)
+    )
 
 
 def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
@@ -179,7 +181,7 @@ class StreamReader(ABC):
         self._events: list[StreamEvent] = []
         self._with_input: set[int] = set()
         self._ids: dict[int, str] = {}  # keyed by index of all calls that have begun
-        self._ended: set[int] = set()  # their indexes
+        self._ended: set[int] = set()  # indexes of the calls that have ended
 
     def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
         """Return the neutral events of one event of the provider; there may be none or several.
