@@ -115,18 +115,21 @@ class StreamSum:
         error: the error that an event reported; else None.
         is_last: True if the client needs nothing after the event just added.
         is_whole: True if an event was a whole answer.
+        grown: the text of the event just added and the pieces that it was appended to, if that is
+            all the event did (:meth:`appended`); else None.
         at_once: matches every event that may be the last or report an error; such events must be
             parsed as they come. None if all must be.
     """
 
     at_once: ClassVar[re.Pattern[bytes] | None] = None
 
-    __slots__ = ("_ended", "error", "is_last", "is_whole", "pieces", "size")
+    __slots__ = ("_ended", "error", "grown", "is_last", "is_whole", "pieces", "size")
 
     def __init__(self) -> None:
         self.pieces = 0
         self.size = 0
         self.error: Any = None
+        self.grown: tuple[str, Pieces] | None = None
         self.is_last = False
         self.is_whole = False
         self._ended = False
@@ -175,7 +178,7 @@ class StreamSum:
         Returns:
             The parsed data; None for ``[DONE]`` and for data that is not JSON.
         """
-        self.is_last = False
+        self.grown, self.is_last = None, False
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self._end_at_mark()
             return None
@@ -197,7 +200,7 @@ class StreamSum:
         None unless every event that differs only in its text does nothing but append that text.
 
         Args:
-            value: the parsed data of the event added last, or of one with another text.
+            value: the parsed data of an event.
         """
         return None
 

@@ -208,7 +208,7 @@ class ChatSum(StreamSum):
             self._usage = continued(self._usage, usage)
         choices = chunk.get("choices")
         if (found := self.appended(chunk)) is not None:
-            text, pieces = found
+            text, pieces = self.grown = found
             pieces.append(text)
             self.measure(text)
         elif type(choices) is list:
@@ -286,25 +286,27 @@ class ChatSum(StreamSum):
         Args:
             value: the parsed data of an event.
         """
-        choices = value.get("choices") if type(value) is dict else None
-        if type(choices) is not list or len(choices) != 1 or self._done or value.get("usage"):
+        choices = value["choices"] if type(value) is dict and "choices" in value else None
+        if type(choices) is not list or len(choices) != 1 or self._done:
             return None
         choice = choices[0]
         if type(choice) is not dict or type(choice.get("index")) is not int:
             return None
         state, delta = self._choices.get(choice["index"]), choice.get("delta")
-        if state is None or type(delta) is not dict:
+        if state is None or type(delta) is not dict or value.get("usage"):
             return None
-        known = state.fields
+        known, text = state.fields, None
         for key, each in choice.items():
             if key in ("index", "delta") or (each is None and key in known):
                 continue
-            if each is None or key == "logprobs" or type(each) is list or known.get(key) != each:
+            if key == "logprobs" or type(each) is list or key not in known or known[key] != each:
                 return None
         for key, each in delta.items():
-            if key != "content" and (key != "role" or each != state.message.get("role")):
+            if key == "content":
+                text = each
+            elif key != "role" or each != state.message.get("role"):
                 return None
-        text, have = delta.get("content"), state.message.get("content")
+        have = state.message.get("content")
         return (text, have) if type(text) is str and type(have) is Pieces else None
 
     @property

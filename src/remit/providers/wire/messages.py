@@ -157,7 +157,7 @@ class MessageSum(StreamSum):
         if self._ended:
             return
         if (found := self.appended(event)) is not None:
-            text, pieces = found
+            text, pieces = self.grown = found
             pieces.append(text)
             self.measure(text)
         elif kind == "content_block_delta":
