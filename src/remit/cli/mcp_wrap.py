@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import click
 from remit.cli.options import common
 from remit.cli.output import note, say
 from remit.kernel.errors import ConfigError
+from remit.kernel.toml_text import toml_value
 
 _TABLES = ("mcpServers", "servers")  # Claude and most others; VS Code
 _HTTP = ("http", "streamable-http", "streamableHttp")
@@ -165,24 +166,8 @@ def _moved(name: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 
 
 def _toml(name: str, settings: Mapping[str, Any]) -> str:
-    return "\n".join(["", *_lines(name, settings), ""])
-
-
-def _lines(name: str, settings: Mapping[str, Any]) -> Iterator[str]:
-    yield f"[mcp.{_quoted(name)}]"
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            inner = ", ".join(f"{_quoted(one)} = {_quoted(text)}" for one, text in value.items())
-            yield f"{key} = {{ {inner} }}"
-        elif isinstance(value, list):
-            yield f"{key} = [{', '.join(map(_quoted, value))}]"
-        else:
-            yield f"{key} = {_quoted(value)}"
-
-
-def _quoted(text: str) -> str:
-    """Return a text as a basic string of TOML."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    values = (f"{key} = {toml_value(value)}" for key, value in settings.items())
+    return "\n".join(["", f"[mcp.{toml_value(name)}]", *values, ""])
 
 
 def _write(path: Path, text: str) -> None:

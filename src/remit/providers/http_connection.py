@@ -387,10 +387,6 @@ class HttpConnection(asyncio.Protocol):
                 self._wake()
 
     @override
-    def eof_received(self) -> bool:
-        return False
-
-    @override
     def connection_lost(self, error: Exception | None) -> None:
         """Leave the pool; end an incomplete answer and wake its caller.
 

@@ -156,6 +156,11 @@ def test_output_that_is_only_counted_at_the_start_is_not_counted() -> None:
     assert total.usage is None
 
 
+def test_a_citation_in_a_text_that_was_not_begun_leaves_the_text_empty() -> None:
+    total = _sum(_delta(0, "citations_delta", citation=CITATION))
+    assert total.answer()["content"] == [{"type": "text", "text": "", "citations": [CITATION]}]
+
+
 def test_compaction_replaces() -> None:
     total = _sum(
         START,

@@ -41,6 +41,10 @@ def _chat(text: Any, odd: int) -> dict[str, Any]:
             choice["delta"]["reasoning_content"] = text
         case 10:
             choice["delta"]["content"] = [{"type": "text", "text": text}]
+        case 11 | 12:
+            choice["content_filter_results"] = {"hate": odd}
+        case 13:
+            choice["tags"] = ["a"]
     return chunk
 
 
@@ -94,7 +98,7 @@ def _both(endpoint: str, wire: list[bytes]) -> int:
     return alone
 
 
-_ODD = st.sampled_from([0] * 12 + list(range(1, 11)))
+_ODD = st.sampled_from([0] * 12 + list(range(1, 14)))
 _WRITTEN = st.sampled_from([0, 0, 0, 1, 2])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from remit.kernel.durable_files import replacing
 from remit.kernel.errors import ConfigError
+from remit.kernel.toml_text import toml_value
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -96,9 +97,7 @@ def _with(text: str, dotted: str, value: str) -> str:
     table, _, name = dotted.rpartition(".")
     first = re.search(r"\r?\n", text)
     end = first[0] if first else "\n"
-    # TOML forbids DEL in a string, and JSON does not escape it.
-    encoded = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    line = f"{name} = {encoded}"
+    line = f"{name} = {toml_value(value)}"
     head = re.search(
         rf"(?m)^[ \t]*\[[ \t]*{re.escape(table)}[ \t]*\][ \t]*(#[^\r\n]*)?(?=\r?$)", text
     )

@@ -18,11 +18,7 @@ from remit.providers.dialects.messages import (
     request_reader as messages_reader,
     request_writer as messages_writer,
 )
-from remit.providers.dialects.messages.streams import (
-    MessagesReader,
-    MessagesWriter,
-    whole as complete_message,
-)
+from remit.providers.dialects.messages.streams import MessagesReader, MessagesWriter
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.streaming import event_bytes
 from remit.providers.dialects.tool_calls import json_text
@@ -427,24 +423,15 @@ class ConverseWriter(MessagesWriter):
         return b""
 
 
-def whole(message: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
-    """Return the sum of a written stream of the Messages API as an answer of Converse.
-
-    Citations, empty texts, and blocks other than text, thinking and calls are left out.
+def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
+    """Return an answer of Converse with an object as input of each call.
 
     Args:
-        message: the sum.
+        value: the sum of the answer's stream, in which an incomplete input is a text.
         answer: the answer in neutral form.
     """
-    message = complete_message(message, answer)
-    shown = [block for block in message["content"] if block["type"] in _SHOWN]
-    # The places of citations differ from API to API.
-    plain = ({**block, "citations": None} for block in shown if block.get("text") != "")
-    content = [converse_block(block) for block in plain]
-    word = message["stop_reason"]
-    return {
-        "output": {"message": {"role": "assistant", "content": content}},
-        "stopReason": _WORDS.get(word, word),
-        "usage": usage_of("bedrock.converse", answer),
-        "metrics": {"latencyMs": 0},
-    }
+    inputs = [block["input"] for block in answer.content_blocks if block["type"] == "tool_use"]
+    calls = [block for block in value["output"]["message"]["content"] if "toolUse" in block]
+    for block, given in zip(calls, inputs, strict=True):
+        block["toolUse"]["input"] = given
+    return value

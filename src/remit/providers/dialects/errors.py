@@ -44,6 +44,8 @@ _PROMISES: dict[str, dict[str, str]] = {
         "audio": "audio",
         "logit_bias": "a token bias",
         "moderation": "moderation results",
+        "n": "more than one answer",
+        "modalities": "an answer that is not only text",
     },
     "openai.responses": {
         "top_logprobs": "log probabilities",
@@ -233,13 +235,8 @@ def leave_out_rest(call: ModelCall, carried: Collection[str] = ()) -> None:
     """
     other = call.other
     for key, what in _PROMISES.get(call.endpoint, {}).items():
-        if other.get(key):
+        if other.get(key) and other[key] != _NO_EFFECT.get(key):
             raise cannot(key, what)
-    if (count := other.get("n")) is not None and count != 1 and call.endpoint == "openai.chat":
-        raise cannot("n", "more than one answer")
-    modalities = other.get("modalities")
-    if modalities and modalities != ["text"] and call.endpoint == "openai.chat":
-        raise cannot("modalities", "an answer that is not only text")
     if any("name" in message for message in call.messages):
         call.drop("messages[].name")
     honoured = _HONOURED.get(call.endpoint, frozenset())

@@ -104,7 +104,7 @@ def function_schema(call: ModelCall, tool: dict[str, Any], schema: Any) -> dict[
 
 
 def without_words(schema: Any, refused: frozenset[str], depth: int = _MAX_DEPTH) -> Any:
-    """Return ``schema`` without the keywords in ``refused``; itself if it has none of them.
+    """Return ``schema`` without the keywords in ``refused``; equal to it if it has none of them.
 
     The removed rules move to the description, where the model reads them. ``const`` becomes an
     ``enum`` of one value. Levels below the 100th stay as they are.
@@ -113,9 +113,7 @@ def without_words(schema: Any, refused: frozenset[str], depth: int = _MAX_DEPTH)
         return schema  # No provider accepts a schema as deep as that.
     depth -= 1
     if isinstance(schema, list):
-        parts = [without_words(part, refused, depth) for part in schema]
-        same = all(one is other for one, other in zip(parts, schema, strict=True))
-        return schema if same else parts
+        return [without_words(part, refused, depth) for part in schema]
     if not isinstance(schema, dict):
         return schema
     wire: dict[str, Any] = {}
@@ -127,17 +125,14 @@ def without_words(schema: Any, refused: frozenset[str], depth: int = _MAX_DEPTH)
             elif not key.startswith("$"):
                 rules[key] = value
         elif key in _DEFINITIONS and isinstance(value, dict):
-            inner = {name: without_words(part, refused, depth) for name, part in value.items()}
-            same = all(inner[name] is part for name, part in value.items())
-            wire[key] = value if same else inner
+            wire[key] = {name: without_words(part, refused, depth) for name, part in value.items()}
         elif key in ("enum", "default", "examples"):
             wire[key] = value
         else:
             wire[key] = without_words(value, refused, depth)
     if rules:
         _describe(wire, rules)
-    same = wire.keys() == schema.keys() and all(wire[key] is schema[key] for key in wire)
-    return schema if same else wire
+    return wire
 
 
 def _describe(schema: dict[str, Any], rules: dict[str, Any]) -> None:
@@ -182,15 +177,14 @@ def flat_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a tool's schema without the words at its top that OpenAI and Anthropic refuse there.
 
     The words are ``anyOf``, ``oneOf``, ``allOf``, ``not`` and ``enum``. The type becomes
-    ``object``. A schema that has this type and none of the words is returned itself. The properties
-    of branches become the tool's own, all of them optional, and the rules become a part of the
-    description, where the model reads them.
+    ``object``. The properties of branches become the tool's own, all of them optional, and the
+    rules become a part of the description, where the model reads them.
     """
     groups = {key: schema[key] for key in TOP_GROUPS if key in schema}
     flat = {key: value for key, value in schema.items() if key not in groups}
     flat["type"] = "object"
     if not groups:
-        return schema if flat == schema else flat
+        return flat
     properties = flat.get("properties")
     properties = dict(properties) if isinstance(properties, dict) else {}
     for key, branches in groups.items():

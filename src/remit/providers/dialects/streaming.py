@@ -7,6 +7,7 @@ other are joined; a half that stays alone becomes U+FFFD.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ from remit.providers.dialects.errors import DialectError, unreadable
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, json_text
 from remit.providers.protocol import ProviderResponse
+from remit.providers.wire.delta_sums import Cursor, Pieces
 
 _PIECE = {
     exchange.TextDelta: "text",
@@ -130,6 +132,15 @@ def event_bytes(data: Mapping[str, Any], name: str = "") -> bytes:
     return f"{named}data: {json_text(data)}\n\n".encode()
 
 
+def _piece(kind: str, text: str, *, raw: bool) -> StreamEvent:
+    """Return the event of a piece of a text, a refusal or a thought."""
+    if kind == "text":
+        return exchange.TextDelta(text)
+    return (
+        exchange.RefusalDelta(text) if kind == "refusal" else exchange.ThinkingDelta(text, raw=raw)
+    )
+
+
 def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
     """Return a whole answer as neutral events: of each block, its start or text, then its end.
 
@@ -146,98 +157,16 @@ def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
             events.append(exchange.ToolInputDelta(index, arguments_text(block["input"])))
             events.append(exchange.BlockEnd(block, index))
             continue
-        if kind == "text" and block["text"]:
-            events.append(exchange.TextDelta(block["text"]))
-        elif kind == "refusal" and block["refusal"]:
-            events.append(exchange.RefusalDelta(block["refusal"]))
-        elif kind == "thinking" and block["thinking"]:
-            events.append(exchange.ThinkingDelta(block["thinking"], raw=block.get("raw") is True))
+        if kind in ("text", "refusal", "thinking") and block[kind]:
+            events.append(_piece(kind, block[kind], raw=block.get("raw") is True))
         events.append(exchange.BlockEnd(block))
     return events
 
 
-class Growth:
-    """The neutral events of a stream, which its reader collects while the sum grows.
-
-    At most one text, refusal or thought is open. Calls may grow at the same time.
-
-    Attributes:
-        kind: the type of the open block; empty if none is open.
-    """
-
-    def __init__(self) -> None:
-        self.kind = ""
-        self._pieces: list[str] = []
-        self._events: list[StreamEvent] = []
-        self._with_input: set[int] = set()
-        self._ids: dict[int, str] = {}  # keyed by index of all calls
-
-    def taken(self) -> list[StreamEvent]:
-        """Return the events since the last call of this method."""
-        events, self._events = self._events, []
-        return events
-
-    def piece(self, kind: str, text: str, *, raw: bool = False) -> None:
-        """Add a piece of a text, a refusal or a thought, which becomes the open block.
-
-        The caller closes an open block of another kind before.
-
-        Args:
-            kind: ``text``, ``refusal`` or ``thinking``.
-            text: the piece; nothing is added if it is empty.
-            raw: True if the piece of a thought is not a summary.
-        """
-        if text:
-            self.kind = kind
-            self._pieces.append(text)
-            if kind == "text":
-                self._events.append(exchange.TextDelta(text))
-            elif kind == "thinking":
-                self._events.append(exchange.ThinkingDelta(text, raw=raw))
-            else:
-                self._events.append(exchange.RefusalDelta(text))
-
-    def close(self) -> str:
-        """Return the text of the open block, after which no block is open. No event is added."""
-        text, self.kind = "".join(self._pieces), ""
-        self._pieces.clear()
-        return text
-
-    def end(self, block: dict[str, Any]) -> None:
-        """Add the end of a block that is no call."""
-        self._events.append(exchange.BlockEnd(block))
-
-    def call(self, index: int, identity: str, name: str) -> None:
-        """Add the start of a call. An id that an earlier call has gets a number."""
-        unique, number = identity, 1
-        while unique in self._ids.values():
-            number += 1
-            unique = f"{identity}_{number}"
-        self._ids[index] = unique
-        self._events.append(exchange.ToolUseStart(index, unique, name))
-
-    def input(self, index: int, text: str) -> None:
-        """Add a piece of a call's input; nothing if it is empty."""
-        if text:
-            self._with_input.add(index)
-            self._events.append(exchange.ToolInputDelta(index, text))
-
-    def end_call(self, index: int, block: dict[str, Any]) -> None:
-        """Add the end of a call, and its input if no piece of it was added.
-
-        Raises:
-            DialectError: the input holds a number that JSON text cannot repeat: over 4,300 digits
-                or, with a fraction or exponent, beyond a double.
-        """
-        if not is_finite(block["input"]):
-            raise DialectError("The provider's answer holds a number that cannot be kept.")
-        if block["input"] and index not in self._with_input:
-            self.input(index, arguments_text(block["input"]))
-        self._events.append(exchange.BlockEnd({**block, "id": self._ids[index]}, index))
-
-
 class StreamReader(ABC):
     """Translates a provider's stream to neutral events, read from the sum of the stream.
+
+    At most one text, refusal or thought is open. Calls may grow at the same time.
 
     Args:
         total: the sum that the gateway records, to which each event is added before it is fed.
@@ -245,8 +174,14 @@ class StreamReader(ABC):
 
     def __init__(self, total: Any) -> None:
         self._sum = total
-        self._out = Growth()
         self._texts = SoundStream()
+        self._cursors: defaultdict[Any, Cursor] = defaultdict(Cursor)
+        self._kind = ""  # of the open text, refusal or thought, of which at most one is open
+        self._pieces: list[str] = []
+        self._events: list[StreamEvent] = []
+        self._with_input: set[int] = set()
+        self._ids: dict[int, str] = {}  # keyed by index of all calls that have begun
+        self._ended: set[int] = set()  # indexes of the calls that have ended
 
     def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
         """Return the neutral events of one event of the provider; there may be none or several.
@@ -281,13 +216,84 @@ class StreamReader(ABC):
                 raise
             # The reader of requests found the part, so the error speaks of a request.
             raise unreadable(error.param) from error
-        return self._texts.repaired(self._out.taken())
+        events, self._events = self._events, []
+        return self._texts.repaired(events)
 
     @abstractmethod
     def _feed(self, data: Mapping[str, Any]) -> None: ...
 
     @abstractmethod
     def _finish(self) -> None: ...
+
+    def _new(self, key: Any, value: Any, where: str, kinds: tuple[type, ...] = (str, list)) -> str:
+        """Return what was added to a text of the sum since the last call with this key.
+
+        Args:
+            key: names the text in this reader.
+            value: the text so far.
+            where: its place, for errors.
+            kinds: the types that it may have next to :class:`Pieces`.
+
+        Raises:
+            DialectError: the text is of another type.
+        """
+        if type(value) is not Pieces and type(value) not in kinds:
+            raise unreadable(where)
+        return self._cursors[key].new(value)
+
+    def _piece(self, kind: str, text: str, *, raw: bool = False) -> None:
+        """Add a piece of a text, a refusal or a thought, which becomes the open block.
+
+        The caller closes an open block of another kind before.
+
+        Args:
+            kind: ``text``, ``refusal`` or ``thinking``.
+            text: the piece; nothing is added if it is empty.
+            raw: True if the piece of a thought is not a summary.
+        """
+        if text:
+            self._kind = kind
+            self._pieces.append(text)
+            self._events.append(_piece(kind, text, raw=raw))
+
+    def _close(self) -> str:
+        """Return the text of the open block, after which no block is open. No event is added."""
+        text, self._kind = "".join(self._pieces), ""
+        self._pieces.clear()
+        return text
+
+    def _end_block(self, block: dict[str, Any]) -> None:
+        """Add the end of a block that is no call."""
+        self._events.append(exchange.BlockEnd(block))
+
+    def _begin_call(self, index: int, identity: str, name: str) -> None:
+        """Add the start of a call. An id that an earlier call has gets a number."""
+        unique, number = identity, 1
+        while unique in self._ids.values():
+            number += 1
+            unique = f"{identity}_{number}"
+        self._ids[index] = unique
+        self._events.append(exchange.ToolUseStart(index, unique, name))
+
+    def _input(self, index: int, text: str) -> None:
+        """Add a piece of a call's input; nothing if it is empty."""
+        if text:
+            self._with_input.add(index)
+            self._events.append(exchange.ToolInputDelta(index, text))
+
+    def _end_call(self, index: int, block: dict[str, Any]) -> None:
+        """Add the end of a call, and its input if no piece of it was added.
+
+        Raises:
+            DialectError: the input holds a number that JSON text cannot repeat: over 4,300 digits
+                or, with a fraction or exponent, beyond a double.
+        """
+        if not is_finite(block["input"]):
+            raise DialectError("The provider's answer holds a number that cannot be kept.")
+        if block["input"] and index not in self._with_input:
+            self._input(index, arguments_text(block["input"]))
+        self._ended.add(index)
+        self._events.append(exchange.BlockEnd({**block, "id": self._ids[index]}, index))
 
 
 def sound_answer(answer: ProviderResponse) -> ProviderResponse:

@@ -5,12 +5,12 @@ Chat Completions nests an object under its type where Responses has one flat obj
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.errors import cannot
-from remit.providers.dialects.model_call import ResponseFormat
+from remit.providers.dialects.model_call import ModelCall, ResponseFormat
 from remit.providers.dialects.tool_calls import ToolNames, namespaced
 
 _FROM_OPENAI = {"auto": "auto", "none": "none", "required": "any"}
@@ -80,6 +80,18 @@ def _allowed(allowed: Any, nested: bool) -> dict[str, Any]:
     return {"type": "allowed", "mode": _FROM_OPENAI[mode], "names": names}
 
 
+def offered(call: ModelCall) -> tuple[Sequence[dict[str, Any]], dict[str, Any] | None]:
+    """Return the tools and the choice of a call for an API that has no choice of allowed tools.
+
+    The allowed tools alone are offered then: what is not offered is not called either.
+    """
+    choice = call.tool_choice
+    if choice is None or choice["type"] != "allowed":
+        return call.tools, choice
+    tools = [tool for tool in call.tools if tool.get("name") in choice["names"]]
+    return tools, {"type": choice["mode"]}
+
+
 def write_choice(
     choice: Mapping[str, Any], names: ToolNames, custom: frozenset[str], *, nested: bool
 ) -> Any:
@@ -89,7 +101,7 @@ def write_choice(
         choice: the choice in neutral form; of ``other``, the client's value is returned.
         names: names of the call's tools.
         custom: wire names of the tools with free text input.
-        nested: as for :func:`read_choice`.
+        nested: as for :func:`read_choice`; a choice of allowed tools is never nested.
     """
     kind = choice["type"]
     if kind == "other":
@@ -98,10 +110,7 @@ def write_choice(
         return _tool(choice["name"], names, custom, nested)
     if kind == "allowed":
         tools = [_tool(name, names, custom, nested) for name in choice["names"]]
-        allowed = {"mode": _TO_OPENAI[choice["mode"]], "tools": tools}
-        if nested:
-            return {"type": "allowed_tools", "allowed_tools": allowed}
-        return {"type": "allowed_tools", **allowed}
+        return {"type": "allowed_tools", "mode": _TO_OPENAI[choice["mode"]], "tools": tools}
     return _TO_OPENAI[kind]
 
 

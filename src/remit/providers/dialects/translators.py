@@ -191,9 +191,8 @@ def write_answer(
         model: the client's name of the model.
     """
     call = replace(call, include_usage=True)
-    form = _MESSAGES if endpoint == _CONVERSE else endpoint
-    writer = stream_writer(form, call, answer_id=answer_id, created=created, model=model)
-    total, parser = stream_sum(form), SseParser()
+    writer = stream_writer(endpoint, call, answer_id=answer_id, created=created, model=model)
+    total, parser = stream_sum(endpoint), SseParser()
     wire = [writer.start(), *map(writer.event, stream_events(answer)), writer.end(answer)]
     for event in parser.feed(b"".join(wire)):
         value = load_exact(event.data) if has_wide_number(event.data) else None

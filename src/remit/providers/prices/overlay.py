@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from datetime import date
 from typing import Any, Self
 
 from remit.kernel.errors import RemitError
+from remit.kernel.toml_text import toml_key, toml_value
 from remit.providers.prices.price import Price
 from remit.providers.prices.table import PriceTable
 
@@ -18,7 +18,6 @@ _HEAD = """\
 # The operator's prices, which override those that come with Remit (`remit price`, docs/prices.md).
 # After an edit, record the file with `remit price import`; until then gate G3 fails.
 """
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _OTHER_TABLES = ("limits", "same_prices", "server_tools", "surcharges")
 _SIZES = ("context_window", "max_output_tokens")
 
@@ -137,18 +136,18 @@ class Overlay:
         Raises:
             KeyError: the overlay has no ``version``, as one made without prices.
         """
-        lines = [_HEAD, f"version = {_value(self._raw['version'])}"]
+        lines = [_HEAD, f"version = {toml_value(self._raw['version'])}"]
         for table in _OTHER_TABLES:
             if values := self._raw.get(table):
                 lines += [
                     "",
                     f"[{table}]",
-                    *(f"{_key(k)} = {_value(v)}" for k, v in values.items()),
+                    *(f"{toml_key(k)} = {toml_value(v)}" for k, v in values.items()),
                 ]
         for name in sorted(self.models):
             entry = self.models[name]
-            lines += ["", f"[models.{_key(name)}]"]
-            lines += [f"{_key(key)} = {_value(value)}" for key, value in entry.items()]
+            lines += ["", f"[models.{toml_key(name)}]"]
+            lines += [f"{toml_key(key)} = {toml_value(value)}" for key, value in entry.items()]
         return ("\n".join(lines) + "\n").encode()
 
     @staticmethod
@@ -192,24 +191,3 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
             value = _over(before, value)
         merged[key] = value
     return merged
-
-
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, date)):
-        return str(value)
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())} }}"
-    return _quoted(str(value))
-
-
-def _quoted(text: str) -> str:
-    """Return a basic string of TOML: a JSON string that escapes the delete character too."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -115,18 +115,21 @@ class StreamSum:
         error: the error that an event reported; else None.
         is_last: True if the client needs nothing after the event just added.
         is_whole: True if an event was a whole answer.
+        grown: the text of the event just added and the pieces that it was appended to, if that is
+            all the event did (:meth:`appended`); else None.
         at_once: matches every event that may be the last or report an error; such events must be
             parsed as they come. None if all must be.
     """
 
     at_once: ClassVar[re.Pattern[bytes] | None] = None
 
-    __slots__ = ("_ended", "error", "is_last", "is_whole", "pieces", "size")
+    __slots__ = ("_ended", "error", "grown", "is_last", "is_whole", "pieces", "size")
 
     def __init__(self) -> None:
         self.pieces = 0
         self.size = 0
         self.error: Any = None
+        self.grown: tuple[str, Pieces] | None = None
         self.is_last = False
         self.is_whole = False
         self._ended = False
@@ -165,6 +168,8 @@ class StreamSum:
     def add(self, name: str, data: bytes, value: Any = None) -> Any:
         """Add one event, which may set ``error``. Most add nothing after the end of the stream.
 
+        ``[DONE]`` is the last event, in the dialects that have it.
+
         Args:
             name: the event's name, for data without a type; empty without one.
             data: the event's data; may be empty if ``value`` is given.
@@ -173,7 +178,10 @@ class StreamSum:
         Returns:
             The parsed data; None for ``[DONE]`` and for data that is not JSON.
         """
-        self.is_last = False
+        self.grown, self.is_last = None, False
+        if data[:1] != b"{" and data.strip() == b"[DONE]":
+            self._end_at_mark()
+            return None
         event = read_event(data) if value is None else value
         if type(event) is dict:
             kind = event.get("type") or name
@@ -183,13 +191,16 @@ class StreamSum:
     def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
         raise NotImplementedError
 
+    def _end_at_mark(self) -> None:
+        """Note that ``[DONE]`` came; does nothing unless a dialect has this mark."""
+
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
         """Return the text of an event and the pieces it was appended to.
 
         None unless every event that differs only in its text does nothing but append that text.
 
         Args:
-            value: the parsed data of the event added last, or of one with another text.
+            value: the parsed data of an event.
         """
         return None
 

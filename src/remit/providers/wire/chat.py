@@ -10,10 +10,8 @@ from typing_extensions import override
 from remit.providers.wire.answer import (
     AnswerFacts,
     StreamSum,
-    bytes_of,
     dicts_in,
     ended_by,
-    read_event,
     stated_error,
     string,
     texts,
@@ -139,12 +137,11 @@ def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
 class _Choice:
     """The state of one choice of a stream."""
 
-    __slots__ = ("content", "fields", "message", "whole")
+    __slots__ = ("fields", "message", "whole")
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
         self.message: dict[str, Any] = {}
-        self.content: Pieces | None = None  # the message's, while it is a text
         self.whole: dict[str, Any] | None = None  # a choice that came in one piece
 
     @property
@@ -193,15 +190,12 @@ class ChatSum(StreamSum):
         self._done = False
 
     @override
-    def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event, as :meth:`.StreamSum.add`; nothing is added after ``[DONE]``."""
-        if data[:1] != b"{" and data.strip() == b"[DONE]":
-            self._done = self.is_last = True
-            return None
-        self.is_last = False
-        chunk = read_event(data) if value is None else value
-        if type(chunk) is not dict or self._done:
-            return chunk
+    def _end_at_mark(self) -> None:
+        self._done = self.is_last = True
+
+    def _add(self, kind: str, chunk: dict[str, Any], data: bytes) -> None:
+        if self._done:
+            return
         head = self._head
         for key, value in chunk.items():
             # What is empty replaces nothing: some chunks have an id and a model of "".
@@ -209,16 +203,19 @@ class ChatSum(StreamSum):
                 head[key] = value
         if "error" in chunk and (error := stated_error(chunk)):
             self.error = error
-        elif name == "error":
+        elif kind == "error":
             self.error = chunk
         elif (usage := chunk.get("usage")) is not None:
             self._usage = continued(self._usage, usage)
         choices = chunk.get("choices")
-        if type(choices) is list:
+        if (found := self.appended(chunk)) is not None:
+            text, pieces = self.grown = found
+            pieces.append(text)
+            self.measure(text)
+        elif type(choices) is list:
             for position, choice in enumerate(choices):
                 if type(choice) is dict:
                     self._add_choice(choice, position)
-        return chunk
 
     def _add_choice(self, choice: dict[str, Any], position: int) -> None:
         index = choice.get("index")
@@ -230,21 +227,7 @@ class ChatSum(StreamSum):
             state.fields["index"] = index
         delta = choice.get("delta")
         if type(delta) is dict:
-            piece = delta.get("content")
-            if (
-                type(piece) is str
-                and state.content is not None
-                and (
-                    len(delta) == 1
-                    or delta == {"role": state.message.get("role"), "content": piece}
-                )
-            ):
-                if piece:
-                    state.content.append(piece)
-                    self.pieces += 1
-                    self.size += len(piece) if piece.isascii() else bytes_of(piece)
-            else:
-                self._add_delta(state, delta)
+            self._add_delta(state, delta)
         elif type(choice.get("message")) is dict:
             state.whole, state.message = choice, choice["message"]
             # A last event may repeat the message that came before.
@@ -275,8 +258,6 @@ class ChatSum(StreamSum):
             grow_calls(have, calls)
         else:
             grow(message, delta)
-        content = message.get("content")
-        state.content = content if type(content) is Pieces else None
         self._count(delta)
 
     def _count(self, value: Any, depth: int = 0) -> None:
@@ -300,29 +281,35 @@ class ChatSum(StreamSum):
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
         """Return the text of an event and the pieces it was appended to.
 
-        None unless every event that differs only in its text does nothing but append that text: the
-        event has one choice, begun before, with content and nothing else, and no usage.
+        None unless every event that differs only in its text does nothing but append that text,
+        and state its head: the event has one choice, begun before, with content and nothing else
+        that is new, and no usage.
 
         Args:
-            value: the parsed data of the event added last, or of one with another text.
+            value: the parsed data of an event.
         """
-        choices = value.get("choices") if type(value) is dict else None
-        if type(choices) is not list or len(choices) != 1 or self._done or value.get("usage"):
+        choices = value["choices"] if type(value) is dict and "choices" in value else None
+        if type(choices) is not list or len(choices) != 1 or self._done:
             return None
         choice = choices[0]
         if type(choice) is not dict or type(choice.get("index")) is not int:
             return None
         state, delta = self._choices.get(choice["index"]), choice.get("delta")
-        if state is None or state.content is None or type(delta) is not dict:
+        if state is None or type(delta) is not dict or value.get("usage"):
             return None
+        known, text = state.fields, None
         for key, each in choice.items():
-            if each is not None and key not in ("index", "delta"):
+            if key in ("index", "delta") or (each is None and key in known):
+                continue
+            if key == "logprobs" or type(each) is list or key not in known or known[key] != each:
                 return None
         for key, each in delta.items():
-            if key != "content" and (key != "role" or each != state.message.get("role")):
+            if key == "content":
+                text = each
+            elif key != "role" or each != state.message.get("role"):
                 return None
-        text = delta.get("content")
-        return (text, state.content) if type(text) is str else None
+        have = state.message.get("content")
+        return (text, have) if type(text) is str and type(have) is Pieces else None
 
     @property
     def first_choice(self) -> _Choice | None:

@@ -70,10 +70,7 @@ class Cursor:
 
     def text(self, value: Any) -> str:
         """Return a whole text in any of the forms of :meth:`new`; empty for any other value."""
-        if type(value) is Pieces:
-            return "".join(value)
-        whole = settled(value)
-        return whole if isinstance(whole, str) else text_of(whole) if type(whole) is list else ""
+        return "".join(value) if type(value) is Pieces else text_of(settled(value))
 
 
 def grow(into: dict[str, Any], delta: dict[str, Any], depth: int = 0) -> None:

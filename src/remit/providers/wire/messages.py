@@ -143,7 +143,7 @@ class MessageSum(StreamSum):
         rb'error|\.failed|message|"content"|\\u00[2-7]'
     )
 
-    __slots__ = ("_blocks", "_input", "_message", "_output_told", "_texts", "_usage")
+    __slots__ = ("_blocks", "_input", "_message", "_output_told", "_usage")
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,12 +152,15 @@ class MessageSum(StreamSum):
         self._output_told = False  # the count at the start is of what was made by then
         self._blocks: list[tuple[int, dict[str, Any]]] = []
         self._input: dict[int, Pieces] = {}  # Keyed by the block's place in _blocks.
-        self._texts: dict[int, Pieces] = {}  # Growing texts, keyed by index.
 
     def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
         if self._ended:
             return
-        if kind == "content_block_delta":
+        if (found := self.appended(event)) is not None:
+            text, pieces = self.grown = found
+            pieces.append(text)
+            self.measure(text)
+        elif kind == "content_block_delta":
             self._add_delta(event)
         elif kind == "content_block_start":
             if b'"tool_use"' in data:
@@ -204,25 +207,15 @@ class MessageSum(StreamSum):
                 self._message["model"] = to["model"]
 
     def _place(self, index: int, block: dict[str, Any]) -> None:
-        self._blocks.append((index, block))
-        self._texts.pop(index, None)
         if block.get("type") == "text" and type(text := block.get("text", "")) is str:
-            self._texts[index] = block["text"] = Pieces((text,))
+            block["text"] = Pieces((text,))
+        self._blocks.append((index, block))
 
     def _add_delta(self, event: dict[str, Any]) -> None:
         delta, index = event.get("delta"), event.get("index")
         if type(delta) is not dict:
             return
         kind = delta.get("type")
-        if type(index) is not int:
-            index = self._blocks[-1][0] if self._blocks else 0
-        if kind == "text_delta" and len(delta) == 2 and index in self._texts:
-            text = delta.get("text")
-            if type(text) is str:
-                if text:
-                    self._texts[index].append(text)
-                    self.measure(text)
-                return
         at = self._at(index, kind)
         block = self._blocks[at][1]
         rest = {key: value for key, value in delta.items() if key != "type"}
@@ -251,8 +244,6 @@ class MessageSum(StreamSum):
         elif type(text := rest.get(_DELTAS[kind])) is str:
             self.measure(text)
         grow(block, rest)
-        if type(block.get("text")) is not Pieces:
-            self._texts.pop(index, None)
 
     def place(self, index: Any) -> int | None:
         """Return the place of the last block with this index; None if there is none.
@@ -264,12 +255,12 @@ class MessageSum(StreamSum):
                 return at
         return None
 
-    def _at(self, index: int, kind: Any) -> int:
+    def _at(self, index: Any, kind: Any) -> int:
         """Return :meth:`place`; begin a block if there is none."""
         if (at := self.place(index)) is not None:
             return at
         block = _BLOCKS.get(kind) if type(kind) is str else None
-        self._place(index, {"type": block} if block else {})
+        self._place(index if type(index) is int else 0, {"type": block} if block else {})
         return len(self._blocks) - 1
 
     def _end(self, event: dict[str, Any]) -> None:
@@ -297,7 +288,8 @@ class MessageSum(StreamSum):
         text, index = delta.get("text"), value.get("index")
         if delta.get("type") != "text_delta" or len(delta) != 2 or type(index) is not int:
             return None
-        return (text, self._texts[index]) if type(text) is str and index in self._texts else None
+        have = None if (at := self.place(index)) is None else self._blocks[at][1].get("text")
+        return (text, have) if type(text) is str and type(have) is Pieces else None
 
     @property
     def count(self) -> int:
@@ -341,10 +333,6 @@ class MessageSum(StreamSum):
             return self._usage
         return {key: value for key, value in self._usage.items() if key != "output_tokens"}
 
-    def _in_order(self) -> list[tuple[int, dict[str, Any]]]:
-        places = sorted(range(len(self._blocks)), key=lambda at: (self._blocks[at][0], at))
-        return [(at, self._blocks[at][1]) for at in places]
-
     def answer(self) -> dict[str, Any]:
         """Return the answer so far, also after the stream broke off; empty if nothing came.
 
@@ -352,7 +340,8 @@ class MessageSum(StreamSum):
         ``usage`` has ``output_tokens`` only if they were reported after the message's start.
         ``error`` is a reported error.
         """
-        content = [self.whole(at) for at, _ in self._in_order()]
+        places = sorted(range(len(self._blocks)), key=lambda at: self._blocks[at][0])
+        content = [self.whole(at) for at in places]
         answer = dict(self._message)
         if answer or content:
             answer["content"] = content

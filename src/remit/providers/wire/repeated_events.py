@@ -84,7 +84,7 @@ class Repeats:
             value: its parsed data, which was just added.
         """
         self._pieces = None
-        found = self._total.appended(value)
+        found = self._total.grown or self._total.appended(value)
         if found is None or self._tries >= _MAX_TRIES or raw.count(data) != 1:
             return
         if not raw.endswith(b"\n\n"):

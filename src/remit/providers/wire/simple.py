@@ -98,12 +98,8 @@ class EventSum(StreamSum):
         self._text: list[str] = []
 
     @override
-    def add(self, name: str, data: bytes, value: Any = None) -> Any:
-        """Add one event, as :meth:`.StreamSum.add`; ``[DONE]`` is the last."""
-        event = super().add(name, data, value)
-        if type(event) is not dict:
-            self.is_last = data.strip() == b"[DONE]"
-        return event
+    def _end_at_mark(self) -> None:
+        self.is_last = True
 
     def _add(self, kind: str, event: dict[str, Any], data: bytes) -> None:
         if kind == "error" or stated_error(event):

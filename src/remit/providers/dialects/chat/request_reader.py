@@ -172,32 +172,26 @@ def _said(item: dict[str, Any], where: str) -> str | list[Any]:
         raise DialectError(f"{at} is not supported.", param=at, next_step=_USE_TOOLS)
     content: str | list[Any] = "" if item.get("content") is None else _content(item, where)
     content = _hinted(item, content)
-    blocks = thoughts_in(item)
-    plain = not blocks and isinstance(content, str)
-    if not isinstance(content, str):
-        blocks += content
-    elif content:
-        blocks.append({"type": "text", "text": content})
+    is_text = isinstance(content, str)
+    said = [{"type": "text", "text": content}] if is_text and content else [*content]
+    blocks = [*thoughts_in(item), *said]
     if refusal := checks.optional(item, "refusal", str, where):
         blocks.append({"type": "refusal", "refusal": refusal})
-        plain = False
     if cited := citations_in(item.get("annotations")):
         for block in blocks:
             if block["type"] == "text":
                 block["citations"] = cited
-                plain = False
+                is_text = False
                 break
     if item.get("audio") is not None:
         blocks.append(checks.other(ENDPOINT, item["audio"], f"{where}.audio"))
-        plain = False
     calls = checks.optional(item, "tool_calls", list, where)
     for number, call in enumerate(calls or ()):
         block = read_call(call, f"{where}.tool_calls[{number}]")
         if seal := thought_seal(call):
             blocks.append(seal)
         blocks.append(block)
-        plain = False
-    return content if plain else blocks
+    return content if is_text and len(blocks) == len(said) else blocks
 
 
 def _part(part: dict[str, Any], kind: str, where: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.schemas import function_schema, named_schema
 from remit.providers.dialects.seals import google_extra
 from remit.providers.dialects.tool_calls import ToolNames, arguments_text, in_rounds, wire_id
-from remit.providers.dialects.tool_choice import described, write_choice
+from remit.providers.dialects.tool_choice import described, offered, write_choice
 
 _MEDIA = ("image", "document")
 _SEE_NEXT = "(What the tool gave follows in the next message.)"
@@ -43,11 +43,16 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
         call.drop("top_k")
     if call.stop:
         body["stop"] = list(call.stop)
-    if tools := _tools(call, names):
-        body["tools"] = tools
+    tools, choice = offered(call)
+    written = [_tool(call, tool, f"tools[{index}]", names) for index, tool in enumerate(tools)]
+    if wire := [tool for tool in written if tool is not None]:
+        body["tools"] = wire
         if call.parallel_tools is not None:
             body["parallel_tool_calls"] = call.parallel_tools
-        _add_choice(call, names, body)
+        if choice is not None:
+            if choice["type"] == "other":
+                raise cannot(call.own("tool_choice"), "a tool that only its own provider has")
+            body["tool_choice"] = write_choice(choice, names, frozenset(), nested=True)
     if call.response_format is not None:
         held = named_schema(call)
         body["response_format"] = (
@@ -156,14 +161,6 @@ def _call(block: dict[str, Any], names: ToolNames) -> dict[str, Any]:
     return {"id": wire_id(block["id"]), "type": "function", "function": function}
 
 
-def _tools(call: ModelCall, names: ToolNames) -> list[dict[str, Any]]:
-    return [
-        wire
-        for index, tool in enumerate(call.tools)
-        if (wire := _tool(call, tool, f"tools[{index}]", names)) is not None
-    ]
-
-
 def _tool(
     call: ModelCall, tool: dict[str, Any], where: str, names: ToolNames
 ) -> dict[str, Any] | None:
@@ -181,20 +178,3 @@ def _tool(
     if description:
         function["description"] = description
     return {"type": "function", "function": function}
-
-
-def _add_choice(call: ModelCall, names: ToolNames, body: dict[str, Any]) -> None:
-    choice = call.tool_choice
-    if choice is None:
-        return
-    if choice["type"] == "other":
-        raise cannot(call.own("tool_choice"), "a tool that only its own provider has")
-    if choice["type"] == "allowed":  # few servers know it: offer the allowed ones alone
-        allowed = {names.sent(name) for name in choice["names"]}
-        body["tools"] = [tool for tool in body["tools"] if tool["function"]["name"] in allowed]
-        if not body["tools"]:
-            del body["tools"]
-            body.pop("parallel_tool_calls", None)
-            return
-        choice = {"type": choice["mode"]}
-    body["tool_choice"] = write_choice(choice, names, frozenset(), nested=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -25,7 +25,7 @@ from remit.providers.dialects.tool_calls import free_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.chat import ChatSum
-from remit.providers.wire.delta_sums import Cursor, Pieces, settled
+from remit.providers.wire.delta_sums import Pieces, settled
 
 _THOUGHTS = ("reasoning_content", "reasoning")
 _TEXTS = (*(("thinking", key) for key in _THOUGHTS), ("text", "content"), ("refusal", "refusal"))
@@ -39,16 +39,6 @@ _MESSAGE = {"role": str, "annotations": list, "tool_calls": list}
 _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
 
 
-class _Call:
-    """The part of a tool call that was passed on."""
-
-    def __init__(self) -> None:
-        self.call: dict[str, Any] = {}
-        self.cursor = Cursor()
-        self.begun = False
-        self.ended = False
-
-
 class ChatReader(StreamReader):
     """Translates the first choice of a stream of Chat Completions to neutral events.
 
@@ -59,47 +49,42 @@ class ChatReader(StreamReader):
 
     def __init__(self, total: ChatSum) -> None:
         super().__init__(total)
-        self._cursors = {key: Cursor() for _, key in _TEXTS}
         self._cited = 0
         self._details = 0
-        self._calls: list[_Call] = []
-        self._ended = False
+        self._calls: list[dict[str, Any]] = []
 
     def _feed(self, data: Mapping[str, Any]) -> None:
         choice = self._sum.first_choice
-        if choice is None or self._ended:
+        if choice is None:
             return
         message = choice.message
         check_members(data, _CHUNK, "chunk")
         check_members(choice.fields, _CHOICE, "choice")
         check_members(message, _MESSAGE, "message")
         for kind, key in _TEXTS:
-            if new := self._new(key, message.get(key)):
-                if self._out.kind != kind:
-                    self._close()
-                self._out.piece(kind, new, raw=True)
+            if new := self._added(key, message.get(key)):
+                if self._kind != kind:
+                    self._end_open()
+                self._piece(kind, new, raw=True)
         calls = message.get("tool_calls") or ()
         if not calls and (older := message.get("function_call")) is not None:
             calls = ({"function": shaped(older, dict, "function_call")},)
         for number, call in enumerate(calls):
             self._call(number, shaped(call, dict, "tool_calls"))
 
-    def _new(self, key: str, value: Any) -> str:
-        if value is None:
+    def _added(self, key: str, value: Any) -> str:
+        """Return what was added to a member of the message."""
+        if value is None or (key == "reasoning" and self._cursors["reasoning_content"].size):
+            return ""  # or the same thoughts again
+        if key in _THOUGHTS and type(value) is not Pieces and not isinstance(value, (str, list)):
             return ""
-        if key == "reasoning" and self._cursors["reasoning_content"].size:
-            return ""  # the same thoughts again
-        if type(value) is not Pieces and not isinstance(value, (str, list)):
-            if key in _THOUGHTS:
-                return ""
-            raise unreadable(f"delta.{key}")
-        return self._cursors[key].new(value)
+        return self._new(key, value, f"delta.{key}")
 
-    def _close(self) -> None:
+    def _end_open(self) -> None:
         """End the text, refusal or thinking that is coming; add OpenRouter's details."""
         choice = self._sum.first_choice
         message = {} if choice is None else choice.message
-        kind, text = self._out.kind, self._out.close()
+        kind, text = self._kind, self._close()
         if kind and kind != "thinking":
             block: dict[str, Any] = {"type": kind, kind: text}
             noted = message.get("annotations")
@@ -107,7 +92,7 @@ class ChatReader(StreamReader):
                 if cited := citations_in(settled(noted[self._cited :])):
                     block["citations"] = read_citations(cited)
                 self._cited = len(noted)
-            self._out.end(block)
+            self._end_block(block)
         details = message.get("reasoning_details")
         left = settled(details[self._details :]) if isinstance(details, list) else []
         self._details += len(left)
@@ -116,41 +101,39 @@ class ChatReader(StreamReader):
             if not thought and any(self._cursors[key].size for key in _THOUGHTS):
                 block["thinking"] = ""  # It was told before its details came.
             elif not thought:
-                self._out.piece("thinking", block["thinking"], raw=True)
-                self._out.close()
-            self._out.end(block)
+                self._piece("thinking", block["thinking"], raw=True)
+                self._close()
+            self._end_block(block)
 
     def _call(self, number: int, call: dict[str, Any]) -> None:
         if number == len(self._calls):
-            self._close()
-            for earlier, state in enumerate(self._calls):
-                if state.begun and _is_whole(state.call):
-                    self._end_call(earlier)
-            self._calls.append(_Call())
-        state = self._calls[number]
-        state.call = call
+            self._end_open()
+            for earlier, one in enumerate(self._calls):
+                if earlier in self._ids and _is_whole(one):
+                    self._finish_call(earlier)
+            self._calls.append(call)
+        self._calls[number] = call
         kind = _kind_of(call)
         called = call.get(kind)
         called = called if isinstance(called, dict) else {}
         given = called.get("input" if kind == "custom" else "arguments")
-        new = state.cursor.new(given) if type(given) is Pieces or type(given) is str else ""
-        if not state.begun:
+        new = self._new(number, given, "") if type(given) in (Pieces, str) else ""
+        if number not in self._ids:
             name = settled(called.get("name"))
             if not name or not isinstance(name, str) or not (call.get("id") or given):
                 return  # some servers send the id, the name, or pieces of it one by one
             self._begin(number, call, name)
-            new = state.cursor.text(given)
-        if state.ended:
+            new = self._cursors[number].text(given)
+        if number in self._ended:
             if new.strip():
                 raise unreadable("delta.tool_calls")
         elif kind == "function":  # The JSON of a free text is known at its end.
-            self._out.input(number, new)
+            self._input(number, new)
 
     def _begin(self, number: int, call: dict[str, Any], name: str) -> None:
-        self._calls[number].begun = True
         if seal := thought_seal(settled(call)):
-            self._out.end(seal)
-        self._out.call(number, self._call_id(number, call), name)
+            self._end_block(seal)
+        self._begin_call(number, self._call_id(number, call), name)
 
     def _call_id(self, number: int, call: dict[str, Any]) -> str:
         """Return a call's id. An absent one is made, different in each answer."""
@@ -160,29 +143,26 @@ class ChatReader(StreamReader):
         digest = hashlib.sha256(f"{self._sum.request_id}:{number}".encode("utf-8", "surrogatepass"))
         return f"call_{digest.hexdigest()[:24]}"
 
-    def _end_call(self, number: int) -> None:
-        state, call = self._calls[number], settled(self._calls[number].call)
-        if state.ended:
+    def _finish_call(self, number: int) -> None:
+        if number in self._ended:
             return
-        if not state.begun:
+        call = settled(self._calls[number])
+        if number not in self._ids:
             called = call.get(_kind_of(call))
             name = called.get("name") if isinstance(called, dict) else None
             if not name or not isinstance(name, str):
                 raise unreadable("delta.tool_calls")
             self._begin(number, call, name)
         block = read_call(_named(call), "tool_calls", self._call_id(number, call))
-        state.ended = True
-        self._out.end_call(number, block)
+        self._end_call(number, block)
 
     def _finish(self) -> None:
-        if not self._ended:
-            self._ended = True
-            self._close()
-            choice = self._sum.first_choice
-            if choice is not None and choice.is_cut and not self._sum.is_whole:
-                raise unreadable("tool_calls")
-            for number in range(len(self._calls)):
-                self._end_call(number)
+        self._end_open()
+        choice = self._sum.first_choice
+        if choice is not None and choice.is_cut and not self._sum.is_whole:
+            raise unreadable("tool_calls")
+        for number in range(len(self._calls)):
+            self._finish_call(number)
 
 
 def _is_whole(call: dict[str, Any]) -> bool:
@@ -227,7 +207,7 @@ class ChatWriter(StreamWriter):
             "model": model,
         }
         self._calls: dict[int, tuple[int, str]] = {}  # number and kind, keyed by index
-        self._texts: list[dict[str, Any]] = []
+        self._size = 0  # characters of the texts that have ended
         self._seal: dict[str, Any] = {}  # The next call carries it.
 
     @override
@@ -277,9 +257,12 @@ class ChatWriter(StreamWriter):
             if "thought_signature" in block:
                 self._seal = {"extra_content": google_extra(block["thought_signature"])}
             return b""
-        before = len(_annotations(self._texts))
-        self._texts.append(block)
-        noted = _annotations(self._texts)[before:] if block.get("citations") else []
+        start, self._size = self._size, self._size + len(block["text"])
+        noted = [
+            {"type": "url_citation", "url_citation": annotation}
+            for annotation in annotations_of(block, start)
+            if annotation.pop("type") == "url_citation"
+        ]
         return self._chunk({"annotations": noted}) if noted else b""
 
     def _called(self, index: int, fields: dict[str, Any]) -> bytes:
@@ -288,21 +271,6 @@ class ChatWriter(StreamWriter):
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return event_bytes({**self._head, "choices": [choice]})
-
-
-def _annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the web citations of all texts as annotations, by place in the joined text."""
-    noted: list[dict[str, Any]] = []
-    start = 0
-    for block in blocks:
-        if block["type"] != "text":
-            continue
-        for annotation in annotations_of(block, start):
-            if annotation["type"] == "url_citation":
-                held = {key: value for key, value in annotation.items() if key != "type"}
-                noted.append({"type": "url_citation", "url_citation": held})
-        start += len(block["text"])
-    return noted
 
 
 def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:

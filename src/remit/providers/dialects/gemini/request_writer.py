@@ -70,7 +70,7 @@ def _conversation(call: ModelCall, names: ToolNames) -> tuple[str, list[dict[str
     for index, message in enumerate(in_rounds(call.messages)):
         role, content = message["role"], message["content"]
         if role == "system" and not contents:
-            system.append(content if isinstance(content, str) else text_of(content))
+            system.append(text_of(content))
             continue
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]

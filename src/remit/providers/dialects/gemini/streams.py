@@ -7,14 +7,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.providers.dialects.errors import error_body, shaped, unreadable
+from remit.providers.dialects.errors import error_body, shaped
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import gemini_seal
 from remit.providers.dialects.streaming import StreamReader, StreamWriter
 from remit.providers.dialects.tool_calls import input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.delta_sums import Cursor, Pieces
 from remit.providers.wire.gemini import GenerateSum
 
 _WORDS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
@@ -30,58 +29,53 @@ class GeminiReader(StreamReader):
 
     def __init__(self, total: GenerateSum) -> None:
         super().__init__(total)
-        self._ended = 0  # parts that do not grow any more
-        self._cursor = Cursor()
+        self._read_parts = 0  # those that do not grow any more
         self._sealed = False
-        self._calls = 0
 
     def _feed(self, data: Mapping[str, Any]) -> None:
         if "candidates" in data:
             shaped(data["candidates"], list, "candidates")
         parts = self._sum.parts
-        while self._ended < len(parts):
-            part = parts[self._ended]
+        while self._read_parts < len(parts):
+            part = parts[self._read_parts]
             self._grow(part)
             if "functionCall" in part:
                 self._call(part["functionCall"])
-            elif self._ended + 1 == len(parts) and "text" in part:
+            elif self._read_parts + 1 == len(parts) and "text" in part:
                 break  # More of the text may come.
-            self._ended += 1
-            self._cursor, self._sealed = Cursor(), False
+            self._read_parts += 1
+            self._sealed = False
 
     def _finish(self) -> None:
         self._end()
 
     def _grow(self, part: dict[str, Any]) -> None:
         """Add the new text of a part, and its seal."""
-        text = part.get("text", "")
-        if type(text) is not Pieces and type(text) is not str:
-            raise unreadable("text")
-        if new := self._cursor.new(text):
+        if new := self._new(self._read_parts, part.get("text", ""), "text", (str,)):
             kind = "thinking" if part.get("thought") is True else "text"
-            if self._out.kind != kind:
+            if self._kind != kind:
                 self._end()
-            self._out.piece(kind, new)
+            self._piece(kind, new)
         seal = part.get("thoughtSignature")
         if type(seal) is str and seal and not self._sealed:
             self._sealed = True
             self._end()
-            self._out.end({"type": "thinking", "thinking": "", "thought_signature": seal})
+            self._end_block({"type": "thinking", "thinking": "", "thought_signature": seal})
 
     def _call(self, call: Any) -> None:
         self._end()
         name = shaped(shaped(call, dict, "functionCall").get("name"), str, "functionCall.name")
-        index, self._calls = self._calls, self._calls + 1
+        index = len(self._ids)
         identity = call.get("id")
         if type(identity) is not str or not identity:
             identity = f"call_{self._sum.request_id or 'gemini'}_{index}"
-        self._out.call(index, identity, name)
+        self._begin_call(index, identity, name)
         block = {"type": "tool_use", "id": identity, "name": name}
-        self._out.end_call(index, {**block, "input": input_of(call.get("args"))})
+        self._end_call(index, {**block, "input": input_of(call.get("args"))})
 
     def _end(self) -> None:
-        if kind := self._out.kind:
-            self._out.end({"type": kind, kind: self._out.close()})
+        if kind := self._kind:
+            self._end_block({"type": kind, kind: self._close()})
 
 
 class GeminiWriter(StreamWriter):

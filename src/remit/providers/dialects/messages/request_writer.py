@@ -25,7 +25,7 @@ from remit.providers.dialects.tool_calls import (
     in_rounds,
     wire_id,
 )  # fmt: skip
-from remit.providers.dialects.tool_choice import described
+from remit.providers.dialects.tool_choice import described, offered
 
 _ANY_JSON = "Answer with one JSON object and nothing else: no words around it, no code fence."
 _WARMEST = 1.0
@@ -348,12 +348,7 @@ def tool_fields(call: ModelCall, names: ToolNames, *, native: bool) -> dict[str,
     Raises:
         DialectError: only another provider has such a tool.
     """
-    tools = call.tools
-    choice = call.tool_choice
-    if choice is not None and choice["type"] == "allowed":
-        # The API has no such choice: what is not offered is not called either.
-        tools = tuple(tool for tool in tools if tool.get("name") in choice["names"])
-        choice = {"type": choice["mode"]}
+    tools, choice = offered(call)
     wire = [
         written
         for index, tool in enumerate(tools)

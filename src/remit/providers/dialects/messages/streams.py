@@ -23,7 +23,6 @@ from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
 from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.delta_sums import Cursor
 from remit.providers.wire.messages import MessageSum
 
 _ROLES = (None, "assistant")
@@ -59,7 +58,7 @@ class MessagesReader(StreamReader):
     def __init__(self, total: MessageSum) -> None:
         super().__init__(total)
         self._begun = 0  # blocks
-        self._open: dict[int, Cursor] = {}  # keyed by the block's place in the sum
+        self._open: list[int] = []  # places of blocks in the sum
         self._queries: dict[Any, list[str]] = {}
 
     def _feed(self, data: Mapping[str, Any]) -> None:
@@ -87,35 +86,33 @@ class MessagesReader(StreamReader):
             self._end(at)
 
     def _begin(self, at: int) -> None:
-        self._open[at] = Cursor()
+        self._open.append(at)
         block = self._sum.block(at)
         if block.get("type") == "tool_use":
             identity = shaped(block.get("id"), str, "content_block.id")
-            self._out.call(at, identity, shaped(block.get("name"), str, "content_block.name"))
+            self._begin_call(at, identity, shaped(block.get("name"), str, "content_block.name"))
             given = block.get("input")
             if isinstance(given, dict) and given:
-                self._out.input(at, json_text(given))
+                self._input(at, json_text(given))
         self._grow(at)
 
     def _grow(self, at: int) -> None:
         block = self._sum.block(at)
         kind = str(block.get("type"))
         if kind == "tool_use":
-            self._out.input(at, self._open[at].new(self._sum.inputs(at)))
+            self._input(at, self._new(at, self._sum.inputs(at), "content_block.input"))
         elif kind in _GROWS:
-            value = block.get(kind, "")
-            if not isinstance(value, (str, list)):
-                raise unreadable(f"content_block.{kind}")
-            self._out.piece(kind, self._open[at].new(value))
+            where = f"content_block.{kind}"
+            self._piece(kind, self._new(at, block.get(kind, ""), where))
 
     def _end(self, at: int) -> None:
-        del self._open[at]
-        self._out.close()
+        self._open.remove(at)
+        self._close()
         block = _read(self._block(at), self._queries)
         if block is not None and block["type"] == "tool_use":
-            self._out.end_call(at, block)
+            self._end_call(at, block)
         elif block is not None:
-            self._out.end(block)
+            self._end_block(block)
 
     def _block(self, at: int) -> dict[str, Any]:
         """Return the ended block at a place of the sum, in the form of the Messages API."""

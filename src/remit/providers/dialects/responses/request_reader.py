@@ -255,32 +255,19 @@ def _messages(body: dict[str, Any]) -> list[Message]:
         return messages
     if type(items) is not list or not items:
         raise checks.refuse("is neither a text nor a non-empty list", "input")
-    # Several items form one assistant message, or one message of tool results.
-    said: list[Any] | None = None
-    given: list[Any] | None = None
+    before = ""
     for index, item in enumerate(items):
         if type(item) is dict and item.get("type") == "additional_tools":
             continue  # its tools are offered
         role, content = read_item(item, f"input[{index}]")
         checks.check_payload(item, item.get("type", "message"), f"input[{index}]", _ITEMS)
-        if role == "assistant":
-            given = None
-            if said is None:
-                said = []
-                messages.append({"role": "assistant", "content": said})
-            said += content
-        elif role == "tool":
-            said = None
-            if given is None:
-                given = []
-                messages.append({"role": "user", "content": given})
-            given += content
+        if role == before and role in ("assistant", "tool"):
+            messages[-1]["content"] += content  # one message of the assistant, or of results
+        elif role == "developer":
+            messages.append({"role": "system", "content": content, "developer": True})
         else:
-            said = given = None
-            message: Message = {"role": role, "content": content}
-            if role == "developer":
-                message |= {"role": "system", "developer": True}
-            messages.append(message)
+            messages.append({"role": "user" if role == "tool" else role, "content": content})
+        before = role
     return messages
 
 

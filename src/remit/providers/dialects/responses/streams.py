@@ -18,7 +18,7 @@ from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
 from remit.providers.dialects.tool_calls import free_text, json_text
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.delta_sums import Cursor, Pieces, settled
+from remit.providers.wire.delta_sums import settled
 from remit.providers.wire.responses import PARTS, ResponseSum
 
 _INPUTS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -43,8 +43,6 @@ class _Item:
     """The part of an output item that was passed on."""
 
     def __init__(self) -> None:
-        self.begun = False
-        self.cursors: dict[int, Cursor] = {}  # keyed by part
         self.parts = 0  # The number of parts that have ended.
         self.thinks = ""  # the list with the thoughts: summary or content
 
@@ -61,7 +59,6 @@ class ResponsesReader(StreamReader):
         super().__init__(total)
         self._open: dict[int, _Item] = {}  # keyed by output index
         self._last: dict[int, dict[str, Any]] = {}
-        self._any = False
 
     def _feed(self, data: Mapping[str, Any]) -> None:
         kind = data.get("type")
@@ -71,7 +68,7 @@ class ResponsesReader(StreamReader):
         if isinstance(answer, dict):
             check_members(answer, _RESPONSE, "response")
         if kind in ("response.completed", "response.incomplete"):
-            if not self._any:
+            if not self._last:
                 self._begin(answer)
             self._finish()
         elif "output_index" in data or kind.startswith("response.output_item."):
@@ -88,7 +85,6 @@ class ResponsesReader(StreamReader):
                 if index in self._last:
                     raise unreadable("output_index")
                 state = self._open[index] = _Item()
-            self._any = True
             self._last[index] = item
             self._grow(state, item, index)
             ends_part = kind == "response.content_part.done" and item.get("type") == "message"
@@ -103,7 +99,6 @@ class ResponsesReader(StreamReader):
 
     def _begin(self, answer: Any) -> None:
         """Begin all items of an answer of which none has come."""
-        self._any = True
         output = shaped(shaped(answer, dict, "response").get("output"), list, "output")
         for index, item in enumerate(output):
             self._open[index] = _Item()
@@ -117,49 +112,44 @@ class ResponsesReader(StreamReader):
                 part = parts[state.parts]
                 is_refusal = type(part) is dict and part.get("type") == "refusal"
                 key = "refusal" if is_refusal else "text"
-                self._out.piece(key, self._new(state, state.parts, part, key))
+                self._piece(key, self._said((index, state.parts), part, key))
                 if state.parts + 1 == len(parts):
                     break
                 self._end_part(state, item)
         elif kind == "reasoning":
-            self._think(state, item)
+            self._think(state, item, index)
         elif kind in _INPUTS:
-            if not state.begun:
-                state.begun = True
+            if index not in self._ids:
                 names = [shaped(item.get(key), str, f"item.{key}") for key in ("call_id", "name")]
-                self._out.call(index, *names)
+                self._begin_call(index, *names)
             given = item.get(_INPUTS[kind])
             if isinstance(given, (str, list)) and kind == "function_call":
-                self._out.input(index, state.cursors.setdefault(0, Cursor()).new(given))
+                self._input(index, self._new((index, 0), given, ""))
 
-    def _new(self, state: _Item, place: int, part: Any, key: str) -> str:
-        """Return the text that was added to a part of an item."""
-        text = part.get(key, "") if type(part) is dict else None
-        if type(text) is not Pieces and not isinstance(text, (str, list)):
-            raise unreadable(f"part.{key}")
-        cursor = state.cursors.get(place)
-        if cursor is None:
-            cursor = state.cursors[place] = Cursor()
-        return cursor.new(text)
+    def _said(self, place: tuple[int, int], part: Any, key: str) -> str:
+        """Return the text that was added to the part of an item at a place."""
+        value = part.get(key, "") if type(part) is dict else None
+        return self._new(place, value, f"part.{key}")
 
-    def _think(self, state: _Item, item: dict[str, Any]) -> None:
+    def _think(self, state: _Item, item: dict[str, Any], index: int) -> None:
         for name, raw in (("content", True), ("summary", False)):
             parts = item.get(name)
             if state.thinks in ("", name) and isinstance(parts, list):
-                for place, part in enumerate(parts):
-                    begins = place > 0 and place not in state.cursors and not raw
-                    new = self._new(state, place, part, "text")
+                for number, part in enumerate(parts):
+                    place = (index, number)
+                    begins = number > 0 and place not in self._cursors and not raw
+                    new = self._said(place, part, "text")
                     if new or begins:
                         state.thinks = name
-                        self._out.piece("thinking", f"\n\n{new}" if begins else new, raw=raw)
+                        self._piece("thinking", f"\n\n{new}" if begins else new, raw=raw)
 
     def _end_part(self, state: _Item, item: dict[str, Any]) -> None:
         """End the current part of a message."""
         part = settled(shaped(item.get("content"), list, "item.content")[state.parts])
         state.parts += 1
-        self._out.close()
+        self._close()
         for block in _read({"type": "message", "role": "assistant", "content": [part]}):
-            self._out.end(block)
+            self._end_block(block)
 
     def _end(self, index: int, item: dict[str, Any]) -> None:
         state = self._open.pop(index, None)
@@ -167,17 +157,17 @@ class ResponsesReader(StreamReader):
             return
         check_members(item, _ITEM, "item")
         self._grow(state, item, index)
-        self._out.close()
+        self._close()
         if item.get("type") == "message":
             rest = shaped(item.get("content", []), list, "item.content")[state.parts :]
             item = {**item, "role": "assistant", "content": rest}
         for block in _read(item):
             if block["type"] != "tool_use":
-                self._out.end(block)
+                self._end_block(block)
                 continue
-            if not state.begun:
-                self._out.call(index, block["id"], block["name"])
-            self._out.end_call(index, block)
+            if index not in self._ids:
+                self._begin_call(index, block["id"], block["name"])
+            self._end_call(index, block)
 
 
 def _read(item: dict[str, Any]) -> list[dict[str, Any]]:
