@@ -38,5 +38,5 @@ from remit.providers.dialects.translators import (
     write_answer as write_answer,
     write_request as write_request,
 )
-from remit.providers.dialects.usage import PARTS as PARTS, reported as reported
 from remit.providers.dialects.whole_streams import own_events as own_events
+from remit.providers.wire.usage import PARTS as PARTS, reported as reported
