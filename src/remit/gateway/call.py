@@ -34,8 +34,7 @@ from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.call_transactions import CircuitChangedError, IdempotencyKeyUsedError
 from remit.gateway.cancellation import KEY_ENDED, TOO_LATE, cancel_calls
 from remit.gateway.choice import Names
-from remit.gateway.circuit import Permit
-from remit.gateway.circuit_breakers import Breakers
+from remit.gateway.circuit_breakers import Breakers, Permit
 from remit.gateway.config import RouterConfig
 from remit.gateway.erasures import ErasedMeanwhileError, not_retried
 from remit.gateway.failures import budget_refusal, refusal_of_budget, refusal_of_failure
