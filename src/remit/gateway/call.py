@@ -41,7 +41,6 @@ from remit.gateway.failures import budget_refusal, refusal_of_budget, refusal_of
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.outgoing_requests import Candidates
-from remit.gateway.provider_objects import may_name
 from remit.gateway.recorded_answers import recorded_answer
 from remit.gateway.records import prepare_refusal, refused_response
 from remit.gateway.retries import next_attempt
@@ -230,7 +229,7 @@ class CallPath:
         to: Candidate | None = None
         failed: PromptResponse | None = None
         body, retries, may_repeat = call.request.body, 0, self._attempts.cache is not None
-        is_read = body is not None and (call.request.keeper is not None or may_name(body.raw))
+        is_read = body is not None and (call.request.keeper is not None or body.may_name_objects)
         while True:
             try:
                 if model.obstacle is not None:

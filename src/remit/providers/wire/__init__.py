@@ -22,6 +22,7 @@ from remit.providers.wire.answer import (
     read_event as read_event,
 )
 from remit.providers.wire.body import (
+    OBJECT_NAMES as OBJECT_NAMES,
     BodyError as BodyError,
     member_at as member_at,
     object_in as object_in,
