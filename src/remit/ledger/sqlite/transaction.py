@@ -71,7 +71,6 @@ _ENGINE_FAILURES = frozenset(
     }
 )  # fmt: skip
 
-
 _POLL_S = 0.0005
 
 _MAX_WAIT_S = 1.0  # after that SQLite's own lock decides: the other may be suspended

@@ -94,7 +94,6 @@ _MAX_TOOL_USES = 10_000  # A larger number for one tool in one answer is not a c
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NOT_SAID: Mapping[str, str] = MappingProxyType({})
 
-
 PARTS = (
     "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
     "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
