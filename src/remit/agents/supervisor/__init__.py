@@ -12,7 +12,6 @@ Start reading in ``supervisor.py``, then ``turn.py``.
 
 from remit.agents.supervisor.attention import Candidate as Candidate
 from remit.agents.supervisor.carried_effects import session_effects as session_effects
-from remit.agents.supervisor.classification import ClassificationRules as ClassificationRules
 from remit.agents.supervisor.entries import (
     UnfinishedTurn as UnfinishedTurn,
     unfinished_sessions as unfinished_sessions,
@@ -20,6 +19,7 @@ from remit.agents.supervisor.entries import (
 )
 from remit.agents.supervisor.operational_loop import exclusion_entries as exclusion_entries
 from remit.agents.supervisor.plan import (
+    ClassificationRules as ClassificationRules,
     Plan as Plan,
     Planner as Planner,
     PlanStep as PlanStep,
