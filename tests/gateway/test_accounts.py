@@ -215,7 +215,7 @@ class Accounts(RuleBasedStateMachine):
         self.model: dict[str, _Account] = {}
         self.calls: dict[int, tuple[_Call, str]] = {}
         self.dead = InFlightCalls(ledger, self.budgeter, charging=True)
-        self.dead.owner = _dead_owner()
+        self.dead.stages.owner = _dead_owner()
         self.living = InFlightCalls(ledger, self.budgeter, charging=True)
 
     def teardown(self) -> None:
@@ -306,7 +306,7 @@ class Accounts(RuleBasedStateMachine):
         step = StartCall(prepared, scope.path, amount, 1, True, 60_000, about, 1, Waits())
 
         async def run() -> None:
-            await self.ledger.step(self.dead.stage, step)
+            await self.dead.submit(step)
 
         self._begin(scope.path, amount, 1, True, number, "", lambda: asyncio.run(run()))
 

@@ -8,7 +8,8 @@ from typing import Literal
 from hypothesis import given, strategies as st
 
 from remit.gateway import CircuitBreakerConfig, CircuitState
-from remit.gateway.circuit import Circuit, Outcome, Permit
+from remit.gateway.circuit import Circuit, Outcome
+from remit.gateway.circuit_breakers import Permit
 
 _LASTS_MS = 10_000
 
@@ -54,49 +55,49 @@ def _take(breaker: _Breaker) -> Permit:
 def test_a_late_answer_of_an_earlier_phase_says_nothing_now() -> None:
     breaker = _Breaker(1)
     early = [_take(breaker) for _ in range(4)]
-    early[0].fail()
-    early[1].succeed()  # sent while closed: it neither closes the circuit …
+    early[0].report("bad")
+    early[1].report("ok")  # sent while closed: it neither closes the circuit …
     assert breaker.state is CircuitState.OPEN
     breaker.now += 1_000
     trial = _take(breaker)
-    early[2].release()  # … nor frees a trial it never took
+    early[2].report("nothing")  # … nor frees a trial it never took
     assert breaker.acquire() is None
-    trial.succeed()
-    early[3].fail()
+    trial.report("ok")
+    early[3].report("bad")
     assert breaker.state is CircuitState.CLOSED
-    trial.fail()  # answered already
+    trial.report("bad")  # answered already
     assert breaker.state is CircuitState.CLOSED
 
 
 def test_a_trial_that_is_never_answered_is_given_to_another() -> None:
     breaker = _Breaker(1)
-    _take(breaker).fail()
+    _take(breaker).report("bad")
     breaker.now += 1_000
     dead = _take(breaker)
     breaker.now += _LASTS_MS - 1
     assert breaker.acquire() is None
     breaker.now += 1
     trial = _take(breaker)
-    dead.release()  # it was not dead after all; what it held is another's now
+    dead.report("nothing")  # it was not dead after all; what it held is another's now
     assert breaker.acquire() is None
-    trial.succeed()
+    trial.report("ok")
     assert breaker.state is CircuitState.CLOSED
 
 
 def test_a_clock_set_back_does_not_keep_a_circuit_open_for_long() -> None:
     breaker = _Breaker(1)
-    _take(breaker).fail()
+    _take(breaker).report("bad")
     breaker.now -= 10
     assert breaker.state is CircuitState.OPEN  # machines differ by that much
     assert breaker.circuit.retry_after_s(breaker.config, breaker.now) == 1.0
     breaker.now -= 3_600_000
     assert breaker.state is CircuitState.HALF_OPEN
     assert breaker.circuit.retry_after_s(breaker.config, breaker.now) is None
-    _take(breaker).succeed()
+    _take(breaker).report("ok")
     assert breaker.state is CircuitState.CLOSED
 
 
-_Action = Literal["take", "succeed", "fail", "release"]
+_Action = Literal["take", "ok", "bad", "nothing"]
 
 
 @given(
@@ -104,7 +105,7 @@ _Action = Literal["take", "succeed", "fail", "release"]
     trials=st.integers(1, 3),
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["take", "succeed", "fail", "release"]),
+            st.sampled_from(["take", "ok", "bad", "nothing"]),
             st.integers(0, 5),
             st.integers(0, 2_000),
         ),
@@ -128,7 +129,7 @@ def test_open_means_nobody_passes_and_trials_are_bounded(
                 out.append((permit, breaker.now + _LASTS_MS if trial else 0))
         elif out:
             permit, _ = out.pop(pick % len(out))
-            getattr(permit, action)()
+            permit.report(action)
         if breaker.state is CircuitState.CLOSED or before is CircuitState.OPEN:
             out = [(permit, 0) for permit, _ in out]
         assert sum(until > breaker.now for _, until in out) <= trials

@@ -402,7 +402,7 @@ def _spend_and_audit(
     orders = {DEAR: [f"openai/{CHEAP}"], CHEAP: [f"openai/{DEAR}", "unknown/m"]}
     provider = _Scripted(script, other.recover)
     gateway = _gateway(ledger, budgeter, provider, mode, max_retries=1, fallbacks=orders)
-    gateway.in_flight.owner = _dead_owner()  # whatever it leaves can be settled at once
+    gateway.in_flight.stages.owner = _dead_owner()  # whatever it leaves can be settled at once
     key = identities[2]
     assert key is not None
     scopes = [

@@ -13,13 +13,7 @@ import rfc8785
 from hypothesis import given, strategies as st
 
 from remit.kernel import json_splice
-from remit.kernel.canonical import (
-    MAX_SAFE_INTEGER,
-    NotCanonicalError,
-    canonical_json,
-    exact_json,
-    number_text,
-)
+from remit.kernel.canonical import MAX_SAFE_INTEGER, NotCanonicalError, canonical_json, exact_json
 from remit.kernel.json_splice import elements, member, members, remove_member, set_member, spans
 from remit.kernel.json_text import JsonTextError, dump, load, load_exact, load_unique
 
@@ -190,11 +184,6 @@ json_values = st.recursive(
 @given(json_values)
 def test_equals_the_reference_encoder(value: Any) -> None:
     assert canonical_json(value) == rfc8785.dumps(value)
-
-
-@given(numbers.map(float) | st.floats(-1e-3, 1e-3))
-def test_a_number_is_written_as_the_reference_encoder_writes_it(value: float) -> None:
-    assert number_text(value) == rfc8785.dumps(value).decode()
 
 
 def test_key_order_is_by_utf16_code_units() -> None:

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from remit.kernel.errors import RemitError
-from remit.kernel.periodic import repeat
+from remit.kernel.loops import repeat
 
 
 async def test_work_goes_on_after_each_kind_of_error(caplog: pytest.LogCaptureFixture) -> None:

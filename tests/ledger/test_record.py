@@ -12,8 +12,9 @@ import rfc8785
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from remit.ledger import Content, LedgerClient, LedgerEntry, content
+from remit.ledger.record import number_text
 from remit.ledger.record_builder import prepare
-from tests.kernel.test_json_text import json_values, texts
+from tests.kernel.test_json_text import json_values, numbers, texts
 
 
 def _entry(**metadata: Any) -> LedgerEntry:
@@ -208,3 +209,8 @@ def test_large_values_are_compressed_and_small_ones_are_plain_text(ledger: Ledge
         assert rows[1][0] == "text+zlib"
         assert len(rows[1][1]) < 1_000
     assert ledger.read("LED-00000000").metadata["response"] == "x" * 50_000
+
+
+@given(numbers.map(float) | st.floats(-1e-3, 1e-3))
+def test_a_number_is_written_as_the_reference_encoder_writes_it(value: float) -> None:
+    assert number_text(value) == rfc8785.dumps(value).decode()

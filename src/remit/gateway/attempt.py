@@ -24,7 +24,7 @@ from msgspec import structs
 
 from remit.gateway.billing import Bill
 from remit.gateway.call_transactions import FinishCall, FinishedCall, StartCall
-from remit.gateway.circuit import Permit
+from remit.gateway.circuit_breakers import Permit
 from remit.gateway.config import RouterConfig
 from remit.gateway.failures import cancelled, failure_of
 from remit.gateway.inflight import InFlightCalls
@@ -187,7 +187,7 @@ class Attempts:
                 begun = await in_flight.begin(step, ahead)
             attempt.dispatch_entry_id, attempt.hold, attempt.error = begun
         except BaseException as raised:
-            permit.release()
+            permit.report("nothing")
             if step is not None:
                 call.since = step.since
                 if isinstance(raised, asyncio.CancelledError) and not step.lease_ms:
@@ -195,7 +195,7 @@ class Attempts:
             raise
         if attempt.error is not None:
             # The dispatch is durable and needs its exchange, although nothing is sent.
-            permit.release()
+            permit.report("nothing")
             attempt.result = cancelled(attempt.error, suffix=" before sending")
         call.claimed, call.since = call.claim is not None, attempt.dispatch_entry_id
         call.attempts += 1
@@ -280,7 +280,7 @@ class Attempts:
                 result = await send_body(provider, to.outgoing, tap, timeouts, called=called)
             if result.failure:
                 raise_if_failed(result)
-            permit.succeed()
+            permit.report("ok")
             attempt.result = result
         except BaseException as error:  # noqa: BLE001 - `failure_of` re-raises the end of the loop
             attempt.error = error

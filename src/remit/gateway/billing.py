@@ -16,13 +16,14 @@ from remit.gateway.bounds import (
     IMAGE_TOKENS,
     MESSAGE_TOKENS,
     Bound,
+    Media,
     UsageBound,
     bound_of,
+    media_of,
     service_of,
 )
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
-from remit.gateway.media_bounds import Media, media_of
 from remit.gateway.tool_bounds import DEFINITIONS, billed_uses, offered_tools
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.budget_values import NANO

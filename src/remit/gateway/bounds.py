@@ -1,18 +1,28 @@
-"""Upper bounds of the charge for a call, computed from its body."""
+"""Upper bounds of the charge for a call, computed from its text, its media and its limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from remit.gateway.media_bounds import Media, media_of
-from remit.gateway.tool_bounds import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tool_lists, tools_of
+from remit.gateway.tool_bounds import (
+    NO_LIMITS,
+    ORDINARY,
+    OTHER_MODELS,
+    SCHEMAS,
+    ToolLimits,
+    answers_of,
+    predicted_bytes,
+    tool_lists,
+    tools_of,
+    unpriced_field,
+)
 from remit.kernel.budget_values import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
-from remit.providers.wire import ENDPOINTS, NESTED, member_at
+from remit.providers.wire import ENDPOINTS, NESTED, is_reference, member_at
 
 IMAGE_TOKENS = 49_152
 """The most that one image can count for."""
@@ -42,13 +52,6 @@ _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.transl
 
 _FREE = frozenset({"openai.moderations", "anthropic.count_tokens", "gemini.count_tokens"})
 _BY_REFERENCE = ("previous_response_id", "conversation", "container")
-_OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks", "search_parameters",
-                 "enable_search", "agent", "agent_reference", "cachedContent")  # fmt: skip
-"""By these, servers let a call choose another model than the one that is priced, or a tool that the
-call does not name."""
-
-_OF_MODELS = ("anthropic_beta", "output_config", "thinking", "top_k")
-"""Additional fields of Converse that cost no more than the output limit allows."""
 
 _DEARER = ("service_tier", "speed", "inference_geo")
 _SPECIAL = frozenset(
@@ -56,13 +59,10 @@ _SPECIAL = frozenset(
         "tools", "web_search_options", "mcp_servers", "max_tool_calls", "modalities", "audio", "n",
         "chunking_strategy", "context_management", "best_of", "prediction", "prompt", "thread",
         *SCHEMAS,
-        *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE, *NESTED,
+        *OTHER_MODELS, *_DEARER, *_BY_REFERENCE, *NESTED,
     }
 )  # fmt: skip
 """Fields that change a bound; most calls have none of them."""
-
-_ORDINARY = ("default", "standard", "standard_only", "global")
-"""Services at the price of the table."""
 
 _OPEN = {"service_tier": ("priority",), "inference_geo": ("us",)}
 """Services that an account at the provider may give to a call that names none, or ``auto``."""
@@ -76,6 +76,179 @@ UsageBound = tuple[int, int, int | None]
 
 The last is None if the provider runs no tools, and ``MAX_SAFE_INTEGER`` if nothing limits them.
 """
+
+_IMAGES = frozenset(
+    {"image", "image_url", "input_image", "computer_screenshot", "image_generation_call"}
+)
+
+_TEXTUAL = frozenset(
+    {
+        None, "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal",
+        "thinking", "redacted_thinking", "reasoning", "compaction", "search_result",
+        "tool_reference", "tool_use", "server_tool_use", "mcp_tool_use", "function_call",
+        "custom_tool_call", "web_search_call", "file_search_call", "code_interpreter_call",
+        "computer_call", "local_shell_call", "local_shell_call_output", "shell_call",
+        "shell_call_output", "apply_patch_call", "apply_patch_call_output", "mcp_call",
+        "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "tool_search_call",
+        "tool_search_output", "web_search_tool_result", "code_execution_tool_result",
+        "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
+        "tool_search_tool_result", "mcp_tool_result",
+    }
+)  # fmt: skip
+"""Blocks and items whose tokens are bounded by their bytes."""
+
+_OF_A_MESSAGE = frozenset({"role", "content"})
+
+_TEXTS_OF_CONVERSE = frozenset(
+    {"text", "json", "toolUse", "toolResult", "cachePoint", "reasoningContent", "citationsContent",
+     "searchResult"}
+)  # fmt: skip
+
+_INSIDE = {"tool_result": "content", "message": "content", "function_call_output": "output",
+           "custom_tool_call_output": "output", "computer_call_output": "output"}  # fmt: skip
+"""Where such a block or item holds others."""
+
+_HOLDERS_OF_GEMINI = ("contents", "systemInstruction", "content", "requests")
+
+_HOLDERS = ("parts", "content", "functionResponse")
+
+_PARTS_OF_TEXT = frozenset(
+    {"text", "thought", "thoughtSignature", "functionCall", "executableCode",
+     "codeExecutionResult", "role", "id", "name", "response", "model", "taskType", "title",
+     "outputDimensionality", "willContinue", "scheduling"}
+)  # fmt: skip
+
+
+class Media(Struct, gc=False):
+    """The parts of a body that are not text.
+
+    Attributes:
+        images: number of images.
+        data: bytes of their base64, which say nothing about tokens.
+        other: the first part whose tokens only the context window bounds; empty without one.
+        seconds: longest duration of the sound files; None if unknown.
+        tools: definitions of tools that the conversation adds.
+    """
+
+    images: int = 0
+    data: int = 0
+    other: str = ""
+    seconds: float | None = 0.0
+    tools: tuple[Any, ...] = ()
+
+
+def media_of(body: Mapping[str, Any]) -> Media:
+    """Return the parts of a body's conversation that are not text, in any dialect.
+
+    Blocks of an unknown type count as ``other``, because their bytes do not bound their tokens.
+    ``seconds`` stays 0: sound files are not measured here.
+
+    Args:
+        body: the parsed body; ``messages``, ``input``, ``system``, ``contents``,
+            ``systemInstruction``, ``content`` and ``requests`` are searched.
+    """
+    found = Media()
+    for holder in _HOLDERS_OF_GEMINI:
+        if holder not in body:
+            continue
+        for number, part in enumerate(_parts(body[holder])):
+            _look_at(part, f"{holder} (part {number + 1})", found)
+    for name in ("messages", "input", "system"):
+        value = body.get(name)
+        if isinstance(value, (list, tuple)):
+            _look(value, name, found)
+    return found
+
+
+def _parts(holder: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects in Gemini's contents: parts, results of functions, and their parts."""
+    left: list[Any] = [holder]
+    while left:
+        value = left.pop()
+        if isinstance(value, (list, tuple)):
+            left += value
+        elif isinstance(value, Mapping):
+            left += [value[name] for name in _HOLDERS if name in value]
+            yield value
+
+
+def _look_at(part: Mapping[str, Any], where: str, found: Media) -> None:
+    for name, value in part.items():
+        if name == "inlineData" and isinstance(value, Mapping):
+            kind = value.get("mimeType")
+            if isinstance(kind, str) and kind.lower().startswith("image/"):
+                data = value.get("data")
+                found.images += 1
+                found.data += len(data) if isinstance(data, str) else 0
+                continue
+        if name not in _PARTS_OF_TEXT and name not in _HOLDERS:
+            found.other = found.other or f"{where}.{name[:40]}"
+
+
+def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
+    for number, block in enumerate(blocks):
+        if type(block) is dict:
+            if type(block.get("content")) is str and "audio" not in block and "type" not in block:
+                continue  # a message of text
+        elif not isinstance(block, Mapping):
+            continue
+        kind = block.get("type")
+        kind = kind if isinstance(kind, str) else None
+        if kind is None and at != "input" and block.keys().isdisjoint(_OF_A_MESSAGE):
+            _look_at_converse(block, f"{at}[{number}]", found)
+            continue
+        inside = _INSIDE.get(kind or "message")
+        if kind is None and at == "input" and is_reference(block):
+            found.other = found.other or f"{at}[{number}] (a reference)"
+            continue
+        if kind in _IMAGES:
+            found.images += 1
+            found.data += _inline(block)
+        elif inside is not None:
+            if block.get("audio") is not None:
+                found.other = found.other or f"{at}[{number}].audio"
+            value = block.get(inside)
+            if isinstance(value, Mapping):
+                value = [value]
+            if isinstance(value, (list, tuple)):
+                _look(value, f"{at}[{number}].{inside}", found)
+        elif kind == "document" and _source(block) in ("text", "content"):
+            value = block["source"].get("content")
+            if isinstance(value, (list, tuple)):
+                _look(value, f"{at}[{number}].source.content", found)
+        elif kind not in _TEXTUAL:
+            found.other = found.other or f'{at}[{number}] (type "{str(kind)[:40]}")'
+            if kind == "tool_addition" and (tool := member_at(block, "tool.definition")):
+                found.tools = (*found.tools, tool)
+
+
+def _look_at_converse(block: Mapping[str, Any], at: str, found: Media) -> None:
+    """Add the media in a block of Converse, which names its kind by its only member."""
+    for name, value in block.items():
+        data = member_at(value, "source.bytes")
+        if name == "image" and isinstance(data, str):
+            found.images += 1
+            found.data += len(data)
+        elif name == "toolResult" and isinstance(inner := member_at(value, "content"), list):
+            _look(inner, f"{at}.{name}.content", found)
+        elif name not in _TEXTS_OF_CONVERSE:
+            found.other = found.other or f"{at}.{str(name)[:40]}"
+
+
+def _source(block: Mapping[str, Any]) -> Any:
+    source = block.get("source")
+    return source.get("type") if isinstance(source, Mapping) else None
+
+
+def _inline(block: Mapping[str, Any]) -> int:
+    """Return the bytes of an image that the body contains."""
+    source, url = block.get("source"), block.get("image_url") or block.get("result")
+    if isinstance(url, Mapping):
+        url = url.get("url")
+    data = source.get("data") if isinstance(source, Mapping) else None
+    if data is None and (block.get("result") or (isinstance(url, str) and url[:5] == "data:")):
+        data = url
+    return len(data) if isinstance(data, str) else 0
 
 
 class Bound(Struct, frozen=True, gc=False):
@@ -202,7 +375,7 @@ def bound_of(
         tools = tools_of(endpoint, body, price, uses, media.tools)
         tokens_in += tools.tokens
         nano_tools, limits, cause = tools.nano, tools.limits, tools.fills
-        unbounded = tools.unbounded or unbounded or _unpriced(body, price)
+        unbounded = tools.unbounded or unbounded or unpriced_field(body, price)
         runs = tools.runs
         other = other or next((name for name in _BY_REFERENCE if body.get(name)), "")
         if isinstance(body.get("prompt"), Mapping):
@@ -215,9 +388,9 @@ def bound_of(
         elif runs:
             nano_uses = nano_tools
         if writes:
-            answers, odd = _answers(endpoint, body)
+            answers, odd = answers_of(endpoint, body)
             unbounded = unbounded or odd
-            more = _predicted(body)
+            more = predicted_bytes(body)
     if endpoint in _SOUND_IN and (price is None or not price.per_second):
         other = other or "file"  # bytes say nothing of its tokens
         if body.get("chunking_strategy") not in (None, ""):
@@ -264,57 +437,6 @@ def bound_of(
     return Bound(amount, (tokens_in, tokens_out, nano_uses), limits)
 
 
-def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
-    """Return the first field that buys something the price table does not cover; empty if none
-    does.
-    """
-    if price is None or not price.audio_output:
-        if body.get("modalities") not in (None, ["text"]):
-            return "modalities"
-        if body.get("audio") is not None:
-            return "audio"
-    if _makes_media(body, price):
-        return "generationConfig.responseModalities"
-    if field := _unpriced_of_converse(body):
-        return field
-    if _compacts(body.get("context_management")):
-        return "context_management"
-    return next((name for name in _OTHER_MODELS if body.get(name)), "")
-
-
-def _makes_media(body: Mapping[str, Any], price: Price | None) -> bool:
-    """Return True if a call of Gemini asks for an answer that is neither text nor priced sound."""
-    kinds = member_at(body, "generationConfig.responseModalities")
-    priced = ("TEXT", "AUDIO") if price is not None and price.audio_output else ("TEXT",)
-    listed = kinds if isinstance(kinds, (list, tuple)) else [kinds or "TEXT"]
-    return any(not isinstance(kind, str) or kind.upper() not in priced for kind in listed)
-
-
-def _unpriced_of_converse(body: Mapping[str, Any]) -> str:
-    """Return the first field of Converse that buys something without a price, or may raise the
-    output limit; empty without one.
-    """
-    for name in ("guardrailConfig", "promptVariables"):
-        if body.get(name):
-            return name
-    if member_at(body, "serviceTier.type") not in (None, *_ORDINARY):
-        return "serviceTier"
-    if member_at(body, "performanceConfig.latency") not in (None, *_ORDINARY):
-        return "performanceConfig"
-    more = body.get("additionalModelRequestFields")
-    odd = (name for name in more if name not in _OF_MODELS) if isinstance(more, Mapping) else ()
-    return next((f"additionalModelRequestFields.{str(name)[:40]}" for name in odd), "")
-
-
-def _compacts(managed: Any) -> bool:
-    """Return True if a provider may sum the conversation up first, in a run without a limit."""
-    edits = managed.get("edits") if isinstance(managed, Mapping) else managed
-    return isinstance(edits, (list, tuple)) and any(
-        isinstance(edit, Mapping) and str(edit.get("type", "")).startswith("compact")
-        for edit in edits
-    )
-
-
 def service_of(body: Mapping[str, Any], name: str) -> Any:
     """Return the service that a call asks for.
 
@@ -340,7 +462,7 @@ def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
             for one in () if price.provider in _ORDINARY_UNASKED else _OPEN.get(name, ()):
                 percent = max(percent, -(-percent * known.get(one, 100) // 100))
             continue
-        if value in _ORDINARY or (name == "speed" and isinstance(value, (int, float))):
+        if value in ORDINARY or (name == "speed" and isinstance(value, (int, float))):
             continue  # For speech, `speed` is the speaking rate.
         dearer = known.get(value) if isinstance(value, str) else None
         if dearer is None:
@@ -362,32 +484,3 @@ def _limit(endpoint: str, body: Mapping[str, Any]) -> int:
         if type(value) is int and value > limit:
             limit = value
     return limit
-
-
-def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
-    """Return how many answers a call asks for, and the field that states no whole number."""
-    answers, odd = 1, ""
-    for name in ("n", "best_of", "generationConfig.candidateCount"):
-        value = member_at(body, name)
-        for each in value if type(value) is list else [value]:  # a form may hold it twice
-            count = 1 if each is None else count_of(each)
-            if count is None:
-                odd = odd or f'{name} "{str(each)[:40]}"'
-            else:
-                answers = max(answers, count)
-    prompts = body.get("prompt")
-    if endpoint != "openai.completions" or not isinstance(prompts, (list, tuple)):
-        return answers, odd
-    return answers * (1 if isinstance(next(iter(prompts), 0), int) else len(prompts)), odd
-
-
-def _predicted(body: Mapping[str, Any]) -> int:
-    """Return the bytes of a prediction, whose unused part is billed as output."""
-    prediction = body.get("prediction")
-    content = prediction.get("content") if isinstance(prediction, Mapping) else None
-    parts = content if isinstance(content, (list, tuple)) else [content]
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
-    return sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str))
-
-
-# -- the parts of a conversation that are not text ---------------------------------------------

@@ -17,32 +17,32 @@ A call is ended from outside by cancelling its task, with a reason of
 :data:`remit.gateway.cancellation.ENDED_BY` or with none if the client has gone:
 :mod:`remit.server.calls` does so when a key ends, :mod:`remit.server.http_server` when the server
 shuts down, :mod:`remit.server.responses.background` then and when the owner cancels a response,
-:mod:`remit.server.connection` when the client disconnects or stops reading, and this module at the
-time limit of a route's calls. :mod:`remit.gateway.inflight` handles an outage of the store during a
-commit, :mod:`remit.gateway.leases` a process that dies.
+:mod:`remit.server.connection` when the client disconnects or stops reading, and
+:mod:`remit.gateway.parts` at the time limit of a route's calls. :mod:`remit.gateway.inflight`
+handles an outage of the store during a commit, :mod:`remit.gateway.leases` a process that dies.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.call_transactions import CircuitChangedError, IdempotencyKeyUsedError
-from remit.gateway.cancellation import KEY_ENDED, TOO_LATE, cancel_calls
+from remit.gateway.cancellation import KEY_ENDED
 from remit.gateway.choice import Names
-from remit.gateway.circuit import Permit
-from remit.gateway.circuit_breakers import Breakers
+from remit.gateway.circuit_breakers import Breakers, Permit
 from remit.gateway.config import RouterConfig
 from remit.gateway.erasures import ErasedMeanwhileError, not_retried
 from remit.gateway.failures import budget_refusal, refusal_of_budget, refusal_of_failure
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.outgoing_requests import Candidates
-from remit.gateway.provider_objects import may_name
+from remit.gateway.parts import make_parts
 from remit.gateway.recorded_answers import recorded_answer
 from remit.gateway.records import prepare_refusal, refused_response
 from remit.gateway.retries import next_attempt
@@ -50,11 +50,10 @@ from remit.gateway.session_owners import NotYoursError
 from remit.gateway.stored_response import CannotContinueError
 from remit.gateway.values import (
     Call,
+    CallReport,
     Candidate,
     Choice,
     Model,
-    Part,
-    Parts,
     Refusal,
     RefusedError,
     Tried,
@@ -62,7 +61,9 @@ from remit.gateway.values import (
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.ledger import LedgerClient, LedgerError, parse_entry_id
+from remit.ledger import LedgerClient, LedgerError
+
+_log = logging.getLogger("remit.gateway")
 
 
 class CallPath:
@@ -141,7 +142,7 @@ class CallPath:
             choice = call.choice or await self._choose(call)
             parts = choice.parts() if choice.is_routed else None
             if parts is not None:
-                response = await self._make_parts(call, parts)
+                response = await make_parts(self.answer, call, parts)
                 if response is None:
                     response = await self.refuse(call, choice.refusal(()))
 
@@ -231,7 +232,7 @@ class CallPath:
         to: Candidate | None = None
         failed: PromptResponse | None = None
         body, retries, may_repeat = call.request.body, 0, self._attempts.cache is not None
-        is_read = body is not None and (call.request.keeper is not None or may_name(body.raw))
+        is_read = body is not None and (call.request.keeper is not None or body.may_name_objects)
         while True:
             try:
                 if model.obstacle is not None:
@@ -415,70 +416,6 @@ class CallPath:
         if call.ownership is not None:
             await self._in_flight.make_sure(call.ownership)
 
-    async def _make_parts(self, call: Call, parts: Parts) -> PromptResponse | None:
-        """Make the calls that a choice asks for, and return the response that the choice makes.
-
-        Args:
-            call: the call.
-            parts: yields calls to make at once; receives the response of each that succeeded.
-
-        Returns:
-            The response; None if nothing was sent.
-
-        Raises:
-            RefusedError: the request of a part cannot be made.
-        """
-        answers: Any = None  # starts the generator
-        while True:
-            try:
-                at_once, limit_s = parts.send(answers)
-            except StopIteration as end:
-                response: PromptResponse | None = end.value
-                return response
-            except RemitError as error:
-                raise RefusedError(Refusal("INVALID_INPUT", error.message)) from error
-            answers = await self._answers(call, at_once, limit_s)
-
-    async def _answers(
-        self, call: Call, parts: Sequence[Part], limit_s: float | None
-    ) -> list[PromptResponse | None]:
-        """Make calls at once and return their responses; None for each that failed or was late.
-
-        Args:
-            call: the request that the calls are parts of.
-            parts: the calls; ``is_late`` is set for those that the limit has cancelled.
-            limit_s: the limit in seconds; None for no limit.
-
-        Raises:
-            LedgerError, LeaseLostError, ErasedMeanwhileError: as for a call; all have ended.
-        """
-        calls = [call.part(part) for part in parts]
-        tasks = [asyncio.ensure_future(self.answer(made)) for made in calls]
-        try:
-            _, late = await asyncio.wait(tasks, timeout=limit_s)
-            await cancel_calls(late, TOO_LATE)
-        except asyncio.CancelledError as cancelled:
-            await cancel_calls(tasks, *cancelled.args)
-            raise
-        finally:  # An erasure since then may reach the decision.
-            begun = [made.since for made in calls if made.since]
-            call.since = min(begun, key=lambda since: parse_entry_id(since) or 0, default="")
-            call.waited_s = max(made.waited_s for made in calls)
-            call.is_recorded |= any(made.attempts for made in calls)
-        answers, errors = list[PromptResponse | None](), list[BaseException]()
-        for part, task in zip(parts, tasks, strict=True):
-            answer = None
-            if task.cancelled():
-                part.is_late = True
-            elif (error := task.exception()) is not None:
-                errors.append(error)
-            elif task.result().outcome is _SUCCESS:
-                answer = task.result()
-            answers.append(answer)
-        if errors:
-            raise errors[0]
-        return answers
-
     async def _replay(self, call: Call, model: Model, exchange_entry_id: str) -> PromptResponse:
         """Return the recorded answer of the call with the same idempotency key, or a refusal."""
         if not exchange_entry_id:
@@ -497,3 +434,34 @@ class CallPath:
 
 _SUCCESS = RouteOutcome.SUCCESS
 _UNTRIED = Tried(None)
+
+
+def tell(
+    observers: Sequence[Callable[[CallReport], None]],
+    call: Call,
+    response: PromptResponse,
+    began_ns: int,
+    attempts: int | None = None,
+) -> None:
+    """Call the observers with the report of an ended call. Their failures are logged.
+
+    Args:
+        observers: the observers, in order.
+        call: the call.
+        response: its response.
+        began_ns: time of its begin by the monotonic clock.
+        attempts: number of attempts to report; None for all of the call.
+    """
+    if not observers:
+        return
+    # Counted back from the end: a clock that was set meanwhile does not change the duration.
+    started_ns = time.time_ns() - (time.monotonic_ns() - began_ns)
+    report = CallReport(
+        call.request, response, call.identity, started_ns, call.tap.first_after_ms,
+        call.attempts if attempts is None else attempts,
+    )  # fmt: skip
+    for observer in observers:
+        try:
+            observer(report)
+        except Exception:  # noqa: BLE001 - an observer must not change the result
+            _log.exception("an observer of calls failed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from remit.gateway.key_queries import FIND_CACHED, CachedAnswer, select_in
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.leases.renewal import Renewal
 from remit.gateway.session_owners import Ownership, Sessions
-from remit.gateway.stored_response import KeptId
+from remit.gateway.stored_response import KeptId, write_ids
 from remit.gateway.values import Claim, DecisionStep
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerError, Prepared, Transaction
@@ -52,12 +53,6 @@ _RELEASE = (
     "DELETE FROM idempotency WHERE caller = ? AND idempotency_key = ? AND token = ? "
     "AND exchange_entry_id = ''"
 )
-_KEEP = (
-    "INSERT INTO response_ids (response_id, owner, session_id, entry_id) VALUES (?, ?, ?, ?) "
-    "ON CONFLICT (response_id) DO UPDATE SET owner = excluded.owner, "
-    "session_id = excluded.session_id, entry_id = excluded.entry_id"
-)
-_MOVE = "UPDATE response_ids SET owner = ?, session_id = ?, entry_id = ? WHERE response_id = ?"
 
 
 class IdempotencyKeyUsedError(RemitError):
@@ -193,6 +188,43 @@ Step = StartCall | FinishCall | Ownership | Claim
 whose idempotency key is released."""
 
 
+@dataclass(eq=False, slots=True)
+class CallStages:
+    """The stages of one gateway's calls, and the state that they share.
+
+    Attributes:
+        allow_unpriced: let models without a price pass a limit in US dollars.
+        charging: whether calls that begin here are charged.
+        renewal: renews the leases of calls that begin here.
+        owner: the owner of the rows in flight.
+        waiting_room: the calls that wait for money; woken if some becomes free.
+        refresh: called in each transaction in which calls begin or end; None for no call.
+        known: owners of sessions and orders that need not be read, because they never change.
+    """
+
+    allow_unpriced: bool
+    charging: bool
+    renewal: Renewal
+    owner: str
+    waiting_room: WaitingRoom
+    refresh: Callable[[Transaction], None] | None
+    known: set[tuple[str, str]] = field(default_factory=set)
+
+    def open(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
+        """Return the stage that runs all steps of a transaction, after ``refresh``.
+
+        Args:
+            tx: the transaction.
+            steps: its steps.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        if self.refresh is not None:
+            self.refresh(tx)
+        return Calls(tx, steps, self)
+
+
 class Calls:
     """The stage of all calls that begin or end in one transaction.
 
@@ -203,40 +235,23 @@ class Calls:
     Args:
         tx: the transaction.
         steps: the steps of the transaction.
-        accounts: the budgets.
-        charging: whether budgets are charged.
-        known: owners of sessions that need not be read.
-        renewal: renews the leases of calls that begin here.
-        owner: the owner of the rows in flight.
-        waiting_room: the calls that wait for money; woken if some becomes free.
+        stages: what the stages of one gateway share.
 
     Raises:
         LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
     """
 
-    def __init__(
-        self,
-        tx: Transaction,
-        steps: Sequence[Step],
-        accounts: Accounts,
-        charging: bool,
-        known: set[tuple[str, str]],
-        renewal: Renewal,
-        owner: str,
-        waiting_room: WaitingRoom,
-    ) -> None:
+    def __init__(self, tx: Transaction, steps: Sequence[Step], stages: CallStages) -> None:
         self._tx = tx
-        self._accounts = accounts
-        self._charging = charging
-        self._renewal = renewal
-        self._owner = owner
-        self._waiting_room = waiting_room
+        self._accounts = accounts = Accounts.of(tx, allow_unpriced=stages.allow_unpriced)
+        self._stages = stages
         self._begun: list[tuple[Any, ...]] = []
         self._ended: list[tuple[str]] = []
         self._claims: dict[tuple[str, str], tuple[str, int, str] | None] = {}
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
         self._response_ids: list[tuple[KeptId, str]] = []
         self._row_writers: list[tuple[Callable[[Transaction, str], None], str]] = []
+        known = stages.known
         scopes: list[str] = []
         bounds: list[tuple[str, ...]] = []
         ends: list[str] = []
@@ -265,9 +280,9 @@ class Calls:
         unknown = {*ends}.difference(self._in_flight)
         there = select_in(tx, _FIND, [*unknown]) if unknown else ()
         claims = select_in(tx, _FIND_CLAIMS, list(self._claims)) if self._claims else ()
-        self._known, self._sessions = known, Sessions(tx, known) if named else None
+        self._sessions = Sessions(tx, known) if named else None
         note_sessions = self._sessions.ask(named) if self._sessions is not None else None
-        if charging:
+        if stages.charging:
             accounts.load(scopes, bounds)
         self._in_flight.update(*there)
         if claims:
@@ -305,7 +320,7 @@ class Calls:
     def _sessions_of(self, own: Ownership) -> Sessions:
         """Return the sessions of the transaction, after a check of one in the database."""
         if self._sessions is None:
-            self._sessions = Sessions(self._tx, self._known)
+            self._sessions = Sessions(self._tx, self._stages.known)
         self._sessions.check(own)
         return self._sessions
 
@@ -313,10 +328,10 @@ class Calls:
         # What may refuse comes first, what changes anything after it: an entry that does not
         # fit raises before it is collected, and then the hold is given back.
         if step.out:  # An earlier transaction of the step was rolled back.
-            self._renewal.ended(step.out)
+            self._stages.renewal.ended(step.out)
             step.out = ""
         own = step.ownership
-        if own is not None and (own.order or not self._known.issuperset(own.owned)):
+        if own is not None and (own.order or not self._stages.known.issuperset(own.owned)):
             self._sessions_of(own)
         if step.claim is not None:
             self._check_claim(step.claim)
@@ -325,7 +340,7 @@ class Calls:
         if step.since or step.read_after:
             check_erasures(self._tx, step.attribution[0], step.since, step.read_after)
         hold, refused = None, None
-        if self._charging:
+        if self._stages.charging:
             try:
                 if step.queue_behind:
                     raise self._accounts.refusal(step.path, step.amount, step.turns) or busy(
@@ -350,11 +365,11 @@ class Calls:
         until = self._tx.now_ms + step.lease_ms
         step.out = dispatch_id
         self._in_flight.add(dispatch_id)
-        self._renewal.began(dispatch_id, step.lease_ms)
+        self._stages.renewal.began(dispatch_id, step.lease_ms)
         session_id, work_order_id, agent_id, contract_id, key_id = step.attribution
         self._begun.append(
             (
-                dispatch_id, self._owner, until, session_id, work_order_id, agent_id,
+                dispatch_id, self._stages.owner, until, session_id, work_order_id, agent_id,
                 contract_id, hold.tokens if hold else step.amount.tokens,
                 held, key_id, step.attempt,
             )
@@ -363,7 +378,7 @@ class Calls:
             self._sessions.begun(session_id, own)
         if step.claim is not None:
             self._claims[step.claim[:2]] = ("", until, step.claim[2])
-            self._changed_claims.append((_CLAIM, (*step.claim, self._owner, until)))
+            self._changed_claims.append((_CLAIM, (*step.claim, self._stages.owner, until)))
         if step.response_ids:
             self._response_ids += [(one, dispatch_id) for one in step.response_ids]
         if refused is not None and step.warn is not None:
@@ -390,8 +405,8 @@ class Calls:
         remaining = None
         if step.hold is not None and not step.keeps_hold:
             self._accounts.settle(step.hold, step.usage)
-            if self._waiting_room.queues:
-                self._waiting_room.freed(step.hold.scopes)
+            if self._stages.waiting_room.queues:
+                self._stages.waiting_room.freed(step.hold.scopes)
             remaining = self._accounts.remaining(step.hold.scopes)
         if step.answered is not None:
             claim, kept_ms = step.answered
@@ -458,11 +473,7 @@ class Calls:
                 self._tx.execute_many(sql, [row for _, row in group])
             self._changed_claims = []
         if self._response_ids:
-            new = [(*kept[:3], entry_id) for kept, entry_id in self._response_ids if kept.is_new]
-            moved = [(*kept[1:3], entry_id, kept.response_id)
-                     for kept, entry_id in self._response_ids if not kept.is_new]  # fmt: skip
-            self._tx.execute_many(_KEEP, new)
-            self._tx.execute_many(_MOVE, moved)
+            write_ids(self._tx, self._response_ids)
             self._response_ids = []
         for write_rows, exchange_id in self._row_writers:
             write_rows(self._tx, exchange_id)

@@ -1,13 +1,10 @@
-"""The state of the circuit of one provider and model, and the permit of one call."""
+"""The state of the circuit of one provider and model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
-
-from msgspec import Struct
 
 from remit.gateway.config import CircuitBreakerConfig
 
@@ -163,48 +160,7 @@ class Circuit:
         return max(now_ms, self.changed_at_ms + 1)
 
 
-class Permit(Struct, eq=False):
-    """Permission to make one call.
-
-    ``succeed``, ``fail`` or ``release`` reports its result once.
-
-    Later reports are ignored. A permit that is never reported leaves a trial taken until its time
-    is over.
-
-    Attributes:
-        answer: called with ``about`` and the outcome (``ok``, ``bad`` or ``nothing``); must not
-            wait. None once a result was reported.
-        about: identifies the call for ``answer``.
-        needs_check: True for a permit of :meth:`Breakers.permit`: the transaction that begins the
-            call must check that the circuit is still closed. False for one of
-            :meth:`Breakers.acquire`.
-    """
-
-    answer: Callable[..., None] | None
-    about: tuple[Any, ...] = ()
-    needs_check: bool = False
-
-    def succeed(self) -> None:
-        """Report that the provider answered, possibly with a refusal of this request.
-
-        Does nothing after an earlier report.
-        """
-        answer, self.answer = self.answer, None
-        if answer is not None:
-            answer(*self.about, "ok")
-
-    def fail(self) -> None:
-        """Report that the provider failed."""
-        self._say("bad")
-
-    def release(self) -> None:
-        """Report that the call was not made, or says nothing about the provider.
-
-        A second report of any kind is ignored.
-        """
-        self._say("nothing")
-
-    def _say(self, outcome: Outcome) -> None:
-        answer, self.answer = self.answer, None
-        if answer is not None:
-            answer(*self.about, outcome)
+def circuit_of(row: tuple[Any, ...]) -> Circuit:
+    """Return the circuit of a row of ``breakers``, without the provider and the model."""
+    failures, opened, *rest = row
+    return Circuit(failures, bool(opened), *rest)

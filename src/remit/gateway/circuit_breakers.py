@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from remit.gateway.circuit import Circuit, CircuitState, Outcome, Permit
+from msgspec import Struct
+
+from remit.gateway.circuit import Circuit, CircuitState, Outcome, circuit_of
 from remit.gateway.config import CircuitBreakerConfig
 from remit.kernel.errors import RemitError
 from remit.ledger import Clock, LedgerClient, Transaction
@@ -67,6 +69,35 @@ class CircuitBreaker:
         """Seconds until an open circuit may be retried; None if it may be retried now. Blocks."""
         self._breakers.look()
         return self._breakers.seen(*self._key)[1]
+
+
+class Permit(Struct, eq=False):
+    """Permission to make one call, whose result :meth:`report` passes on.
+
+    A permit that is never reported leaves a trial taken until its time is over.
+
+    Attributes:
+        answer: called with ``about`` and the outcome; must not wait. None once a result was
+            reported.
+        about: identifies the call for ``answer``.
+        needs_check: True for a permit of :meth:`Breakers.permit`: the transaction that begins the
+            call must check that the circuit is still closed.
+    """
+
+    answer: Callable[..., None] | None
+    about: tuple[Any, ...] = ()
+    needs_check: bool = False
+
+    def report(self, outcome: Outcome) -> None:
+        """Report the result of the call; a second report is ignored.
+
+        Args:
+            outcome: ``ok`` if the provider answered, possibly with a refusal of this request,
+                ``bad`` if it failed; ``nothing`` if the call was not made, or says nothing of it.
+        """
+        answer, self.answer = self.answer, None
+        if answer is not None:
+            answer(*self.about, outcome)
 
 
 @dataclass(slots=True)
@@ -203,7 +234,7 @@ class Breakers:
         except asyncio.CancelledError:  # The shielded attempt has ended by now.
             if trying.done() and trying.exception() is None:
                 if (taken := trying.result()) is not None:
-                    taken.release()
+                    taken.report("nothing")
                 raise
             self._not_tried(local, step, before)
             raise
@@ -348,7 +379,7 @@ class Breakers:
             self._looked_at, self._ahead_ms = began, ahead_ms
             if raw != self._raw:
                 self._raw = raw
-                self._rows = {(row[0], row[1]): _circuit_of(row[2:]) for row in raw}
+                self._rows = {(row[0], row[1]): circuit_of(row[2:]) for row in raw}
 
     def _now_ms(self) -> int:
         """Return the shared clock's milliseconds, estimated from the latest read."""
@@ -457,7 +488,7 @@ class Breakers:
         tx: Transaction,
     ) -> Circuit:
         rows = tx.execute(_FIND, key)
-        before = _circuit_of(rows[0]) if rows else _NEW
+        before = circuit_of(rows[0]) if rows else _NEW
         after = change(before, tx.now_ms)
         if after is not before:
             tx.execute(_PUT, (*key, *(int(getattr(after, name)) for name in _COLUMNS)))
@@ -466,8 +497,3 @@ class Breakers:
             if local.steps == step:  # A later step is pending; its state is newer.
                 local.circuit = after
         return after
-
-
-def _circuit_of(row: tuple[Any, ...]) -> Circuit:
-    failures, opened, *rest = row
-    return Circuit(failures, bool(opened), *rest)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.cancellation import ENDED_BY
-from remit.gateway.circuit import Permit
+from remit.gateway.circuit_breakers import Permit
 from remit.gateway.neutral_calls import finite
 from remit.gateway.stream import StreamTap
 from remit.gateway.values import Attempt, Call, Candidate, Failure, Refusal
@@ -52,16 +52,16 @@ def failure_of(
     billing = _billing_of(attempt, error, has_output=tap.pieces > 0)
     if isinstance(error, TimeoutError):
         # Pieces came until the time limit of the whole answer, so the model is not ill.
-        (permit.succeed if tap.pieces else permit.fail)()
+        permit.report("ok" if tap.pieces else "bad")
         longest_s, first_s = limits_s
         within = longest_s if tap.pieces or first_s is None else first_s
         message = f"no answer within {within:g} s"
         failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, billing)
     elif isinstance(error, ProviderError):
         if error.stale or error.code == "LOCAL_ERROR":
-            permit.release()
+            permit.report("nothing")
         else:
-            (permit.fail if error.speaks_of_health else permit.succeed)()
+            permit.report("bad" if error.speaks_of_health else "ok")
         timed_out = error.code == "TIMEOUT"
         failure = Failure(
             RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
@@ -73,7 +73,7 @@ def failure_of(
             error.answer,
         )
     elif isinstance(error, asyncio.CancelledError):
-        permit.release()
+        permit.report("nothing")
         failure = cancelled(error, billing)
     elif isinstance(error, Exception):  # whatever a provider object does is on record
         _log.warning(
@@ -81,11 +81,11 @@ def failure_of(
         )
         _log.debug("where it broke:\n%s", "".join(traceback.format_tb(error.__traceback__)))
         # Of a provider that speaks a dialect it is our own fault, not its own.
-        (permit.fail if attempt.to.outgoing is None else permit.release)()
+        permit.report("bad" if attempt.to.outgoing is None else "nothing")
         message = f"the provider object raised {type(error).__name__}"
         failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, billing)
     else:  # the loop is closing: recovery will find the call
-        permit.release()
+        permit.report("nothing")
         raise error
     return failure
 

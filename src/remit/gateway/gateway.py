@@ -17,14 +17,13 @@ from remit.gateway.auth import AuthProvider, Identity, KeyStore
 from remit.gateway.batches import Batches, Planner, Results
 from remit.gateway.billing import Billing, estimated_input, input_bound
 from remit.gateway.budget import Amount, TokenBudgeter
-from remit.gateway.call import CallPath
+from remit.gateway.call import CallPath, tell
 from remit.gateway.choice import Chooser, Names
 from remit.gateway.circuit import CircuitState
 from remit.gateway.circuit_breakers import Breakers, CircuitBreaker
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_large
-from remit.gateway.observers import tell
 from remit.gateway.outgoing_requests import Candidates, speaks
 from remit.gateway.provider_objects import Objects
 from remit.gateway.stream import StreamTap

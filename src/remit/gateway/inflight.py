@@ -8,13 +8,13 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
 from remit.gateway.budget.wait_queue import WaitingRoom
 from remit.gateway.call_transactions import (
-    Calls,
+    CallStages,
     CircuitChangedError,
     FinishCall,
     FinishedCall,
@@ -69,6 +69,7 @@ class InFlightCalls:
         ended: called with the dispatch id of a call that is recorded or abandoned; its lease is
             then no longer renewed.
         known: owners of sessions and orders that need not be read, because they never change.
+        stages: the stages of the calls that begin or end here.
         submit: submits a step once and returns its future; :meth:`begin` or :meth:`finish`
             continues if the future fails.
         waiting_room: the queue of calls that wait for money.
@@ -83,18 +84,19 @@ class InFlightCalls:
         refresh: Callable[[Transaction], None] | None = None,
     ) -> None:
         self._ledger = ledger
-        self._budgeter = budgeter
-        self._refresh = refresh
         self.charging = charging
-        self.submit: Callable[[Step], asyncio.Future[Any]] = functools.partial(
-            ledger.step, self.stage
-        )
-        self.owner = Owner.current().encode()
+        owner = Owner.current().encode()
         self.waiting_room = WaitingRoom(wait_ms)
-        self.known: set[tuple[str, str]] = set()
-        self._renewal = Renewal(ledger, self.owner)
+        self._renewal = Renewal(ledger, owner)
+        self.stages = CallStages(
+            budgeter.allow_unpriced, charging, self._renewal, owner, self.waiting_room, refresh
+        )
+        self.known = self.stages.known
+        self.submit: Callable[[Step], asyncio.Future[Any]] = functools.partial(
+            ledger.step, self.stages.open
+        )
         self.ended = self._renewal.ended
-        self._recovery = Recovery(ledger, budgeter, self.owner, self.waiting_room.freed)
+        self._recovery = Recovery(ledger, budgeter, owner, self.waiting_room.freed)
 
     async def begin(
         self,
@@ -213,7 +215,7 @@ class InFlightCalls:
         """Run a step after other writes of a transaction; a refusal is returned, so the writes
         stay.
         """
-        stage = self.stage(tx, [step])
+        stage = self.stages.open(tx, [step])
         try:
             begun: Any = stage.do(step)
         except _REFUSALS as refused:
@@ -298,26 +300,6 @@ class InFlightCalls:
             if entry.metadata.get("dispatch_entry_id") == dispatch_entry_id:
                 return FinishedCall(entry.id, entry.timestamp, None)
         return None
-
-    def stage(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
-        """Return the stage that runs all steps of a transaction (see
-        :meth:`~remit.ledger.LedgerClient.step`).
-
-        Calls ``refresh`` with the transaction first.
-
-        Args:
-            tx: the transaction.
-            steps: its steps.
-
-        Raises:
-            LedgerError: the ledger cannot be read.
-        """
-        if self._refresh is not None:
-            self._refresh(tx)
-        return Calls(
-            tx, steps, self._budgeter.accounts(tx), self.charging, self.known, self._renewal,
-            self.owner, self.waiting_room,
-        )  # fmt: skip
 
     async def make_sure(self, named: Ownership) -> None:
         """Claim a session for the caller before a call that reads the session.

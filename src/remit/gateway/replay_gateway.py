@@ -14,7 +14,6 @@ from remit.gateway.auth import Identity
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.neutral_calls import in_neutral_form
 from remit.gateway.outgoing_requests import lowered, speaks
-from remit.gateway.provider_objects import may_name
 from remit.gateway.recorded_answers import recorded_response
 from remit.gateway.recorded_run import (
     ANY_MODEL,
@@ -153,7 +152,7 @@ class ReplayGateway(LLMGateway):
         if body.endpoint.name != wire and speaks(self.providers.get(provider_id), body):
             call.translated = frozenset({provider_id})
         model = Model(provider_id, model_id, model_id)
-        if request.keeper is not None or may_name(body.raw):
+        if request.keeper is not None or body.may_name_objects:
             to = await self._candidates.read(call, model)
         else:
             to = self._candidates.make(call, model)

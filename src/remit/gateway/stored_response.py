@@ -7,7 +7,15 @@ from typing import Any, NamedTuple, Protocol
 
 from remit.gateway.values import Attempt, Candidate, Failure
 from remit.kernel.errors import RemitError
+from remit.ledger import Transaction
 from remit.providers import Body, ProviderResponse
+
+_KEEP = (
+    "INSERT INTO response_ids (response_id, owner, session_id, entry_id) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (response_id) DO UPDATE SET owner = excluded.owner, "
+    "session_id = excluded.session_id, entry_id = excluded.entry_id"
+)
+_MOVE = "UPDATE response_ids SET owner = ?, session_id = ?, entry_id = ? WHERE response_id = ?"
 
 
 class KeptId(NamedTuple):
@@ -27,6 +35,22 @@ class KeptId(NamedTuple):
     owner: str
     session_id: str
     is_new: bool = True
+
+
+def write_ids(tx: Transaction, ids: Sequence[tuple[KeptId, str]]) -> None:
+    """Write the rows of ids in a transaction.
+
+    Args:
+        tx: the transaction.
+        ids: each id with the entry that records its answer.
+
+    Raises:
+        LedgerWriteError: a statement is refused; raised to the submitter of the transaction.
+    """
+    new = [(*kept[:3], entry_id) for kept, entry_id in ids if kept.is_new]
+    moved = [(*kept[1:3], entry_id, kept.response_id) for kept, entry_id in ids if not kept.is_new]
+    tx.execute_many(_KEEP, new)
+    tx.execute_many(_MOVE, moved)
 
 
 class CannotContinueError(RemitError):

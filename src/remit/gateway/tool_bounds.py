@@ -1,4 +1,4 @@
-"""The part of a call's upper bound that its tools cause."""
+"""The part of a call's upper bound that its special fields cause: tools, more answers, extras."""
 
 from __future__ import annotations
 
@@ -61,6 +61,17 @@ _INCLUDES_CODE = "20260209"
 _MAX_RUNS = 10
 """How often Anthropic runs a model for one request at most, by its documentation of
 ``pause_turn``."""
+
+OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks", "search_parameters",
+                 "enable_search", "agent", "agent_reference", "cachedContent")  # fmt: skip
+"""By these, servers let a call choose another model than the one that is priced, or a tool that the
+call does not name."""
+
+_OF_MODELS = ("anthropic_beta", "output_config", "thinking", "top_k")
+"""Additional fields of Converse that cost no more than the output limit allows."""
+
+ORDINARY = ("default", "standard", "standard_only", "global")
+"""Services at the price of the table."""
 
 
 class ToolLimits(Struct, frozen=True):
@@ -363,3 +374,80 @@ def count_of(value: Any) -> int | None:
     if type(value) is float and math.isfinite(value):
         value = math.ceil(value)
     return int(value) if isinstance(value, int) else None
+
+
+def unpriced_field(body: Mapping[str, Any], price: Price | None) -> str:
+    """Return the first field that buys something the price table does not cover; empty if none
+    does.
+    """
+    if price is None or not price.audio_output:
+        if body.get("modalities") not in (None, ["text"]):
+            return "modalities"
+        if body.get("audio") is not None:
+            return "audio"
+    if _makes_media(body, price):
+        return "generationConfig.responseModalities"
+    if field := _unpriced_of_converse(body):
+        return field
+    if _compacts(body.get("context_management")):
+        return "context_management"
+    return next((name for name in OTHER_MODELS if body.get(name)), "")
+
+
+def _makes_media(body: Mapping[str, Any], price: Price | None) -> bool:
+    """Return True if a call of Gemini asks for an answer that is neither text nor priced sound."""
+    kinds = member_at(body, "generationConfig.responseModalities")
+    priced = ("TEXT", "AUDIO") if price is not None and price.audio_output else ("TEXT",)
+    listed = kinds if isinstance(kinds, (list, tuple)) else [kinds or "TEXT"]
+    return any(not isinstance(kind, str) or kind.upper() not in priced for kind in listed)
+
+
+def _unpriced_of_converse(body: Mapping[str, Any]) -> str:
+    """Return the first field of Converse that buys something without a price, or may raise the
+    output limit; empty without one.
+    """
+    for name in ("guardrailConfig", "promptVariables"):
+        if body.get(name):
+            return name
+    if member_at(body, "serviceTier.type") not in (None, *ORDINARY):
+        return "serviceTier"
+    if member_at(body, "performanceConfig.latency") not in (None, *ORDINARY):
+        return "performanceConfig"
+    more = body.get("additionalModelRequestFields")
+    odd = (name for name in more if name not in _OF_MODELS) if isinstance(more, Mapping) else ()
+    return next((f"additionalModelRequestFields.{str(name)[:40]}" for name in odd), "")
+
+
+def _compacts(managed: Any) -> bool:
+    """Return True if a provider may sum the conversation up first, in a run without a limit."""
+    edits = managed.get("edits") if isinstance(managed, Mapping) else managed
+    return isinstance(edits, (list, tuple)) and any(
+        isinstance(edit, Mapping) and str(edit.get("type", "")).startswith("compact")
+        for edit in edits
+    )
+
+
+def answers_of(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
+    """Return how many answers a call asks for, and the field that states no whole number."""
+    answers, odd = 1, ""
+    for name in ("n", "best_of", "generationConfig.candidateCount"):
+        value = member_at(body, name)
+        for each in value if type(value) is list else [value]:  # a form may hold it twice
+            count = 1 if each is None else count_of(each)
+            if count is None:
+                odd = odd or f'{name} "{str(each)[:40]}"'
+            else:
+                answers = max(answers, count)
+    prompts = body.get("prompt")
+    if endpoint != "openai.completions" or not isinstance(prompts, (list, tuple)):
+        return answers, odd
+    return answers * (1 if isinstance(next(iter(prompts), 0), int) else len(prompts)), odd
+
+
+def predicted_bytes(body: Mapping[str, Any]) -> int:
+    """Return the bytes of a prediction, whose unused part is billed as output."""
+    prediction = body.get("prediction")
+    content = prediction.get("content") if isinstance(prediction, Mapping) else None
+    parts = content if isinstance(content, (list, tuple)) else [content]
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    return sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str))

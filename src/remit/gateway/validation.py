@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from remit.gateway.media_bounds import Media
+from remit.gateway.bounds import Media
 from remit.kernel.canonical import NotCanonicalError, canonical_json, exact_json
 from remit.kernel.exchange import (
     MAX_ID_CHARS,

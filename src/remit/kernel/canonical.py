@@ -130,25 +130,6 @@ def is_plain_float(value: float) -> bool:
     return 1e-3 <= abs(value) < 1e15 and not value.is_integer()
 
 
-def number_text(value: float) -> str:
-    """Return the text by RFC 8785 (ECMAScript) of a number that has a canonical form.
-
-    Args:
-        value: a finite float; a whole one is within ±(2**53 - 1), or at least 1e21 in size. For
-            another the text is not canonical.
-    """
-    if value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
-        return str(int(value))
-    digits, _, exponent = repr(value).partition("e")
-    if not exponent:
-        return digits
-    power = int(exponent)
-    if power < -6 or power > 0:
-        return f"{digits}e{power:+d}"
-    sign = "-" if value < 0 else ""
-    return f"{sign}0.{'0' * (-power - 1)}{digits.lstrip('-').replace('.', '')}"
-
-
 def sha256_hex(data: bytes) -> str:
     """Return the SHA-256 of ``data`` as 64 lower-case hex digits."""
     return hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""Between blocking and async code: one background loop, daemon threads, closing."""
+"""Event loops: one background loop, daemon threads, closing, and work that a task repeats."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import concurrent.futures
 import contextlib
 import contextvars
 import functools
+import logging
 import os
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, ParamSpec, Self, TypeVar
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, RemitError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -25,6 +27,9 @@ _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
 _pid = 0
 _LONGEST_END_S = 10.0
+
+
+_log = logging.getLogger("remit.kernel")
 
 
 class Closeable(ABC):
@@ -273,3 +278,28 @@ def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()
             return
+
+
+async def repeat(work: Callable[[], Awaitable[object]], pause_s: float, failed: str) -> None:
+    """Run ``work`` until the task is cancelled; an error is logged, and does not end the task.
+
+    A RemitError is a warning with its message. Of any other Exception an error with its class, file
+    and line is logged, without the text, which may quote secrets.
+
+    Args:
+        work: called without arguments.
+        pause_s: seconds between the end of a run and the next; the first run is at once.
+        failed: begins the line in the log, such as ``batches cannot be settled``.
+    """
+    while True:
+        try:
+            await work()
+        except RemitError as error:
+            _log.warning("%s: %s", failed, error.message)
+        except Exception as error:  # noqa: BLE001 - the machine may lack threads or files for a moment
+            # The error's own text may quote a token or a person.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error(
+                "%s: %s in %s:%s", failed, type(error).__name__, place.filename, place.lineno
+            )
+        await asyncio.sleep(pause_s)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from remit.kernel.canonical import MAX_SAFE_INTEGER, canonical_json, is_plain_float, number_text
+from remit.kernel.canonical import MAX_SAFE_INTEGER, canonical_json, is_plain_float
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.contents import is_commitment
 
@@ -234,3 +234,22 @@ def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
         and metadata.get("erased_count") == len(commitments)
         and metadata.get("erased_hash") == erasure_digest(commitments)
     )
+
+
+def number_text(value: float) -> str:
+    """Return the text by RFC 8785 (ECMAScript) of a number that has a canonical form.
+
+    Args:
+        value: a finite float; a whole one is within ±(2**53 - 1), or at least 1e21 in size. For
+            another the text is not canonical.
+    """
+    if value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
+        return str(int(value))
+    digits, _, exponent = repr(value).partition("e")
+    if not exponent:
+        return digits
+    power = int(exponent)
+    if power < -6 or power > 0:
+        return f"{digits}e{power:+d}"
+    sign = "-" if value < 0 else ""
+    return f"{sign}0.{'0' * (-power - 1)}{digits.lstrip('-').replace('.', '')}"

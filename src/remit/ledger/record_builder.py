@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import Struct
 
-from remit.kernel.canonical import (
-    MAX_SAFE_INTEGER,
-    NotCanonicalError,
-    is_fast,
-    number_text,
-    surrogate_error,
-)
+from remit.kernel.canonical import MAX_SAFE_INTEGER, NotCanonicalError, is_fast, surrogate_error
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import subjects
 from remit.ledger.contents import EXACT, Content, ContentText, EncodedValue, commit, encode_content
@@ -32,6 +26,7 @@ from remit.ledger.record import (
     Columns,
     columns_of,
     content_scope,
+    number_text,
     require_plain_text,
 )
 from remit.ledger.usage import key_of, usage_of

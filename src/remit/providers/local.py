@@ -18,8 +18,8 @@ from remit.kernel.loops import abandon, call_in_thread
 from remit.kernel.settings import LocalModelSettings
 from remit.providers.dialects import DialectError, ModelCall, error_body, read_request
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
-from remit.providers.request_bodies import WireDialect, neutral_call
 from remit.providers.sse import SseEvent
+from remit.providers.upstream import WireDialect, neutral_call
 from remit.providers.upstream_http import Timeouts
 from remit.providers.weights import file_sha256
 from remit.providers.wire.endpoint_table import CHAT, MESSAGES, RESPONSES, Endpoint

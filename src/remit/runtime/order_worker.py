@@ -20,7 +20,7 @@ from remit.agents.queue import (
     row_matches_ledger,
 )
 from remit.kernel.errors import RemitError
-from remit.kernel.periodic import repeat
+from remit.kernel.loops import repeat
 from remit.runtime.agent import Agent
 from remit.runtime.order_attempts import Done, run_turn
 from remit.runtime.schedules import Schedule

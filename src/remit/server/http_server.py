@@ -15,7 +15,7 @@ from uvicorn import Server
 
 from remit.gateway import SHUTTING_DOWN
 from remit.kernel.errors import RemitError
-from remit.kernel.periodic import repeat
+from remit.kernel.loops import repeat
 from remit.server.current_application import Current
 from remit.server.listener import http_config
 

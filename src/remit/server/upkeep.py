@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from remit.kernel.periodic import repeat
+from remit.kernel.loops import repeat
 from remit.runtime import Runtime
 from remit.runtime.installation import settle_canary
 from remit.server.telemetry import CallMetrics

@@ -12,10 +12,9 @@ Start reading in ``supervisor.py``, then ``turn.py``.
 
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.carried_effects import session_effects
-from remit.agents.supervisor.classification import ClassificationRules
 from remit.agents.supervisor.entries import UnfinishedTurn, unfinished_sessions, unfinished_turn
 from remit.agents.supervisor.operational_loop import exclusion_entries
-from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
+from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality_gate import DEFAULT_CRITERIA, check_criteria
 from remit.agents.supervisor.services import Responder, Services
 from remit.agents.supervisor.supervisor import HO2Supervisor

@@ -1,4 +1,4 @@
-"""The plan of a turn: steps and their dependencies."""
+"""The plan of a turn: steps, their dependencies, and their treatment by a classification."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from pydantic import BaseModel, ValidationError
+
 from remit.agents.supervisor.quality_gate import check_criteria
 from remit.agents.workorders import OrderHistory, WorkOrder, WorkOrderType
 from remit.kernel.canonical import MAX_SAFE_INTEGER
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConfigError, InvalidInputError
+from remit.kernel.installed_files import InstalledFiles
 
 _MAX_LIMIT = 1_000_000_000
 """Largest limit in dollars or seconds; a larger number is a mistake."""
@@ -19,6 +22,9 @@ HANDOFF_STEPS = ("handoff", "handoff-2", "handoff-3")
 
 SUPERVISOR_STEPS = ("scope", "verify", "consolidate", "direct", *HANDOFF_STEPS)
 """Names of steps that the supervisor adds; plans must not use them."""
+
+
+_RULES_FILE = "HO2/documents/classification.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +269,83 @@ def for_another_attempt(
 
 Planner = Callable[[TurnContext], Plan | Awaitable[Plan]]
 """Makes the plan of a turn."""
+
+
+class Treatment(BaseModel, extra="forbid", frozen=True):
+    """The treatment of messages with a certain classification.
+
+    Immutable, read from JSON; another key, or a value of another type, raises pydantic's
+    ValidationError.
+
+    Attributes:
+        when: accepted values, keyed by label; every label must match.
+        tools: True if the answer may use tools.
+        note: text about the message for the model; empty for none.
+    """
+
+    when: Mapping[str, Sequence[str]]
+    tools: bool = True
+    note: str = ""
+
+    def applied_to(self, step: PlanStep) -> PlanStep:
+        """Return the answering step; without its tools if the treatment forbids them.
+
+        The step keeps its tools if its acceptance demands one (``tools_used``). Otherwise the same
+        step is returned.
+
+        Args:
+            step: the agent's answering step.
+        """
+        if self.tools or step.acceptance.get("tools_used"):
+            return step
+        return replace(step, tools=(), approve=())
+
+
+class ClassificationRules(BaseModel, extra="forbid", frozen=True):
+    """Treatments, of which the first match applies.
+
+    Immutable, read from JSON; another key raises pydantic's ValidationError. :meth:`installed`
+    reads the file of the root's packages.
+
+    Attributes:
+        rules: the treatments, in the order of their precedence.
+    """
+
+    rules: Sequence[Treatment] = ()
+
+    @classmethod
+    def installed(cls, files: InstalledFiles) -> Self:
+        """Return the rules of a root's packages; no rules if no package installed the file.
+
+        Args:
+            files: the installed files of the root, from which ``HO2/documents/classification.json``
+                is read.
+
+        Raises:
+            ConfigError: the file does not contain rules.
+            ChangedFileError: the file is missing or differs from the installed content, or the
+                table of owners cannot be read.
+        """
+        if _RULES_FILE not in files.paths("HO2/documents/"):
+            return cls()
+        try:
+            return cls.model_validate_json(files.read(_RULES_FILE))
+        except ValidationError as error:
+            raise ConfigError(
+                f"The classification rules are invalid: {error}",
+                next_step=f"Correct {_RULES_FILE} in its package and install a new version of it.",
+            ) from error
+
+    def treatment(self, classification: Mapping[str, Any] | None) -> Treatment:
+        """Return the treatment of a message; the default without a classification or match.
+
+        The default allows tools and adds no note.
+
+        Args:
+            classification: values keyed by label; None without one.
+        """
+        labels = classification or {}
+        for rule in self.rules:
+            if all(labels.get(name) in values for name, values in rule.when.items()):
+                return rule
+        return Treatment(when={})

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remit.agents.output_type import OutputType
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.attention import Candidate
-from remit.agents.supervisor.classification import ClassificationRules
 from remit.agents.supervisor.entries import SupervisorJournal
 from remit.agents.supervisor.operational_loop import Exclusions
-from remit.agents.supervisor.plan import Plan, Planner, PlanStep
+from remit.agents.supervisor.plan import ClassificationRules, Plan, Planner, PlanStep
 from remit.agents.supervisor.quality_gate import QualityGate
 from remit.agents.tools import tool_id_of
 from remit.agents.worker import HO1Executor

@@ -22,9 +22,8 @@ from typing import Any
 
 from remit.agents.output_type import OutputType
 from remit.agents.supervisor.attention import Candidate, choose
-from remit.agents.supervisor.classification import Treatment
 from remit.agents.supervisor.entries import UnfinishedTurn
-from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, TurnContext
+from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, Treatment, TurnContext
 from remit.agents.supervisor.quality_gate import answer_text
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Services

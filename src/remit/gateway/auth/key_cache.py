@@ -9,12 +9,13 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from remit.gateway.auth.identity import AuthUnavailableError, Identity
 from remit.gateway.auth.virtual_key import MAX_KEY_CHARS, KeyRow, now_text, seconds_of
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.message_text import count
 from remit.ledger import LedgerClient, LedgerClosedError
 
 _log = logging.getLogger("remit.auth")
@@ -70,20 +71,24 @@ class KeyCache:
 
     Args:
         ledger: the ledger whose database contains the keys.
-        limits: how often to read, and how long to trust the cache without a read.
-        on_refresh: called by the thread after each read.
+        limits: how often to read, how long to trust the cache without a read, and how often to log
+            the number of refusals.
+
+    Attributes:
+        refused: number of refusals that were counted.
 
     Raises:
         LedgerError: the keys cannot be read.
         AuthUnavailableError: the row of a key is damaged.
     """
 
-    def __init__(
-        self, ledger: LedgerClient, limits: AuthLimits, on_refresh: Callable[[], None]
-    ) -> None:
+    def __init__(self, ledger: LedgerClient, limits: AuthLimits) -> None:
         self._ledger = ledger
         self._limits = limits
-        self._on_refresh = on_refresh
+        # Refusals are counted in memory only: a caller without a key causes no disk write.
+        self.refused = self._logged = 0
+        self._logged_at = -math.inf
+        self._counting = threading.Lock()
         self._by_digest: dict[bytes, _Secret] = {}
         self._by_id: dict[str, _Known] = {}
         self._epoch = -1  # all changes up to it were fetched
@@ -187,7 +192,7 @@ class KeyCache:
             self._put(rows)
 
     def close(self) -> None:
-        """Refuse every key from now on, end the thread and wait for its end.
+        """Refuse every key from now on, end the thread, wait for its end and log the refusals.
 
         Harmless if called twice; a forked process does not wait.
         """
@@ -195,6 +200,26 @@ class KeyCache:
         self._good_until = -math.inf
         if self._pid == os.getpid():
             self._thread.join()
+        self._log_refusals(closing=True)
+
+    def count_refusal(self) -> None:
+        """Count a refused call in :attr:`refused`."""
+        with self._counting:
+            self.refused += 1
+
+    def _log_refusals(self, *, closing: bool = False) -> None:
+        """Log the number of calls refused since the last line, if it is not 0 and the time is up.
+
+        Args:
+            closing: log now, whatever the time.
+        """
+        now = time.monotonic()
+        with self._counting:
+            new = self.refused - self._logged
+            if not new or (now < self._logged_at + self._limits.refused_log_s and not closing):
+                return
+            self._logged, self._logged_at = self.refused, now
+        _log.warning("refused %s without a valid key", count(new, "call"))
 
     def _require_fresh(self) -> None:
         if time.monotonic() < self._good_until and self._pid == os.getpid():
@@ -250,7 +275,7 @@ class KeyCache:
                 down = False
             if self._stop.is_set():
                 self._good_until = -math.inf
-            self._on_refresh()
+            self._log_refusals()
 
 
 def mark(digest: bytes) -> str:

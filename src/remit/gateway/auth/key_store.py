@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,7 +26,6 @@ from remit.gateway.auth.virtual_key import (
 from remit.kernel.budget_values import BudgetScope
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.loops import Closeable
-from remit.kernel.message_text import count
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, Transaction
 
@@ -65,13 +61,8 @@ class KeyStore(Closeable):
     def __init__(self, ledger: LedgerClient, limits: AuthLimits | None = None) -> None:
         self._ledger = ledger
         self._cache: KeyCache | None = None
-        # Refusals are counted in memory only: a caller without a key causes no disk write.
-        self._refused = self._logged = 0
-        self._logged_at = -math.inf
-        self._log_s = limits.refused_log_s if limits else math.inf
-        self._counting = threading.Lock()
         if limits is not None:
-            self._cache = KeyCache(ledger, limits, self._log_refusals)
+            self._cache = KeyCache(ledger, limits)
 
     def __repr__(self) -> str:
         return f"KeyStore({self._ledger.location!r})"
@@ -83,7 +74,6 @@ class KeyStore(Closeable):
         """
         if self._cache is not None:
             self._cache.close()
-            self._log_refusals(closing=True)
 
     def authenticate(self, token: str | None) -> Identity:
         """Return the identity of a key. Does not wait for the database and writes nothing.
@@ -99,9 +89,10 @@ class KeyStore(Closeable):
             AuthUnavailableError: the database could not be read for ``limits.stale_after_s``, or
                 the store is closed, or was opened before a fork or without limits.
         """
-        if (identity := self._require_cache().by_secret(token)) is not None:
+        cache = self._require_cache()
+        if (identity := cache.by_secret(token)) is not None:
             return identity
-        self._count_refusal()
+        cache.count_refusal()
         if not token:
             raise AuthenticationError(
                 "The request has no API key.",
@@ -135,9 +126,10 @@ class KeyStore(Closeable):
                 does not hold.
             AuthUnavailableError: as :meth:`authenticate`.
         """
-        identity = self._require_cache().by_id(key_id, mark, since_ms)
+        cache = self._require_cache()
+        identity = cache.by_id(key_id, mark, since_ms)
         if identity is None:
-            self._count_refusal()
+            cache.count_refusal()
             raise _refused()
         return identity
 
@@ -165,7 +157,7 @@ class KeyStore(Closeable):
     @property
     def refused(self) -> int:
         """The number of authentications refused since the store was opened."""
-        return self._refused
+        return 0 if self._cache is None else self._cache.refused
 
     def create(
         self,
@@ -441,24 +433,6 @@ class KeyStore(Closeable):
             return record_change(tx, "KEY_CREATED", "CHANGED", "Key changed", row, requested_by)
 
         return self._change(call).key
-
-    def _count_refusal(self) -> None:
-        with self._counting:
-            self._refused += 1
-
-    def _log_refusals(self, *, closing: bool = False) -> None:
-        """Log the number of calls refused since the last line, if it is not 0 and the time is up.
-
-        Args:
-            closing: log now, whatever the time.
-        """
-        now = time.monotonic()
-        with self._counting:
-            new = self._refused - self._logged
-            if not new or (now < self._logged_at + self._log_s and not closing):
-                return
-            self._logged, self._logged_at = self._refused, now
-        _log.warning("refused %s without a valid key", count(new, "call"))
 
     def _change(self, call: Callable[[Transaction], KeyRow]) -> KeyRow:
         row = self._ledger.transact(call)

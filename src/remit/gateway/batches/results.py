@@ -12,7 +12,7 @@ from msgspec import structs
 from remit.gateway.batches.lines import answer_of, object_of, read_line
 from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_of, hold_name, line_name
 from remit.gateway.billing import Bill, Billing
-from remit.gateway.budget import Amount, Hold, TokenBudgeter
+from remit.gateway.budget import Accounts, Amount, Hold, TokenBudgeter
 from remit.gateway.key_queries import HIDDEN
 from remit.gateway.provider_objects import KeptObject, keep, provider_id_of
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
@@ -159,7 +159,7 @@ class Results:
         scopes: list[str] = []
 
         def call(tx: Transaction) -> None:
-            accounts = self._budgeter.accounts(tx)
+            accounts = Accounts.of(tx, allow_unpriced=self._budgeter.allow_unpriced)
             name = hold_name(row.batch_id)
             held = tx.execute("SELECT hold FROM holds WHERE reservation_id = ?", (name,))
             hold = Hold.read(held[0][0]) if held else None

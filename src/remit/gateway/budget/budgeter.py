@@ -61,22 +61,7 @@ class TokenBudgeter:
 
     def __init__(self, ledger: LedgerClient, *, allow_unpriced: bool = False) -> None:
         self._ledger = ledger
-        self._allow_unpriced = allow_unpriced
-
-    def accounts(self, tx: Transaction) -> Accounts:
-        """Return the accounts of a transaction; the caller calls their ``write``.
-
-        Loaded accounts stay in the transaction's cache.
-
-        Args:
-            tx: the transaction, in which the accounts are read and written.
-        """
-        found: Accounts | None = tx.cache.get("accounts")
-        if found is None or found.is_full:
-            found = tx.cache["accounts"] = Accounts(
-                tx.ask, tx, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced
-            )
-        return found
+        self.allow_unpriced = allow_unpriced
 
     def allocate(
         self,
@@ -159,7 +144,7 @@ class TokenBudgeter:
             InvalidInputError: this machine does not know the time zone of an account.
             LedgerError: the ledger cannot be read.
         """
-        accounts = Accounts(self._ledger.select, self._ledger, allow_unpriced=self._allow_unpriced)
+        accounts = Accounts(self._ledger.select, self._ledger, allow_unpriced=self.allow_unpriced)
         refused = accounts.refusal(path, amount, 1)
         reason = "" if refused is None else f"{refused.code}: {refused.message}"
         return BudgetCheckResult(refused is None, accounts.remaining(path), reason)
@@ -195,7 +180,7 @@ class TokenBudgeter:
         """
 
         def call(tx: Transaction) -> None:
-            accounts = self.accounts(tx)
+            accounts = Accounts.of(tx, allow_unpriced=self.allow_unpriced)
             size = amount or Amount(scope.requested_tokens)
             hold = accounts.reserve(scope.path, size, turns=turns, enforce=enforce)
             accounts.write()
@@ -231,7 +216,7 @@ class TokenBudgeter:
             if not rows:
                 return DebitResult(False, None, 0)
             hold = Hold.decode(rows[0][0])
-            accounts = self.accounts(tx)
+            accounts = Accounts.of(tx, allow_unpriced=self.allow_unpriced)
             accounts.settle(hold, usage)
             accounts.write()
             states = accounts.statuses(hold.scopes)
@@ -300,7 +285,7 @@ class TokenBudgeter:
         )
 
         def call(tx: Transaction) -> DebitResult:
-            accounts = self.accounts(tx)
+            accounts = Accounts.of(tx, allow_unpriced=self.allow_unpriced)
             if enforce:
                 amount = Amount(usage.total, usage.cost_nano)
                 if (refused := accounts.refusal(scope.path, amount, 0)) is not None:
@@ -346,7 +331,9 @@ class TokenBudgeter:
 
         def call(tx: Transaction) -> str:
             if enforce:
-                refused = self.accounts(tx).refusal(scope.path, Amount(0, nano), 0)
+                refused = Accounts.of(tx, allow_unpriced=self.allow_unpriced).refusal(
+                    scope.path, Amount(0, nano), 0
+                )
                 if refused is not None:
                     return f"{refused.code.lower()}: {refused.message}"
             if problem := then(tx):

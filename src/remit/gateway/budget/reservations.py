@@ -23,7 +23,7 @@ from remit.gateway.budget.account import (
 )
 from remit.gateway.budget.resets import window_entry
 from remit.kernel.budget_values import Amount, BudgetStatus
-from remit.ledger import Clock, LedgerEntry
+from remit.ledger import Clock, LedgerEntry, Transaction
 
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in CHANGING)} WHERE scope = ?"
 # Each row has an account and a raised bound, independent of each other: one statement reads both.
@@ -80,6 +80,23 @@ class Accounts:
     _changed: dict[str, Account] = field(default_factory=dict, init=False)
     _passed: list[tuple[Account, tuple[int, int, int]]] = field(default_factory=list, init=False)
     _to_raise: list[tuple[str, str, int]] = field(default_factory=list, init=False)
+
+    @classmethod
+    def of(cls, tx: Transaction, *, allow_unpriced: bool) -> Accounts:
+        """Return the accounts of a transaction; the caller calls their :meth:`write`.
+
+        Loaded accounts stay in the transaction's cache.
+
+        Args:
+            tx: the transaction, in which the accounts are read and written.
+            allow_unpriced: see the class.
+        """
+        found: Accounts | None = tx.cache.get("accounts")
+        if found is None or found.is_full:
+            found = tx.cache["accounts"] = cls(
+                tx.ask, tx, tx.execute_many, tx.append, allow_unpriced=allow_unpriced
+            )
+        return found
 
     def load(self, scopes: Sequence[str], bounds: Sequence[tuple[str, ...]] = ()) -> None:
         """Read the accounts and raised bounds that are not loaded yet, in one statement.

@@ -193,7 +193,7 @@ class Recovery:
             hidden = hidden_name(caller, key)
             tx.execute(_HIDE_KEY, (hidden, caller, key, caller, hidden))
             tx.execute(_DELETE_KEY, (caller, key))
-        accounts = self._budgeter.accounts(tx)
+        accounts = Accounts.of(tx, allow_unpriced=self._budgeter.allow_unpriced)
         settled = [self._settle(tx, accounts, policy, row, dead) for row in sorted(rows)]
         accounts.write()
         return settled

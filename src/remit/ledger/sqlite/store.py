@@ -29,8 +29,14 @@ from remit.ledger.raw_rows import RawContent, RawEntry
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.connection import connect, is_read_only
 from remit.ledger.sqlite.schema import SEARCH, create_if_absent, layout_problems
-from remit.ledger.sqlite.shared_file import SameFile, Turns
-from remit.ledger.sqlite.transaction import RECORD_SQL, SqliteBatch, is_refusal, read_again
+from remit.ledger.sqlite.transaction import (
+    RECORD_SQL,
+    SameFile,
+    SqliteBatch,
+    Turns,
+    is_refusal,
+    read_again,
+)
 from remit.ledger.store import Store, Transaction, Unit
 from remit.ledger.store_outage import Outage
 

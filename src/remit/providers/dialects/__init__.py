@@ -31,8 +31,8 @@ from remit.providers.dialects.translators import (
     write_answer,
     write_request,
 )
-from remit.providers.dialects.usage import PARTS, reported
 from remit.providers.dialects.whole_streams import own_events
+from remit.providers.wire.usage import PARTS, reported
 
 __all__ = [
     "PARTS",

@@ -37,12 +37,12 @@ from remit.providers.dialects.streaming import (
     sound_answer,
     stream_events,
 )
-from remit.providers.dialects.usage import reported
 from remit.providers.protocol import ProviderResponse
 from remit.providers.sse import SseParser
 from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.readers import answer_facts, stream_sum
+from remit.providers.wire.usage import reported
 
 _CHAT, _RESPONSES, _MESSAGES = "openai.chat", "openai.responses", "anthropic.messages"
 _GEMINI, _CONVERSE = "gemini.generate", "bedrock.converse"

@@ -6,19 +6,10 @@ counts. The Messages API counts them separately.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from typing import Any
 
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.usage import Usage
-
-PARTS = (
-    "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
-    "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
-)  # fmt: skip
-"""The counts of a :class:`ProviderResponse` that are parts of its tokens."""
-_parts = operator.attrgetter(*PARTS)
 
 _FORMS: Mapping[str, Mapping[str, str]] = {
     "openai.chat": {
@@ -51,22 +42,6 @@ _FORMS: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """The members of each dialect's usage and their counts; a count that is not known is left out."""
-
-
-def reported(usage: Usage | None) -> dict[str, Any]:
-    """Return the fields of a :class:`ProviderResponse` for the usage that an answer states.
-
-    Without a usage the tokens are 0 and ``usage_reported`` is False. A part of 0 tokens is None.
-    """
-    if usage is None:
-        return {"input_tokens": 0, "output_tokens": 0, "usage_reported": False}
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "server_tool_uses": usage.server_tool_uses,
-        "served": usage.served,
-        **{name: count or None for name, count in zip(PARTS, _parts(usage), strict=True)},
-    }
 
 
 def usage_of(endpoint: str, answer: ProviderResponse) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.providers.wire.answer import StreamSum, counted_once, ended_by, read_event
-from remit.providers.wire.body import BodyError, member_at, object_in
+from remit.providers.wire.body import OBJECT_NAMES, BodyError, member_at, object_in
 from remit.providers.wire.endpoint_table import (
     A2A,
     BATCHES,
@@ -74,6 +74,7 @@ __all__ = [
     "INPUT_TOKENS",
     "MESSAGES",
     "NESTED",
+    "OBJECT_NAMES",
     "PASSED_PATHS",
     "RESPONSES",
     "SPEECH",

@@ -46,6 +46,12 @@ _BRINGS_TOOLS = re.compile(rb'"(?:additional_tools|tool_search_output|tool_addit
 """Matches the text of a body whose prompt may define tools."""
 _ESCAPED = re.compile(rb"\\u00[4-7]")
 """Matches an escape that may hide a letter or the underscore of such a name."""
+OBJECT_NAMES = (
+    "file_id", "file_ids", "container_id", "container", "vector_store_id", "vector_store_ids",
+    "skill_id", "previous_message_id",
+)  # fmt: skip
+"""Members of calls that name an object of the provider."""
+_NAMES_OBJECTS = re.compile(rb'"(?:%b)' % "|".join(OBJECT_NAMES).encode())
 _LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9-]")  # a list of tokens is one text
 _MAX_INPUT_ITEMS = 20_000  # messages, or items of the input: each is a value of its own on record
 _SNAKE_CASE = re.compile("[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
@@ -226,6 +232,13 @@ class Body(Struct, gc=False):
         self.model = value.get("model", endpoint.model)
         as_events = endpoint is SPEECH and value.get("stream_format") == "sse"
         self.stream = endpoint.streams and (value.get("stream") is True or as_events)
+
+    @property
+    def may_name_objects(self) -> bool:
+        """True if a member of the text may be one of :data:`OBJECT_NAMES`, also an escaped one."""
+        # A pattern that begins with one byte is found several times as fast as a longer text.
+        raw = self.raw
+        return _NAMES_OBJECTS.search(raw) is not None or (b"\\" in raw and b"\\u00" in raw)
 
     @property
     def exact(self) -> dict[str, Any]:

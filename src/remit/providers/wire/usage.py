@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeGuard
@@ -92,6 +93,14 @@ _LONGEST_TOOL = 100
 _MAX_TOOL_USES = 10_000  # A larger number for one tool in one answer is not a count of uses.
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NOT_SAID: Mapping[str, str] = MappingProxyType({})
+
+PARTS = (
+    "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
+    "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
+)  # fmt: skip
+"""The counts of a :class:`ProviderResponse` that are parts of its tokens."""
+
+_parts = operator.attrgetter(*PARTS)
 
 
 def _tree() -> dict[str, Any]:
@@ -445,3 +454,19 @@ def _tool_uses(usage: dict[str, Any], counts: dict[str, int]) -> Mapping[str, in
     if searches:
         uses.setdefault("web_search", searches)
     return uses or _NOTHING
+
+
+def reported(usage: Usage | None) -> dict[str, Any]:
+    """Return the fields of a :class:`ProviderResponse` for the usage that an answer states.
+
+    Without a usage the tokens are 0 and ``usage_reported`` is False. A part of 0 tokens is None.
+    """
+    if usage is None:
+        return {"input_tokens": 0, "output_tokens": 0, "usage_reported": False}
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "server_tool_uses": usage.server_tool_uses,
+        "served": usage.served,
+        **{name: count or None for name, count in zip(PARTS, _parts(usage), strict=True)},
+    }

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 
 from remit.gateway.auth import Identity, token_from_headers
 from remit.kernel.errors import ConfigError, RemitError
-from remit.kernel.periodic import repeat
+from remit.kernel.loops import repeat
 from remit.kernel.settings import McpEndpointSettings
 from remit.runtime import Runtime
 from remit.server.api_guard import CONTEXT, IDENTITY, Guard

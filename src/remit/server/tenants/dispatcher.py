@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from remit.gateway.auth import CREDENTIAL_HEADERS, agent_secret, tenant_of_key, token_from_headers
 from remit.kernel.errors import RemitError
-from remit.kernel.periodic import repeat
+from remit.kernel.loops import repeat
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
 from remit.runtime import Runtime
