@@ -315,10 +315,10 @@ def _explain(error: ValidationError, sources: Mapping[str, str], of_root: bool) 
     unknown = [item for item in errors if item["type"] == "extra_forbidden"]
     first = (unknown or errors)[0]
     key = ".".join(str(part) for part in first["loc"])
-    table = "".join(f"{part}." for part in first["loc"][:-1])
-    source = sources.get(key) or sources.get(table.removesuffix("."), "")  # of a list's item
+    within = "".join(f"{part}." for part in first["loc"][:-1])
+    source = sources.get(key) or sources.get(within.removesuffix("."), "")  # of a list's item
     if first["type"] == "missing":  # Only a table that the defaults have can be an older one.
-        given = {one for name, one in sources.items() if name.startswith(table)}
+        given = {one for name, one in sources.items() if name.startswith(within)}
         source = "default" if "default" in given else next(iter(given), "")
     if of_root and source == "default":
         return ConfigError(
