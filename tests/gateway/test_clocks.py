@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
 from remit.gateway import LLMGateway
-from remit.gateway.auth import KeyStore, expiry_of
+from remit.gateway.auth import AuthenticationError, AuthLimits, KeyStore, expiry_of
 from remit.gateway.budget import (
     BudgetLimits,
     BudgetScope,
@@ -182,6 +182,22 @@ def test_a_machine_with_another_clock_moves_no_deadline(target: str, apart_s: in
         asked = queue.request(tool, {}, session_id="SES-APPROVED", agent_id="client")
         queue.decide(asked.request_id, granted=True, by="Ann")
         assert seconds(queue.get(asked.request_id).expires_at) == 60
+
+
+@pytest.mark.parametrize("apart_s", [300, -300])
+def test_a_server_with_another_clock_refuses_a_key_when_it_expires(
+    target: str, apart_s: int
+) -> None:
+    clock = SimpleNamespace(now=time.time() + apart_s)
+    limits = AuthLimits(revocation_s=0.5, stale_after_s=60, refused_log_s=60)
+    with LedgerClient(target) as ledger, shared_clock(lambda: clock.now):
+        with KeyStore(ledger) as keys:
+            token = keys.create("a", role="agent", expires=expiry_of("120s", ledger.wall_time)).key
+        with KeyStore(ledger, limits) as keys:
+            assert keys.authenticate(token).name == "a"
+        clock.now += 121
+        with KeyStore(ledger, limits) as keys, pytest.raises(AuthenticationError):
+            keys.authenticate(token)
 
 
 _NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
