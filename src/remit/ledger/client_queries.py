@@ -140,11 +140,7 @@ class LedgerQueries:
 
     @property
     def wall_time(self) -> datetime:
-        """The time by :attr:`wall_ms`, in UTC: the base of deadlines that several machines keep.
-
-        Raises:
-            LedgerError: the server cannot be reached.
-        """
+        """The time by :attr:`wall_ms`, in UTC: the base of deadlines that several machines keep."""
         return datetime.fromtimestamp(self.wall_ms / 1000, UTC)
 
     def read(self, entry_id: str, *, with_content: bool = True) -> LedgerEntry:
