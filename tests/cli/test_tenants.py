@@ -26,8 +26,10 @@ from remit.runtime.tenants import (
     remove_old_places,
     remove_tenant,
 )
+from tests.ledger.segments.writing import cut_off, sessions
 from tests.support.commands import require_said, run_remit
 from tests.support.postgres import PostgresServer, run_sql
+from tests.support.standalone import standalone
 from tests.support.tenants import environment, new_host, opened
 
 
@@ -136,6 +138,22 @@ def test_an_entry_of_a_tenant_is_proved_from_the_host(host: Host, tmp_path: Path
     of_tenant = host.run("ledger", "key", root=host.tenant("acme")).stdout.strip()
     assert host.run("tenant", "verify", proof, "--key", of_tenant).returncode == 1
     assert host.run("tenant", "prove", "acme", "LED-00ffffff").returncode == 1
+
+
+def test_an_entry_in_a_segment_of_a_tenant_is_proved_from_the_host(
+    host: Host, tmp_path: Path
+) -> None:
+    with opened(host.tenant("acme"), host.database) as ledger:
+        sessions(ledger, 60)
+        cut_off(ledger, tmp_path / "segments")
+    proof = tmp_path / "proof.json"
+    words = ("tenant", "prove", "acme", "LED-0000002a", "--out", proof)
+    assert "--archive DIR" in host.run(*words).stderr
+    done = host.run(*words, "--archive", tmp_path / "segments")
+    assert done.returncode == 0, done.stderr
+    key = host.run("ledger", "key").stdout.strip()
+    assert host.json("tenant", "verify", proof, "--key", key)["index"] == 42
+    assert standalone("--tenant-proof", proof, "--key", key).returncode == 0
 
 
 def test_an_older_copy_of_a_tenant_is_told(tmp_path: Path) -> None:

@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
+from remit.agents import ApprovalQueue
+from remit.agents.tools import Tool
 from remit.gateway import LLMGateway
+from remit.gateway.auth import AuthenticationError, AuthLimits, KeyStore, expiry_of
 from remit.gateway.budget import (
     BudgetLimits,
     BudgetScope,
@@ -25,6 +28,8 @@ from remit.gateway.budget import (
 )
 from remit.gateway.leases import Owner
 from remit.kernel.budget_windows import window_at
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient
 from tests.support.clocks import shared_clock
 from tests.support.stores import empty, outside
@@ -152,6 +157,47 @@ def test_of_another_boot_nothing_lives_on_one_machine(target: str) -> None:
     for place in (target, target.replace("postgresql://", "postgres://", 1)):
         with LedgerClient(place) as ledger:
             assert ledger.is_of_one_machine == ("postgresql" not in target)
+
+
+@pytest.mark.parametrize("apart_s", [300, -300])
+def test_a_machine_with_another_clock_moves_no_deadline(target: str, apart_s: int) -> None:
+    """Expiries, periods of grace and approvals count from the clock of the database."""
+    now_s = time.time() + apart_s
+    with LedgerClient(target) as ledger, shared_clock(lambda: now_s):
+        now = ledger.wall_time
+
+        def seconds(expires: str) -> float:
+            return (datetime.fromisoformat(expires) - now).total_seconds()
+
+        with KeyStore(ledger) as keys:
+            keys.create("a", role="agent", expires=expiry_of("60s", now))
+            keys.rotate(keys.create("b", role="agent").key_id, grace_s=20)
+            with pytest.raises(InvalidInputError, match="is in the past"):
+                keys.create("c", role="agent", expires=now)
+            short, rotated = keys.list()
+        assert seconds(short.expires) == 60
+        assert seconds(rotated.old_until) == 20
+        queue = ApprovalQueue(ledger, ApprovalSettings.model_validate({"valid_s": 60, "tools": {}}))
+        tool = Tool("refund", "Pay an order back.", {"type": "object"}, print)
+        asked = queue.request(tool, {}, session_id="SES-APPROVED", agent_id="client")
+        queue.decide(asked.request_id, granted=True, by="Ann")
+        assert seconds(queue.get(asked.request_id).expires_at) == 60
+
+
+@pytest.mark.parametrize("apart_s", [300, -300])
+def test_a_server_with_another_clock_refuses_a_key_when_it_expires(
+    target: str, apart_s: int
+) -> None:
+    clock = SimpleNamespace(now=time.time() + apart_s)
+    limits = AuthLimits(revocation_s=0.5, stale_after_s=60, refused_log_s=60)
+    with LedgerClient(target) as ledger, shared_clock(lambda: clock.now):
+        with KeyStore(ledger) as keys:
+            token = keys.create("a", role="agent", expires=expiry_of("120s", ledger.wall_time)).key
+        with KeyStore(ledger, limits) as keys:
+            assert keys.authenticate(token).name == "a"
+        clock.now += 121
+        with KeyStore(ledger, limits) as keys, pytest.raises(AuthenticationError):
+            keys.authenticate(token)
 
 
 _NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

@@ -97,6 +97,27 @@ def test_any_other_unknown_key_is_an_error(tmp_path: Path) -> None:
         load_settings(config, environment={})
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[gateway]\ntimeout_ms = 99999999999999999999\n", r"gateway\.timeout_ms is not valid"),
+        ("[gateway]\nrecover_every_s = inf\n", r"gateway\.recover_every_s is not valid"),
+        ('[providers.x]\nbase_url = "http://x"\n', r"providers\.x\.kind is not valid"),
+        ("[model]\nauto_order = [1]\n", r"model\.auto_order\.0 is not valid"),
+        (f"x = {'[' * 5000}{']' * 5000}\n", "not valid TOML: it is nested too deeply"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_file_before_anything_opens(
+    tmp_path: Path, text: str, names: str
+) -> None:
+    _install(tmp_path, _DEFAULTS, shipped_file("PKG-KERNEL-001", _DEFAULTS))
+    config = tmp_path / "remit.toml"
+    config.write_text(text, "utf-8")
+    with pytest.raises(ConfigError, match=names) as refused:
+        load_settings(config, environment={})
+    assert str(config) in str(refused.value)
+
+
 # -- Changes of ``remit.toml``: one value, and every other byte as it was ------------------------
 
 

@@ -73,7 +73,6 @@ def approve(
     from remit.agents import ApprovalQueue
     from remit.gateway.auth import expiry_of
 
-    moment_until = expiry_of(until) if until else None
     settings = open_settings(root)[1].settings.approvals
     if request_id is None:
         if deny or run or by or reason or edit or arguments or until:
@@ -108,7 +107,7 @@ def approve(
             by=by or whoami(),
             reason=reason,
             arguments=given if isinstance(given, Mapping) else None,
-            until=moment_until,
+            until=expiry_of(until, client.wall_time) if until else None,
             may_repeat=not (edit or arguments is not None or until or reason),
         )
         decided = queue.get(request.request_id)

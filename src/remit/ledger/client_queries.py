@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, Literal, Unpack
 
@@ -137,6 +137,11 @@ class LedgerQueries:
             LedgerError: the server cannot be reached.
         """
         return self._store.wall_ms
+
+    @property
+    def wall_time(self) -> datetime:
+        """The time by :attr:`wall_ms`, in UTC: the base of deadlines that several machines keep."""
+        return datetime.fromtimestamp(self.wall_ms / 1000, UTC)
 
     def read(self, entry_id: str, *, with_content: bool = True) -> LedgerEntry:
         """Return the entry with that id.

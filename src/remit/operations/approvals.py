@@ -148,8 +148,8 @@ def decide_approval(
     _request(root, request_id)
     root.approvals.decide(
         request_id, granted=grant, by=caller.name, reason=reason, arguments=arguments,
-        until=expiry_of(until) if until else None, person=_person(root, caller),
-        subject_id=caller.subject_id,
+        until=expiry_of(until, root.ledger.wall_time) if until else None,
+        person=_person(root, caller), subject_id=caller.subject_id,
     )  # fmt: skip
     return _request(root, request_id)
 

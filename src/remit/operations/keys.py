@@ -109,7 +109,8 @@ def create_key(
     )
     made = root.keys.create(
         name, role=role, **lists, user_id=user or "", team_id=team or "",
-        organisation_id=organisation or "", expires=None if expires is None else expiry_of(expires),
+        organisation_id=organisation or "",
+        expires=None if expires is None else expiry_of(expires, root.ledger.wall_time),
         requested_by=caller.id, in_transaction=root.budgeter.for_new_key(limits, caller.id),
     )  # fmt: skip
     for kind, owner in (("user", user), ("team", team), ("organisation", organisation)):

@@ -167,7 +167,7 @@ def submit_order(
         submitted_as = f"{own.key_id}/{key}" if key else ""
     wanted = Submission(
         agent_id=agent_id, task=task, queue=queue, priority=priority,
-        due=expiry_of(after) if after else None, user_id=user_id,
+        due=expiry_of(after, root.ledger.wall_time) if after else None, user_id=user_id,
         subject_id=subject_id or caller.subject_id, tokens=tokens, usd=usd,
         max_attempts=max_attempts,
     )  # fmt: skip

@@ -451,7 +451,7 @@ class ApprovalQueue:
 
     def _expiry(self, until: datetime | None) -> str:
         """Return the time at which an unused grant expires, as recorded."""
-        now = datetime.now(UTC)
+        now = self._ledger.wall_time
         latest = now + timedelta(seconds=self._settings.valid_s)
         until = latest if until is None else until.astimezone(UTC)
         if not now < until <= latest:

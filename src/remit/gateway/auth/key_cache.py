@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from remit.gateway.auth.identity import AuthUnavailableError, Identity
-from remit.gateway.auth.virtual_key import MAX_KEY_CHARS, KeyRow, now_text, seconds_of
+from remit.gateway.auth.virtual_key import MAX_KEY_CHARS, KeyRow, seconds_of, time_text
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.message_text import count
 from remit.ledger import LedgerClient, LedgerClosedError
@@ -59,6 +60,8 @@ _Secret = tuple[bytes, Identity, float]
 _Known = tuple[int, tuple[_Secret, ...], int]
 """The epoch of a key's latest change, its valid secrets, and when it was rotated (milliseconds)."""
 _UNKNOWN: _Known = -1, (), 0
+_COMPARE_S = 60.0
+"""Interval at which the process's clock is compared with the database's."""
 
 
 class KeyCache:
@@ -94,6 +97,7 @@ class KeyCache:
         self._epoch = -1  # all changes up to it were fetched
         self._newest = -1  # the greatest of any row
         self._good_until = -math.inf
+        self._behind_s, self._compared = 0.0, -math.inf
         self._pid = os.getpid()
         self._changing = threading.Lock()
         self._refreshing = threading.Lock()
@@ -124,7 +128,7 @@ class KeyCache:
         if found is None:
             return None
         known, identity, not_after = found
-        is_valid = hmac.compare_digest(known, digest) and time.time() < not_after
+        is_valid = hmac.compare_digest(known, digest) and self._now_s() < not_after
         return identity if is_valid else None
 
     def by_id(
@@ -151,7 +155,7 @@ class KeyCache:
             secrets = secrets[:1]
         else:
             secrets = tuple(one for one in secrets if mark(one[0]) == marked)
-        return next((identity for _, identity, end in secrets if time.time() < end), None)
+        return next((identity for _, identity, end in secrets if self._now_s() < end), None)
 
     def refresh(self) -> None:
         """Fetch the keys that changed since the last refresh; the first time, all valid keys.
@@ -165,10 +169,14 @@ class KeyCache:
         """
         with self._refreshing:
             began, newest = time.monotonic(), self._newest
+            if began >= self._compared + _COMPARE_S:
+                self._behind_s = self._ledger.wall_ms / 1000 - time.time()
+                self._compared = began
             ((epoch,),) = self._ledger.select(KeyRow.EPOCH)
             if self._epoch < 0 or epoch < newest:  # the first time, or an older database
                 rows = self._rows(
-                    "WHERE revoked = '' AND (expires = '' OR expires > ?)", now_text()
+                    "WHERE revoked = '' AND (expires = '' OR expires > ?)",
+                    time_text(datetime.fromtimestamp(self._now_s(), UTC)),
                 )
                 with self._changing:
                     self._by_digest, self._by_id, self._newest = {}, {}, epoch
@@ -220,6 +228,10 @@ class KeyCache:
                 return
             self._logged, self._logged_at = self.refused, now
         _log.warning("refused %s without a valid key", count(new, "call"))
+
+    def _now_s(self) -> float:
+        """Return the time by the database's clock: a server with another one ends no key later."""
+        return time.time() + self._behind_s
 
     def _require_fresh(self) -> None:
         if time.monotonic() < self._good_until and self._pid == os.getpid():

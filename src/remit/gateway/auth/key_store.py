@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from remit.gateway.auth.identity import AuthenticationError, AuthUnavailableError, Identity
@@ -220,6 +220,10 @@ class KeyStore(Closeable):
             created=now_text(),
             expires=time_text(expires),
         ).checked()
+        if made.expires and made.expires <= time_text(self._ledger.wall_time):
+            raise InvalidInputError(
+                f"The expiry {made.expires} is in the past.", next_step="Give a later time."
+            )
         check_text("requested_by", requested_by)
 
         def call(tx: Transaction) -> KeyRow:
@@ -369,7 +373,8 @@ class KeyStore(Closeable):
             raise InvalidInputError("The grace period must be 0 seconds or more.")
         check_text("requested_by", requested_by)
         try:
-            until = time_text(datetime.now(UTC) + timedelta(seconds=grace_s)) if grace_s else ""
+            wait = timedelta(seconds=grace_s)
+            until = time_text(self._ledger.wall_time + wait) if grace_s else ""
         except OverflowError as error:
             raise InvalidInputError("The grace period is too long.") from error
         secret, shown, hash_ = new_secret(self._tenant())

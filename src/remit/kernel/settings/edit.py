@@ -81,6 +81,8 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
     text = text.removeprefix(BYTE_ORDER_MARK)
     try:
         return tomllib.loads(text)
+    except RecursionError as error:
+        raise ConfigError(f"{path} is not valid TOML: it is nested too deeply.") from error
     except ValueError as error:
         lines = [n for n, line in enumerate(text.splitlines(), 1) if BYTE_ORDER_MARK in line]
         if lines:

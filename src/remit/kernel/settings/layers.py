@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from remit.kernel.canonical import NotCanonicalError, canonical_json
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed_files import InstalledFiles, shipped_file
 from remit.kernel.settings.edit import parse_toml
@@ -143,9 +144,25 @@ def load_settings(
     if path is not None and (tenant := TenantFile.read(path.parent, to_open=True)) is not None:
         _merge(merged, _of_tenant(tenant, path, variables), "tenant.json", sources)
     try:
-        return LoadedSettings(Settings.model_validate(merged), sources, defaults)
+        loaded = LoadedSettings(Settings.model_validate(merged), sources, defaults)
     except ValidationError as error:
         raise _explain(error, sources, of_root is not None) from error
+    for key, value in flattened(merged):
+        if sources.get(key) != "default":
+            _require_recordable(key, value, sources.get(key, ""))
+    return loaded
+
+
+def _require_recordable(key: str, value: Any, source: str) -> None:
+    """Raise ConfigError if the ledger's record of the settings cannot contain a value."""
+    try:
+        canonical_json(value)
+    except NotCanonicalError as error:
+        raise ConfigError(
+            f"The setting {key} is not valid ({source}): a number must be finite and within "
+            "±(2**53 - 1), and a text must be Unicode.",
+            next_step="`remit config show` lists every setting with its meaning.",
+        ) from error
 
 
 def _of_environment(
@@ -298,8 +315,12 @@ def _explain(error: ValidationError, sources: Mapping[str, str], of_root: bool) 
     unknown = [item for item in errors if item["type"] == "extra_forbidden"]
     first = (unknown or errors)[0]
     key = ".".join(str(part) for part in first["loc"])
-    source = sources.get(key, "")
-    if of_root and (errors[0]["type"] == "missing" or source == "default"):
+    within = "".join(f"{part}." for part in first["loc"][:-1])
+    source = sources.get(key) or sources.get(within.removesuffix("."), "")  # of a list's item
+    if first["type"] == "missing":  # Only a table that the defaults have can be an older one.
+        given = {one for name, one in sources.items() if name.startswith(within)}
+        source = "default" if "default" in given else next(iter(given), "")
+    if of_root and source == "default":
         return ConfigError(
             f"The installed defaults belong to another version of Remit: {key}: {first['msg']}.",
             next_step="`remit init` installs the packages of this version.",

@@ -19,6 +19,7 @@ from remit.operations import (
     field,
     verb,
 )
+from remit.operations.files import archives
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
@@ -191,6 +192,7 @@ def prove_through_host(
     name: str = _NAME,
     entry_id: str = field("Id of the entry.", flag=""),
     out: Path | None = field("Write the proof to a file.", None),
+    archives: list[Path] = archives(),
 ) -> str:  # fmt: skip
     """Prove from a head of the host that an entry is in a tenant's log.
 
@@ -199,14 +201,16 @@ def prove_through_host(
         recorded first.
 
     Raises:
-        RemitError: the tenant or the entry does not exist, the entry is archived, or a new head
-            cannot be signed or recorded.
+        RemitError: the tenant or the entry does not exist, the entry is in a segment outside
+            ``archives``, or a new head cannot be signed or recorded.
     """
     from remit.ledger import parse_entry_id
     from remit.ledger.log_of_logs import latest_head, prove_through
     from remit.runtime.tenants import take_checkpoint
 
     with _host(root, caller) as host, _log_of(host, name) as (one, log):
+        if archives:
+            log.attach(archives)
         log.read(entry_id, with_content=False)
         head = latest_head(host.ledger, name)
         if head is None or head.checkpoint.size <= (parse_entry_id(entry_id) or 0):

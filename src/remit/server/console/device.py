@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from remit.gateway.auth import KeyStore, agent_secret
@@ -73,8 +73,8 @@ def change(sources: Sources, asked: Asked) -> Page:
     try:
         made = keys.create(
             name, user_id=person.user_id, team_id=person.team_id,
-            expires=datetime.now(UTC) + timedelta(seconds=lasts_s), requested_by=person.name,
-            in_transaction=require_unused,
+            expires=sources.runtime.ledger.wall_time + timedelta(seconds=lasts_s),
+            requested_by=person.name, in_transaction=require_unused,
         )  # fmt: skip
     except ConflictError as error:
         raise ConflictError(
