@@ -31,6 +31,7 @@ from remit.providers import (
     passed_on,
 )
 from remit.providers.dialects import read_answer, reported, sound_answer, stream_reader
+from remit.providers.sse import SseParser
 from remit.providers.wire import (
     MESSAGES,
     Passed,
@@ -215,9 +216,7 @@ async def _ended(
         tap.unheard()
         return whole(outgoing, reply, came, called != outgoing.body.endpoint.name)
     if not total.ended:
-        raise ProviderError(
-            "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
-        )
+        raise _cut_off()
     endpoint, headers = outgoing.body.endpoint.name, passed_on(reply.headers)
     await tap.finish(endpoint)
     kind = None if called == endpoint else reply.content_type
@@ -225,6 +224,11 @@ async def _ended(
     if called and tap.problem is not None and answer.reply is not None:
         raise _not_this_api(reply.content_type, answer.reply, total.answer()) from tap.problem
     return answer
+
+
+def _cut_off() -> ProviderError:
+    said = "the stream ended before the answer did"
+    return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
 
 
 async def _assembled(
@@ -314,7 +318,8 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     """Return the parsed response of an answer that came in one piece.
 
     Unless content blocks are wanted, an answer that Remit cannot parse is returned without usage,
-    so the client receives it unchanged.
+    so the client receives it unchanged. A stream in place of a whole answer, which some relays send
+    to every client, is added up.
 
     Args:
         outgoing: the request that was sent.
@@ -325,9 +330,10 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     Raises:
         ProviderError: the answer is an error, which has its ``reply`` and, if it states a usage,
             its ``answer``; it contains more than 5,000,000 values; or it cannot be converted to
-            neutral form. An error in a 200 whose type is unknown is a retryable ``SERVER_ERROR``.
+            neutral form; or it is a stream without an end. An error in a 200 whose type is unknown
+            is a retryable ``SERVER_ERROR``.
     """
-    body = outgoing.body
+    body, headers = outgoing.body, passed_on(reply.headers)
     if len(raw) > _SMALL and has_more_values(raw, _MAX_VALUES):
         said = f"the answer contains more than {_MAX_VALUES:,} values"
         raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
@@ -337,9 +343,12 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         value, is_json = None, False
         if body.endpoint.form and reply.content_type.startswith("text/"):
             value = raw.decode("utf-8", "replace")  # a transcript
+        elif not outgoing.stream and (value := _added_up(body.endpoint.name, raw)) is not None:
+            raw, is_json = dump(value), True
+            headers = tuple(header for header in headers if header[0] != "content-type")
     if neutral and body.endpoint.name == MESSAGES.name:
         read_inputs(value, raw)
-    came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), raw, is_json)
+    came = Reply(body.endpoint.name, reply.status, headers, raw, is_json)
     if value is not None and (error := error_of_event(value)) is not None:
         error.reply = came
         served = response(came, value)
@@ -350,6 +359,27 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         raise error
     # A client gets what came, also what Remit cannot read: then nothing is known of its usage.
     return response(came, value, reply.content_type if neutral else None)
+
+
+def _added_up(endpoint: str, raw: bytes) -> Any:
+    """Return the answer, or the error, of a text that is an event stream; None if it is none.
+
+    Raises:
+        ProviderError: the stream ended before the answer did.
+    """
+    parser, total = SseParser(), stream_sum(endpoint)
+    events = parser.feed(raw)
+    if (rest := parser.end()) is not None:
+        events.append(rest)
+    has_begun = False
+    for event in events:
+        value = total.add(event.name, event.data)
+        if error_of_event(value) is not None:
+            return value
+        has_begun = has_begun or value is not None
+    if has_begun and not total.ended:
+        raise _cut_off()
+    return total.answer() if has_begun else None
 
 
 def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderResponse:
