@@ -76,7 +76,7 @@ class ChatReader(StreamReader):
         for kind, key in _TEXTS:
             if new := self._new(key, message.get(key)):
                 if self._out.kind != kind:
-                    self._close()
+                    self._close(kind)
                 self._out.piece(kind, new, raw=True)
         calls = message.get("tool_calls") or ()
         if not calls and (older := message.get("function_call")) is not None:
@@ -95,8 +95,11 @@ class ChatReader(StreamReader):
             raise unreadable(f"delta.{key}")
         return self._cursors[key].new(value)
 
-    def _close(self) -> None:
-        """End the text, refusal or thinking that is coming; add OpenRouter's details."""
+    def _close(self, follows: str = "") -> None:
+        """End the text, refusal or thinking that is coming; add OpenRouter's details.
+
+        Details that have come belong to thinking that follows: they may still grow.
+        """
         choice = self._sum.first_choice
         message = {} if choice is None else choice.message
         kind, text = self._out.kind, self._out.close()
@@ -108,6 +111,8 @@ class ChatReader(StreamReader):
                     block["citations"] = read_citations(cited)
                 self._cited = len(noted)
             self._out.end(block)
+        if follows == "thinking":
+            return
         details = message.get("reasoning_details")
         left = settled(details[self._details :]) if isinstance(details, list) else []
         self._details += len(left)
