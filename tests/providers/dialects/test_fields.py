@@ -269,6 +269,12 @@ def test_a_tool_of_anthropics_that_the_client_runs_is_offered(
         (CHAT, "m", "", {"user": "p" * 65}, "p" * 65, "\u2603"),
         (RESPONSES, "gpt-5.6", "openai", {"input": [{"type": "function_call", "id": "fc_" * 30,
          "call_id": "c", "name": "f", "arguments": "{}"}]}, '"call_id"', "fc_fc"),
+        (RESPONSES, "gpt-5.6", "openai", {"input": [{"type": "message", "id": "item_1",
+         "role": "assistant", "content": []}]}, '"assistant"', "item_1"),
+        (RESPONSES, "gpt-5.6", "openai", {"input": [{"type": "message", "id": "msg_1",
+         "role": "assistant", "content": []}]}, "msg_1", "\u2603"),
+        (RESPONSES, "grok-4", "xai", {"input": [{"type": "message", "id": "item_1",
+         "role": "assistant", "content": []}]}, "item_1", "\u2603"),
         (RESPONSES, "grok-4", "xai", {"input": [
             {"type": "reasoning", "summary": [], "encrypted_content": "gAAAAB"},
             {"role": "user", "content": "a"}]}, '"a"', "gAAAAB"),

@@ -54,6 +54,7 @@ _OWN_ITEM = re.compile("rs_[0-9a-f-]{32,64}_[0-9]+")
 _ANTHROPIC_SEAL = re.compile("E[g-v][AEIMQUYcgkosw048][A-Za-z0-9+/]+={0,2}")
 _OPENAI_SEAL = "gAAAA"
 _MOST_ITEM_ID = 64
+_ITEM_IDS = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 MAY_CHANGE = re.compile(
     rb'"(?:tool_|function_call|custom_tool_call|(?:redacted_)?thinking"|reasoning|tools"|cache_|id"'
     rb'|developer"|system"\s*[,}]|functionCall"|thought|prompt_cache_key"|safety_id|user(?:_id)?"\s*:)'
@@ -79,6 +80,7 @@ class Target:
             documents, and a user's text no ``citations``.
         needs_signature: a thinking block of the Messages API needs the provider's signature.
         takes_openai_seals: reasoning items of Responses may be encrypted by OpenAI.
+        needs_openai_ids: ids of items of Responses must begin as OpenAI's do.
         nine_letters: ids of tool calls are exactly nine letters and digits (Mistral).
         knows_anthropic: tools of Anthropic's that the client runs, references to tools, and system
             messages between turns may be sent to the Messages API.
@@ -98,6 +100,7 @@ class Target:
     takes_older_fields: bool = True
     needs_signature: bool = False
     takes_openai_seals: bool = True
+    needs_openai_ids: bool = False
     nine_letters: bool = False
     knows_anthropic: bool = True
     schemas: SchemaRules = SCHEMA_RULES[""]
@@ -142,6 +145,7 @@ def target_of(name: str, base_url: str, model: str) -> Target:
         takes_hints=not (groq or mistral or at_openai or google),
         needs_signature=claude,
         takes_openai_seals=openai,
+        needs_openai_ids=hosted,
         nine_letters=mistral,
         knows_anthropic=bool(_CLAUDE.search(model)),
         schemas=SCHEMA_RULES[schemas],
@@ -450,7 +454,9 @@ def _content(content: dict[str, Any], target: Target) -> dict[str, Any] | None:
 def _item(item: dict[str, Any], target: Target) -> dict[str, Any] | None:
     kind = item.get("type")
     dropped: tuple[str, ...] = ()
-    if type(own_id := item.get("id")) is str and len(own_id) > _MOST_ITEM_ID:
+    begins = _ITEM_IDS.get(kind or "message", "") if target.needs_openai_ids else ""
+    own_id = item.get("id")
+    if type(own_id) is str and (len(own_id) > _MOST_ITEM_ID or not own_id.startswith(begins)):
         dropped = ("id",)
     if kind == "reasoning":
         seal = item.get("encrypted_content")
