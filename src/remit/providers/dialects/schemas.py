@@ -12,7 +12,6 @@ from remit.providers.dialects.tool_calls import json_text
 
 _MAX_DEPTH = 100
 _PLAIN_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
-_ITEMS = ("items", "prefixItems")
 _FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 )
@@ -144,7 +143,7 @@ def tool_schema(schema: dict[str, Any], rules: SchemaRules) -> dict[str, Any]:
     The removed keywords move to the description, where the model reads them. ``const`` becomes an
     ``enum`` of one value. Levels below the 100th stay as they are.
     """
-    if rules.refused or rules.items is not None:
+    if rules.refused or (rules.items is not None and _has_bare_array(schema)):
         schema = _ruled(schema, rules, _MAX_DEPTH)
     if rules.flat and not schema.keys().isdisjoint(_TOP_GROUPS):
         schema = flat_schema(schema)
@@ -178,14 +177,32 @@ def _ruled(schema: Any, rules: SchemaRules, depth: int) -> Any:
             wire[key] = value
         else:
             wire[key] = _ruled(value, rules, depth)
-    kind = wire.get("type")
-    is_array = kind == "array" or (type(kind) is list and "array" in kind)
-    if is_array and rules.items is not None and wire.keys().isdisjoint(_ITEMS):
+    if rules.items is not None and _is_bare_array(wire):
         wire["items"] = rules.items
     if said:
         _describe(wire, said)
     same = wire.keys() == schema.keys() and all(wire[key] is schema[key] for key in wire)
     return schema if same else wire
+
+
+def _has_bare_array(schema: dict[str, Any]) -> bool:
+    """Return True if an array in a schema may lack ``items``; copies nothing, as most have them."""
+    left: list[Any] = [schema]
+    while left:
+        part = left.pop()
+        if type(part) is dict:
+            if _is_bare_array(part):
+                return True
+            part = part.values()
+        left += [inner for inner in part if type(inner) is dict or type(inner) is list]
+    return False
+
+
+def _is_bare_array(schema: dict[str, Any]) -> bool:
+    kind = schema.get("type")
+    if kind != "array" and (type(kind) is not list or "array" not in kind):
+        return False
+    return "items" not in schema and "prefixItems" not in schema
 
 
 def _are_texts(values: Any, rules: SchemaRules) -> bool:
