@@ -141,7 +141,61 @@ def test_a_missing_endpoint_costs_no_retry(provider: RawProvider, tmp_path: Path
         assert paths == ["/v1/responses", "/v1/chat/completions"]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+_PIECES = [{"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]} for text in "ab"]
+_END = {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}}  # fmt: skip
+_PATHS = ["/v1/chat/completions", "/v1/messages"]
+
+
+@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize("kind", ["text/event-stream", "text/plain", "application/json"])
+def test_a_stream_that_nobody_asked_for_is_added_up(
+    served: Served, provider: RawProvider, kind: str, path: str
+) -> None:
+    replies(provider, whole(b"".join(sse([*_PIECES, _END])) + b"data: [DONE]\n\n", kind))
+    call = called(served, path, "gpt-4o-mini", stream=False)
+    assert call.status == 200, call.raw
+    assert call.headers["content-type"] == "application/json"
+    said = json.loads(call.raw)
+    text = said["content"][0] if "messages" in path else said["choices"][0]["message"]
+    assert "ab" in (text.get("text"), text.get("content"))
+    (entry,) = call.entries
+    assert entry.metadata["cost_certainty"] == "measured"
+    assert entry.metadata["answer"]["usage"] == _END["usage"]
+
+
+@pytest.mark.parametrize("path", _PATHS)
+def test_a_stream_that_nobody_asked_for_may_fail(
+    served: Served, provider: RawProvider, path: str
+) -> None:
+    replies(provider, whole(b"".join(sse(_PIECES)), "text/event-stream"))
+    call = called(served, path, "gpt-4o-mini", stream=False)
+    assert (call.status, call.entries[-1].metadata["outcome"]) == (502, "error")
+    error = {"error": {"message": "no room today", "code": 503}}
+    replies(provider, event_stream(error))
+    call = called(served, path, "gpt-4o-mini", stream=False)
+    assert b"no room today" in call.raw
+    assert {entry.metadata["cost_usd"] for entry in call.entries} == {0}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "words", ["maximum context length is 8 tokens", "Prompt is too long: 9 of 8 tokens"]
+)
+def test_a_full_context_is_named_in_the_words_of_the_clients_api(
+    served: Served, provider: RawProvider, words: str, stream: bool
+) -> None:
+    """Claude Code makes its conversation shorter only if it reads Anthropic's words."""
+    error = {"error": {"message": words, "code": "context_length_exceeded"}}
+    replies(provider, whole(json.dumps(error).encode(), status="400 Bad Request"))
+    said = called(served, "/v1/messages", "gpt-4o-mini", stream=stream).error["message"]
+    assert said.lower().count("prompt is too long") == 1
+    assert words in said
+    call = called(served, "/v1/chat/completions", "gpt-4o-mini", stream=stream)
+    assert call.error == error["error"]
+
+
+@pytest.mark.parametrize("path", _PATHS)
 @pytest.mark.parametrize("form", ["seconds", "date", "milliseconds"])
 def test_a_provider_is_not_asked_again_before_the_time_that_it_names(
     served: Served, provider: RawProvider, form: str, path: str

@@ -163,6 +163,7 @@ def test_the_list_has_what_the_configuration_names(tmp_path: Path) -> None:
 [providers.backup]
 kind = "openai"
 base_url = "{other.url}/v1"
+default_model = "tiny"
 
 [routing.models."own-1"]
 provider = "backup"
@@ -172,6 +173,10 @@ served_as = "big"
         with serving(tmp_path / "root", keeper.url, toml=toml, environment=absent) as served:
             listed = {one["id"]: one["owned_by"] for one in
                       json.loads(served.ask("GET", "/v1/models")[1])["data"]}  # fmt: skip
+            # A name that leads to a listed model finds it; one that leads nowhere does not.
+            for name, status in (("own-1", 200), ("backup/tiny", 200), ("backup%2Ftiny", 200),
+                                 ("backup/none", 404), ("nowhere/big", 404)):  # fmt: skip
+                assert served.ask("GET", f"/v1/models/{name}")[0] == status, name
     assert listed["own-1"] == "backup"
     assert "gpt-4o-mini" not in listed
 

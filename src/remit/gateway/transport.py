@@ -316,7 +316,8 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     """Return the parsed response of an answer that came in one piece.
 
     Unless content blocks are wanted, an answer that Remit cannot parse is returned without usage,
-    so the client receives it unchanged.
+    so the client receives it unchanged. A stream in place of a whole answer, which some relays send
+    to every client, is added up.
 
     Args:
         outgoing: the request that was sent.

@@ -110,8 +110,8 @@ class WireDialect(ABC):
         translation, is translated to ``home``, or to the Responses API if the model takes tools
         only there. A client's headers are forwarded only with a body of the home endpoint's
         dialect. A stream of Chat Completions or Completions also asks for its usage. An output
-        limit above the model's is lowered for Messages and Converse if the request is translated.
-        ``dropped`` names the client's fields that are changed so or left out.
+        limit above the model's is lowered if the request is translated. ``dropped`` names the
+        client's fields that are changed so or left out.
 
         Raises:
             ProviderError: ``INVALID_REQUEST``: the provider's dialect cannot express the request.
@@ -175,9 +175,8 @@ class WireDialect(ABC):
                 home = RESPONSES
                 changed.append({"path": "", "reason": _BRIDGED})
         largest = request.largest_output or self.max_output_tokens
-        is_limited = home is MESSAGES or home is CONVERSE
-        if is_limited and request.largest_output and (call.max_tokens or 0) > largest:
-            call.drop("max_tokens")  # Both APIs refuse more than the model can write.
+        if request.largest_output and (call.max_tokens or 0) > largest:
+            call.drop("max_tokens")  # Providers refuse more than the model can write.
             call = replace(call, max_tokens=largest)
         value = write_request(home.name, call, model=model_id, max_output_tokens=largest)
         if target.most_stops is not None and len(call.stop) > target.most_stops:

@@ -80,6 +80,8 @@ class ModelListing:
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with the model that the path names, as in the list of :meth:`models`.
 
+        ``provider/model`` names a model too, however the list names it.
+
         Args:
             scope: ASGI's scope of the request, whose path ends with the model.
             receive: not used.
@@ -92,7 +94,11 @@ class ModelListing:
         """
         wanted = unquote(scope["path"].partition("/models/")[2]).removeprefix(_PREFIX)
         caller = await self._authenticator.caller(scope)
-        found = (await self._of(caller, shape_of(scope))).get(wanted)
+        models = await self._of(caller, shape_of(scope))
+        provider_id, _, model = wanted.partition("/")
+        if wanted not in models and provider_id in self._runtime.gateway.providers:
+            wanted = self._runtime.gateway.name_of(provider_id, model)
+        found = models.get(wanted)
         if found is None:
             raise HttpError(
                 404,

@@ -57,6 +57,12 @@ def test_every_field_of_the_sdk_has_a_fate(source: Endpoint) -> None:
                 assert fields.fate(source, target, field), (field, target.name)
 
 
+def _taking(argument: dict[str, Any]) -> dict[str, Any]:
+    """A body with a tool of one argument."""
+    schema = {"type": "object", "properties": {"x": argument}}
+    return {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}
+
+
 def _turn(*parts: Any, role: str = "user") -> dict[str, Any]:
     return {"messages": [{"role": role, "content": list(parts)}]}
 
@@ -263,6 +269,12 @@ def test_a_tool_of_anthropics_that_the_client_runs_is_offered(
         (CHAT, "m", "", {"user": "p" * 65}, "p" * 65, "\u2603"),
         (RESPONSES, "gpt-5.6", "openai", {"input": [{"type": "function_call", "id": "fc_" * 30,
          "call_id": "c", "name": "f", "arguments": "{}"}]}, '"call_id"', "fc_fc"),
+        (RESPONSES, "gpt-5.6", "openai", {"input": [{"type": "message", "id": "item_1",
+         "role": "assistant", "content": []}]}, '"assistant"', "item_1"),
+        (RESPONSES, "gpt-5.6", "openai", {"input": [{"type": "message", "id": "msg_1",
+         "role": "assistant", "content": []}]}, "msg_1", "\u2603"),
+        (RESPONSES, "grok-4", "xai", {"input": [{"type": "message", "id": "item_1",
+         "role": "assistant", "content": []}]}, "item_1", "\u2603"),
         (RESPONSES, "grok-4", "xai", {"input": [
             {"type": "reasoning", "summary": [], "encrypted_content": "gAAAAB"},
             {"role": "user", "content": "a"}]}, '"a"', "gAAAAB"),
@@ -272,14 +284,30 @@ def test_a_tool_of_anthropics_that_the_client_runs_is_offered(
             "name": "f", "parameters": {"type": "object", "oneOf": [{"required": ["a"]}]}}}]},
          "oneOf: ", '"oneOf"'),
         (CHAT, "gemini-3-pro", "gemini", {"tools": [{"type": "function", "function": {
-            "name": "f", "parameters": {"type": "object", "properties": {"not": {"const": 1}},
-                                        "$schema": "x"}}}]}, '"enum":[1]', "$schema"),
+            "name": "f", "parameters": {"type": "object", "properties": {"not": {"const": "1"}},
+                                        "$schema": "x"}}}]}, '"enum":["1"]', "$schema"),
+        (CHAT, "gemini-3-pro", "gemini", _taking({"const": 1}), "{const: 1}", '"const"'),
+        (CHAT, "gemini-3-pro", "gemini", _taking({"enum": ["a", None]}), "{enum: [", '"enum"'),
+        (CHAT, "gemini-3-pro", "gemini", _taking({"type": "array"}),
+         '{"type":"array","items":{"type":"string"}}', "\u2604"),
+        (CHAT, "gpt-4o", "openai", _taking({"anyOf": [{"type": "array"}, {"type": "null"}]}),
+         '{"type":"array","items":{}}', "\u2604"),
+        (CHAT, "gpt-4o", "openai", _taking({"type": ["array", "null"]}), '"items":{}', "\u2604"),
+        (CHAT, "gpt-4o", "openai", _taking({"type": "array", "prefixItems": [{}]}),
+         '"prefixItems"', "\u2603"),
+        (CHAT, "m", "", _taking({"type": "array"}), '{"type":"array"}', "\u2603"),
         (CHAT, "m", "", {"tools": [{"type": "function", "function": {
             "name": "f", "parameters": {"type": "object", "anyOf": []}}}]}, '"anyOf"', "\u2603"),
         (CHAT, "mistral-large", "mistral", {"messages": [{"role": "developer", "content": "a"}]},
          '"system"', "developer"),
+        (CHAT, "glm-5", "zai", {"messages": [{"role": "developer", "content": "a"}]},
+         '"system"', "developer"),
         (CHAT, "m", "", {"messages": [{"role": "developer", "content": "a"}]},
          "developer", "\u2603"),
+        (MESSAGES, "glm-5", "zai", {"messages": [_USER, {"role": "system", "content": [_CACHED]}]},
+         '{"role":"user","content":"<system>\\na\\n</system>"}', '"role":"system"'),
+        (MESSAGES, "claude-opus-5", "", {"messages": [_USER, {"role": "system", "content": "a"}]},
+         '"role":"system"', "\u2603"),
         (CHAT, "mistral-large", "mistral", {"messages": [
             {"role": "tool", "tool_call_id": "a" * 9, "content": "b"}, _USER]},
          '{"role":"assistant","content":"Done."},{"role":"user"', "\u2604"),
@@ -433,7 +461,10 @@ def test_openrouters_details_return_to_openrouter_alone(client: Endpoint, stream
     if streamed:
         reader, writer = Reading("openai.chat"), stream_writer(client.name, call, **ids)
         wire = writer.start()
-        for delta in ({"reasoning": "Hm.", "reasoning_details": [_DETAILS[0]]},
+        text = {"type": "reasoning.text", "index": 0}
+        for delta in ({"reasoning": "H", "reasoning_details": [text | {"text": "H"}]},
+                      {"reasoning": "m.", "reasoning_details": [text | {"text": "m."}]},
+                      {"reasoning_details": [text | {"signature": "SEALED"}]},
                       {"reasoning_details": [_DETAILS[1]]},
                       {"tool_calls": [{"index": 0, **_call("c")}]}):  # fmt: skip
             chunk = {"id": "r", "choices": [{"index": 0, "delta": delta}]}
@@ -464,9 +495,14 @@ def _start(endpoint: Endpoint) -> dict[str, Any]:
     return {"input": "go"} if endpoint is RESPONSES else {"messages": [_USER]}
 
 
-def test_a_limit_beyond_the_model_is_lowered() -> None:
-    outgoing = fields.sent(CHAT, MESSAGES, {"max_tokens": 90_000}, largest=64_000)
-    assert outgoing.body.value["max_tokens"] == 64_000
+@pytest.mark.parametrize(
+    ("client", "target"),
+    [(CHAT, MESSAGES), (MESSAGES, CHAT), (CHAT, RESPONSES)],
+    ids=lambda one: one.name,
+)
+def test_a_limit_beyond_the_model_is_lowered(client: Endpoint, target: Endpoint) -> None:
+    outgoing = fields.sent(client, target, {"max_tokens": 90_000}, largest=64_000)
+    assert outgoing.body.output_limit == 64_000
     assert outgoing.dropped == ["max_tokens"]
     within = fields.sent(CHAT, MESSAGES, {"max_tokens": 90_000})
     assert within.body.value["max_tokens"] == 90_000

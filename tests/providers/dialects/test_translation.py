@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any, get_type_hints
 
 import pytest
@@ -11,10 +12,14 @@ from pydantic import TypeAdapter
 from remit.providers import ProviderResponse
 from remit.providers.dialects import (
     DialectError,
+    read_answer,
     read_request,
+    stream_events,
+    stream_writer,
     write_answer,
     write_request,
 )
+from remit.providers.wire import stream_sum
 from tests.providers.dialects.bodies import (
     CHAT,
     ENDPOINTS,
@@ -88,6 +93,37 @@ def test_chat_to_responses_and_back_keeps_custom_tools() -> None:
     assert written["tool_choice"] == RESPONSES["tool_choice"]
     back = _to("openai.chat", "openai.responses", RESPONSES)
     assert [tool["type"] for tool in back["tools"]] == ["function"]
+
+
+_PATCH = "*** Begin Patch\n*** End Patch"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [(json.dumps({"input": _PATCH}), _PATCH), (json.dumps({"patch": _PATCH}), _PATCH),
+     (json.dumps(_PATCH), _PATCH), (_PATCH, _PATCH), ("{}", ""), ("", ""), (None, ""),
+     ('{"a":"b","c":"d"}', '{"a":"b","c":"d"}'), ("[1]", "[1]")],
+)  # fmt: skip
+def test_a_custom_tool_gets_its_text_however_a_model_wrote_it(
+    arguments: str | None, text: str
+) -> None:
+    """Models of Chat Completions are offered a function in its place."""
+    tool = {"type": "custom", "name": "apply_patch"}
+    call = read_request("openai.responses", {"model": "m", "input": "go", "tools": [tool]})
+    called = {"id": "c", "function": {"name": "apply_patch", "arguments": arguments}}
+    message = {"role": "assistant", "content": None, "tool_calls": [called]}
+    choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
+    answer = read_answer("openai.chat", {"id": "r", "model": "m", "choices": [choice]})
+    ids = {"answer_id": "r", "created": 1, "model": "m"}
+    (item,) = write_answer("openai.responses", answer, call, **ids)["output"]
+    assert (item["type"], item["input"]) == ("custom_tool_call", text)
+    writer = stream_writer("openai.responses", call, **ids)
+    wire = writer.start() + b"".join(map(writer.event, stream_events(answer))) + writer.end(answer)
+    total = stream_sum("openai.responses")
+    for line in wire.splitlines():
+        if line.startswith(b"data: "):
+            total.add("", line[6:])
+    assert total.answer()["output"] == [item]
 
 
 @pytest.mark.parametrize("source", ENDPOINTS)

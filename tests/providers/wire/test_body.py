@@ -88,7 +88,7 @@ def test_a_change_names_the_uppermost_value_that_is_new(
 @pytest.mark.parametrize(("raw", "param"), [
     (b"[]", None), (b"{", None), (b'{"messages":[1]}', "model"),
     (b'{"model":7,"messages":[1]}', "model"), (b'{"model":"m","messages":"x"}', "messages"),
-    (b'{"model":"m","messages":[]}', "messages"),
+    (b'{"model":"m","messages":[]}', "messages"), (b'{"model":"m","input":[1]}', "messages"),
     (b'{"model":"m","messages":[1],"max_tokens":0}', "max_tokens"),
     (b'{"model":"m","messages":[1],"max_tokens":"9"}', "max_tokens"),
     (b'{"model":"m","messages":[1],"max_completion_tokens":1.5}', "max_completion_tokens"),
@@ -98,3 +98,4 @@ def test_what_costs_depend_on_is_checked(raw: bytes, param: str | None) -> None:
     with pytest.raises(BodyError) as error:
         Body.read(CHAT, raw)
     assert error.value.param == param
+    assert ("/v1/responses" in error.value.message) == (b'"input"' in raw)

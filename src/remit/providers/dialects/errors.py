@@ -34,6 +34,8 @@ _BEDROCK = {
     429: "ThrottlingException", 503: "ServiceUnavailableException",
     504: "ModelTimeoutException", 529: "ServiceUnavailableException",
 }  # fmt: skip
+_OVERFLOW = "prompt is too long"
+"""Anthropic's words for a full context, by which Claude Code knows when to compact."""
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _SPENT = ("budget", "quota")
 _NEXT_STEP = "Leave out the field, or use a model whose provider supports this API."
@@ -147,9 +149,10 @@ def error_body(
         endpoint: the client's endpoint; all but those of Anthropic, Bedrock and Gemini
             get OpenAI's form.
         status: the HTTP status.
-        code: the kind of the error, for programs; Anthropic's form omits it. A code that names a
-            budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which clients do not
-            retry; ``BUDGET_BUSY`` passes and stays ``rate_limit_error``.
+        code: the kind of the error, for programs. Anthropic's form omits it, and names a full
+            context in the message instead. A code that names a budget or quota makes a 429
+            ``insufficient_quota`` with OpenAI, which clients do not retry; ``BUDGET_BUSY`` passes
+            and stays ``rate_limit_error``.
         message: the error, for people.
         param: the field at fault; None without one. Anthropic's form omits it.
     """
@@ -164,6 +167,8 @@ def error_body(
         return {"message": message, "code": code, **({"param": param} if param else {})}
     other = "api_error" if status >= 500 else "invalid_request_error"
     if endpoint.startswith("anthropic."):
+        if code == "context_length_exceeded" and _OVERFLOW not in message.lower():
+            message = f"{_OVERFLOW}: {message}"
         return {
             "type": "error",
             "error": {"type": _ANTHROPIC.get(status, other), "message": message},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from remit.providers.dialects.model_call import ModelCall
@@ -15,7 +17,7 @@ _FORMATS = frozenset(
 )
 _KEPT = ("$ref", "type", "enum", "const", "title", "description", "default")
 _GROUPS = ("anyOf", "allOf")
-TOP_GROUPS = ("anyOf", "oneOf", "allOf", "not", "enum")
+_TOP_GROUPS = ("anyOf", "oneOf", "allOf", "not", "enum")
 _NOT_STRICT = frozenset(
     ("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas",
      "patternProperties", "propertyNames", "unevaluatedProperties", "default", "uniqueItems",
@@ -23,6 +25,38 @@ _NOT_STRICT = frozenset(
 )  # fmt: skip
 """Keywords that OpenAI refuses in a strict schema."""
 _DEFINITIONS = ("$defs", "definitions", "properties")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRules:
+    """A provider's rules for the schemas of tools.
+
+    Attributes:
+        refused: keywords of JSON Schema that a schema must not have.
+        items: the schema that each array without ``items`` gets; None if arrays need none.
+        only_texts: an ``enum`` must list texts.
+        flat: ``anyOf`` and similar words must not stand at the top of a schema.
+    """
+
+    refused: frozenset[str] = frozenset()
+    items: Mapping[str, Any] | None = None
+    only_texts: bool = False
+    flat: bool = False
+
+
+_GOOGLE_REFUSES = frozenset(
+    ("$schema", "$id", "$comment", "const", "exclusiveMinimum", "exclusiveMaximum", "propertyNames",
+     "patternProperties", "if", "then", "else", "not", "dependentRequired", "dependentSchemas",
+     "unevaluatedProperties", "unevaluatedItems", "contentEncoding", "contentMediaType",
+     "deprecated", "readOnly", "writeOnly", "examples", "contains", "multipleOf")
+)  # fmt: skip
+SCHEMA_RULES = {
+    "": SchemaRules(),
+    "anthropic": SchemaRules(flat=True),
+    "google": SchemaRules(_GOOGLE_REFUSES, {"type": "string"}, only_texts=True),
+    "openai": SchemaRules(items={}, flat=True),
+}
+"""The rules by provider; those of any other under the empty name."""
 
 
 def named_schema(call: ModelCall) -> dict[str, Any] | None:
@@ -103,36 +137,74 @@ def function_schema(call: ModelCall, tool: dict[str, Any], schema: Any) -> dict[
     return fields
 
 
-def without_words(schema: Any, refused: frozenset[str], depth: int = _MAX_DEPTH) -> Any:
-    """Return ``schema`` without the keywords in ``refused``; equal to it if it has none of them.
+def tool_schema(schema: dict[str, Any], rules: SchemaRules) -> dict[str, Any]:
+    """Return a tool's schema as a provider accepts it; equal to it if it needs no change.
 
-    The removed rules move to the description, where the model reads them. ``const`` becomes an
+    The removed keywords move to the description, where the model reads them. ``const`` becomes an
     ``enum`` of one value. Levels below the 100th stay as they are.
     """
+    if rules.refused or (rules.items is not None and _has_bare_array(schema)):
+        schema = _ruled(schema, rules, _MAX_DEPTH)
+    if rules.flat and not schema.keys().isdisjoint(_TOP_GROUPS):
+        schema = flat_schema(schema)
+    return schema
+
+
+def _ruled(schema: Any, rules: SchemaRules, depth: int) -> Any:
+    """Return a part of a schema as a provider accepts it, with ``depth`` more levels changed."""
     if depth == 0:
         return schema  # No provider accepts a schema as deep as that.
     depth -= 1
     if isinstance(schema, list):
-        return [without_words(part, refused, depth) for part in schema]
+        return [_ruled(part, rules, depth) for part in schema]
     if not isinstance(schema, dict):
         return schema
     wire: dict[str, Any] = {}
-    rules: dict[str, Any] = {}
+    said: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in refused:
-            if key == "const":
-                wire["enum"] = [value]
-            elif not key.startswith("$"):
-                rules[key] = value
+        if key in rules.refused and key == "const" and _are_texts([value], rules):
+            wire["enum"] = [value]
+        elif key in rules.refused or (key == "enum" and not _are_texts(value, rules)):
+            if not key.startswith("$"):
+                said[key] = value
         elif key in _DEFINITIONS and isinstance(value, dict):
-            wire[key] = {name: without_words(part, refused, depth) for name, part in value.items()}
+            wire[key] = {name: _ruled(part, rules, depth) for name, part in value.items()}
         elif key in ("enum", "default", "examples"):
             wire[key] = value
         else:
-            wire[key] = without_words(value, refused, depth)
-    if rules:
-        _describe(wire, rules)
+            wire[key] = _ruled(value, rules, depth)
+    if rules.items is not None and _is_bare_array(wire):
+        wire["items"] = rules.items
+    if said:
+        _describe(wire, said)
     return wire
+
+
+def _has_bare_array(schema: dict[str, Any]) -> bool:
+    """Return True if an array in a schema may lack ``items``; copies nothing, as most have them."""
+    left: list[Any] = [schema]
+    while left:
+        part = left.pop()
+        if type(part) is dict:
+            if _is_bare_array(part):
+                return True
+            part = part.values()
+        left += [inner for inner in part if type(inner) is dict or type(inner) is list]
+    return False
+
+
+def _is_bare_array(schema: dict[str, Any]) -> bool:
+    kind = schema.get("type")
+    if kind != "array" and (type(kind) is not list or "array" not in kind):
+        return False
+    return "items" not in schema and "prefixItems" not in schema
+
+
+def _are_texts(values: Any, rules: SchemaRules) -> bool:
+    """Return True if a provider accepts the values of an ``enum``."""
+    if not rules.only_texts or not isinstance(values, list):
+        return True
+    return all(isinstance(value, str) for value in values)
 
 
 def _describe(schema: dict[str, Any], rules: dict[str, Any]) -> None:
@@ -180,7 +252,7 @@ def flat_schema(schema: dict[str, Any]) -> dict[str, Any]:
     ``object``. The properties of branches become the tool's own, all of them optional, and the
     rules become a part of the description, where the model reads them.
     """
-    groups = {key: schema[key] for key in TOP_GROUPS if key in schema}
+    groups = {key: schema[key] for key in _TOP_GROUPS if key in schema}
     flat = {key: value for key, value in schema.items() if key not in groups}
     flat["type"] = "object"
     if not groups:
@@ -188,7 +260,7 @@ def flat_schema(schema: dict[str, Any]) -> dict[str, Any]:
     properties = flat.get("properties")
     properties = dict(properties) if isinstance(properties, dict) else {}
     for key, branches in groups.items():
-        for branch in branches if key in TOP_GROUPS[:3] and isinstance(branches, list) else ():
+        for branch in branches if key in _TOP_GROUPS[:3] and isinstance(branches, list) else ():
             inner = branch.get("properties") if isinstance(branch, dict) else None
             for name, value in inner.items() if isinstance(inner, dict) else ():
                 properties.setdefault(name, value)

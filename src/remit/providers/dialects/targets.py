@@ -17,14 +17,15 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from remit.kernel.exchange import text_of
 from remit.kernel.json_text import dump
 from remit.providers.dialects.client_tools import anthropic_function
 from remit.providers.dialects.errors import words_of
 from remit.providers.dialects.media import plain_document
 from remit.providers.dialects.messages.request_writer import in_plain_round
-from remit.providers.dialects.schemas import TOP_GROUPS, flat_schema, without_words
+from remit.providers.dialects.schemas import SCHEMA_RULES, SchemaRules, tool_schema
 from remit.providers.dialects.seals import google_extra, is_marked, is_marked_gemini, thought_seal
-from remit.providers.dialects.tool_calls import json_text, read_arguments, wire_id
+from remit.providers.dialects.tool_calls import ASIDE, json_text, read_arguments, wire_id
 from remit.providers.wire.body import Body, member_at
 from remit.providers.wire.converse import message_block, message_of
 
@@ -34,6 +35,7 @@ _SIGNING_GEMINI = re.compile("gemini-([3-9]|[1-9][0-9])")
 _FOREIGN_CALL = "skip_thought_signature_validator"
 """Google's signature for calls that another model made, or whose signature a client lost."""
 _OPENAI_MODEL = re.compile("(gpt-|chatgpt|o[134](-|$)|codex)")
+_SYSTEM_ONLY = re.compile("deepseek|glm|kimi|minimax|moonshot|qwen")
 _CLAUDE = re.compile("claude|sonnet|opus|haiku|fable|mythos")
 _REASONS_WITH_EFFORT = re.compile(r"(gpt-5\.[45]|codex)(?![0-9])")
 _REASONS_ALWAYS = re.compile(r"gpt-(5\.([6-9]|[1-9][0-9])|[6-9])")
@@ -52,15 +54,10 @@ _OWN_ITEM = re.compile("rs_[0-9a-f-]{32,64}_[0-9]+")
 _ANTHROPIC_SEAL = re.compile("E[g-v][AEIMQUYcgkosw048][A-Za-z0-9+/]+={0,2}")
 _OPENAI_SEAL = "gAAAA"
 _MOST_ITEM_ID = 64
-_GOOGLE_REFUSES = frozenset(
-    ("$schema", "$id", "$comment", "const", "exclusiveMinimum", "exclusiveMaximum", "propertyNames",
-     "patternProperties", "if", "then", "else", "not", "dependentRequired", "dependentSchemas",
-     "unevaluatedProperties", "unevaluatedItems", "contentEncoding", "contentMediaType",
-     "deprecated", "readOnly", "writeOnly", "examples", "contains", "multipleOf")
-)  # fmt: skip
+_ITEM_IDS = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 MAY_CHANGE = re.compile(
     rb'"(?:tool_|function_call|custom_tool_call|(?:redacted_)?thinking"|reasoning|tools"|cache_|id"'
-    rb'|developer"|functionCall"|thought|prompt_cache_key"|safety_id|user(?:_id)?"\s*:)'
+    rb'|developer"|system"\s*[,}]|functionCall"|thought|prompt_cache_key"|safety_id|user(?:_id)?"\s*:)'
 )
 """Matches each body that may change for its provider; fast, as all alternatives follow one byte."""
 
@@ -83,11 +80,11 @@ class Target:
             documents, and a user's text no ``citations``.
         needs_signature: a thinking block of the Messages API needs the provider's signature.
         takes_openai_seals: reasoning items of Responses may be encrypted by OpenAI.
+        needs_openai_ids: ids of items of Responses must begin as OpenAI's do.
         nine_letters: ids of tool calls are exactly nine letters and digits (Mistral).
-        knows_anthropic: tools of Anthropic's that the client runs, and references to tools, may be
-            sent to the Messages API.
-        flat_schemas: a tool's schema must not have ``anyOf`` and similar words at its top.
-        refused_words: keywords of JSON Schema that a tool's schema must not have.
+        knows_anthropic: tools of Anthropic's that the client runs, references to tools, and system
+            messages between turns may be sent to the Messages API.
+        schemas: the rules for the schemas of tools.
         longest_user: most characters of the end user's id and of keys of the cache; None for any.
         most_stops: most texts that end an answer; None for any.
     """
@@ -103,10 +100,10 @@ class Target:
     takes_older_fields: bool = True
     needs_signature: bool = False
     takes_openai_seals: bool = True
+    needs_openai_ids: bool = False
     nine_letters: bool = False
     knows_anthropic: bool = True
-    flat_schemas: bool = False
-    refused_words: frozenset[str] = frozenset()
+    schemas: SchemaRules = SCHEMA_RULES[""]
     longest_user: int | None = None
     most_stops: int | None = None
 
@@ -136,21 +133,22 @@ def target_of(name: str, base_url: str, model: str) -> Target:
     hosted = name == "openai" or at_openai  # some run another server under this name
     openai = hosted or bool(not router and _OPENAI_MODEL.match(model))
     claude = "claude" in model
+    schemas = "anthropic" if claude else "google" if google else "openai" if hosted else ""
     return Target(
         takes_any_arguments=hosted,
         takes_thoughts=not (groq or mistral or at_openai),
         takes_details=router,
         takes_google=google,
-        takes_developer=not (mistral or name == "deepseek" or host.endswith("deepseek.com")),
+        takes_developer=not (mistral or _SYSTEM_ONLY.search(f"{name} {host} {model}")),
         takes_user_after_tool=not mistral,
         needs_google=google and bool(_SIGNING_GEMINI.search(model)),
         takes_hints=not (groq or mistral or at_openai or google),
         needs_signature=claude,
         takes_openai_seals=openai,
+        needs_openai_ids=hosted,
         nine_letters=mistral,
         knows_anthropic=bool(_CLAUDE.search(model)),
-        flat_schemas=hosted or claude,
-        refused_words=_GOOGLE_REFUSES if google else frozenset(),
+        schemas=SCHEMA_RULES[schemas],
         longest_user=64 if hosted else 128 if router else 256 if claude else None,
         most_stops=4 if hosted or groq else 5 if google else None,
     )
@@ -297,9 +295,7 @@ def _tool(endpoint: str, tool: Any, target: Target) -> Any:
     dropped = ("cache_control",) if endpoint == "openai.chat" and not target.takes_hints else ()
     if type(schema) is not dict:
         return _with(tool, {}, dropped)
-    wire = without_words(schema, target.refused_words) if target.refused_words else schema
-    if target.flat_schemas and not wire.keys().isdisjoint(TOP_GROUPS):
-        wire = flat_schema(wire)
+    wire = tool_schema(schema, target.schemas)
     if holder is tool:
         return _with(tool, {schema_name: wire}, dropped)
     return _with(tool, {"function": _with(holder, {schema_name: wire}, dropped)}, dropped)
@@ -359,6 +355,8 @@ def _arguments(text: str, target: Target) -> str:
 
 def _message(message: dict[str, Any], target: Target) -> dict[str, Any] | None:
     content = message.get("content")
+    if message.get("role") == "system" and not target.knows_anthropic:
+        return {"role": "user", "content": ASIDE.format(text_of(content))}
     if type(content) is not list:
         return message
     said = message.get("role") == "assistant"
@@ -456,7 +454,9 @@ def _content(content: dict[str, Any], target: Target) -> dict[str, Any] | None:
 def _item(item: dict[str, Any], target: Target) -> dict[str, Any] | None:
     kind = item.get("type")
     dropped: tuple[str, ...] = ()
-    if type(own_id := item.get("id")) is str and len(own_id) > _MOST_ITEM_ID:
+    begins = _ITEM_IDS.get(kind or "message", "") if target.needs_openai_ids else ""
+    own_id = item.get("id")
+    if type(own_id) is str and (len(own_id) > _MOST_ITEM_ID or not own_id.startswith(begins)):
         dropped = ("id",)
     if kind == "reasoning":
         seal = item.get("encrypted_content")

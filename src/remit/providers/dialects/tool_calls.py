@@ -171,11 +171,21 @@ def arguments_text(value: Any) -> str:
 
 
 def free_text(value: Any) -> str:
-    """Return the input text of a call of a tool with free text input."""
-    if isinstance(value, dict):
-        text = value.get("input")
-        if isinstance(text, str) and len(value) == 1:
-            return text
+    """Return the input text of a call of a tool with free text input.
+
+    A model that was offered a function with the argument ``input`` may name the argument otherwise,
+    write the text alone, or leave it out.
+    """
+    if value == {}:
+        return ""
+    if isinstance(value, dict) and len(value) == 1:
+        ((name, text),) = value.items()
+        if isinstance(text, str):
+            try:
+                said = orjson.loads(text) if name == "_unparsed" else text
+            except orjson.JSONDecodeError:
+                return text
+            return said if isinstance(said, str) else text
     return arguments_text(value)
 
 

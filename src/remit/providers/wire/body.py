@@ -282,7 +282,10 @@ class Body(Struct, gc=False):
             require_model(value, endpoint)
         asked = value.get(endpoint.prompt)
         if endpoint.prompt == "messages" and (type(asked) is not list or not asked):
-            raise BodyError("messages must be a list with at least one message.", "messages")
+            said = "messages must be a list with at least one message."
+            if "input" in value:
+                said += " A body with input is one of /v1/responses."
+            raise BodyError(said, "messages")
         if type(asked) is list and len(asked) > _MAX_INPUT_ITEMS and type(asked[0]) is not int:
             raise BodyError(
                 f"{endpoint.prompt} has more than {_MAX_INPUT_ITEMS:,} parts.", endpoint.prompt

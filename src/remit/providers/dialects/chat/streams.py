@@ -64,7 +64,7 @@ class ChatReader(StreamReader):
         for kind, key in _TEXTS:
             if new := self._added(key, message.get(key)):
                 if self._kind != kind:
-                    self._end_open()
+                    self._end_open(kind)
                 self._piece(kind, new, raw=True)
         calls = message.get("tool_calls") or ()
         if not calls and (older := message.get("function_call")) is not None:
@@ -80,8 +80,11 @@ class ChatReader(StreamReader):
             return ""
         return self._new(key, value, f"delta.{key}")
 
-    def _end_open(self) -> None:
-        """End the text, refusal or thinking that is coming; add OpenRouter's details."""
+    def _end_open(self, follows: str = "") -> None:
+        """End the text, refusal or thinking that is coming; add OpenRouter's details.
+
+        Details that have come belong to thinking that follows: they may still grow.
+        """
         choice = self._sum.first_choice
         message = {} if choice is None else choice.message
         kind, text = self._kind, self._close()
@@ -93,6 +96,8 @@ class ChatReader(StreamReader):
                     block["citations"] = read_citations(cited)
                 self._cited = len(noted)
             self._end_block(block)
+        if follows == "thinking":
+            return
         details = message.get("reasoning_details")
         left = settled(details[self._details :]) if isinstance(details, list) else []
         self._details += len(left)
