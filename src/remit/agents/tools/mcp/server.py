@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Self, TypeVar
 
 from mcp import Client, MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR, Tool as Offered
+from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, REQUEST_TIMEOUT, Tool as Offered
 from pydantic import ValidationError
 
 from remit.agents.tools.definition import (
@@ -25,6 +25,7 @@ from remit.agents.tools.definition import (
     ToolUnavailableError,
     current_call,
 )
+from remit.agents.tools.mcp.answers import pages
 from remit.agents.tools.mcp.connection import Connection, Transport
 from remit.agents.tools.mcp.conversion import mcp_schema, mcp_tool_id, tool_output
 from remit.agents.tools.mcp.process import ServerProcess
@@ -45,8 +46,8 @@ from remit.kernel.settings import McpServerSettings
 _log = logging.getLogger("remit.tools")
 _T = TypeVar("_T")
 _KEY = "remit/idempotency_key"
-# Error codes about a call, with which a healthy server answers.
-_CALL_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
+# Codes with which the SDK reports a lost answer over HTTP; over stdio only the server sends them.
+_LOST_ANSWERS = (CONNECTION_CLOSED, REQUEST_TIMEOUT)
 _MAX_TOOLS = 1000
 _PROGRESS_INTERVAL_S = 0.1
 _MAX_PROGRESS_CHARS = 500
@@ -391,9 +392,11 @@ class McpServer(Closeable):
         if isinstance(error, ToolError):
             return error
         message = f"The MCP server {self.name!r} failed: {self._reason(error)}"
-        if isinstance(error, MCPError) and error.code in _CALL_ERRORS:
-            return ToolError(message)
-        if not (isinstance(error, MCPError) and error.code == PARSE_ERROR):
+        if not isinstance(error, MCPError):
+            connection.retire()
+        elif error.code != PARSE_ERROR:
+            if self._settings.command or error.code not in _LOST_ANSWERS:
+                return ToolError(message)  # A healthy server answered.
             connection.retire()
         return ToolUnavailableError(message)
 
@@ -428,17 +431,17 @@ def _initialized(client: Client) -> dict[str, Any]:
 
 async def _all_tools(client: Client) -> list[Offered]:
     found: list[Offered] = []
-    cursor: str | None = None
-    seen: set[str] = set()
-    while True:
-        page = await client.list_tools(cursor=cursor)
-        found += page.tools
-        if len(found) > _MAX_TOOLS:
+    known: dict[str, Offered] = {}
+    received = 0
+    async for page in pages(lambda at: client.list_tools(cursor=at)):
+        received += len(page.tools)
+        if received > _MAX_TOOLS:
             raise ToolError(f"The server offers more than {_MAX_TOOLS:,} tools.")
-        cursor = page.next_cursor
-        if not cursor or cursor in seen:
-            return found + await context_tools(client, {tool.name for tool in found})
-        seen.add(cursor)
+        for tool in page.tools:
+            if known.get(tool.name) != tool:  # Some servers repeat tools on the next page.
+                found.append(tool)
+                known[tool.name] = tool
+    return found + await context_tools(client, {*known})
 
 
 def _progress_callback(call: Context[Any] | None) -> Callable[..., Coroutine[Any, Any, None]]:
