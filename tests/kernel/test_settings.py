@@ -97,6 +97,17 @@ def test_any_other_unknown_key_is_an_error(tmp_path: Path) -> None:
         load_settings(config, environment={})
 
 
+@pytest.mark.parametrize("key", ["tools.timeout_s", "mcp.s.timeout_s"])
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
+def test_a_number_that_is_not_finite_is_an_error_of_its_setting(
+    tmp_path: Path, key: str, number: str
+) -> None:
+    config = tmp_path / "remit.toml"
+    config.write_text(f"{key} = {number}\n", "utf-8")
+    with pytest.raises(ConfigError, match=key):
+        load_settings(config, environment={})
+
+
 # -- Changes of ``remit.toml``: one value, and every other byte as it was ------------------------
 
 
