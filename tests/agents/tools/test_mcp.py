@@ -275,7 +275,7 @@ def test_a_malformed_tool_hides_no_other(tmp_path: Path) -> None:
         file.write_text(json.dumps({"tools/list": {"tools": [*odd, TOOL]}}))
         found = {tool.tool_id: tool.input_schema for tool in server.tools()}
     kept = ["s__free", "s__nothing", "s__nullable", "s__noted", "s__look"]
-    assert found == dict.fromkeys(kept, {"type": "object"})
+    assert found == {tool_id: {"type": "object"} for tool_id in kept}
 
 
 LISTS = {
