@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp import Client, MCPError
-from mcp.types import INVALID_PARAMS, CallToolResult, TextContent
+from mcp.types import INVALID_PARAMS
 from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
@@ -26,29 +26,26 @@ _DEFINITION = ("name", "title", "description", "inputSchema")
 def accept_odd_answers(client: Client, server: str) -> None:
     """Let a connected client accept malformed tools and results of tools.
 
-    Malformed parts are converted, see :func:`readable`. A result that does not match the tool's
-    output schema, or whose schema is not valid, gets a text block that says so.
+    Malformed parts are converted, see :func:`readable`. A result is accepted even if it does not
+    match the tool's output schema.
 
     Args:
         client: the connected client, which is changed.
         server: the server's name, for warnings.
     """
+
+    async def accept(name: str, result: object) -> None:
+        """Check nothing: the SDK would ask for the list of tools, and throw the result away."""
+
     session = client.session
     dispatcher = session._dispatcher
-    validate, send = session.validate_tool_result, dispatcher.send_raw_request
-
-    async def validate_tool_result(name: str, result: CallToolResult) -> None:
-        try:
-            await validate(name, result)
-        except RuntimeError as error:
-            problem = str(error).partition("\n")[0]
-            result.content.append(TextContent(type="text", text=f"[{problem}]"))
+    send = dispatcher.send_raw_request
 
     async def send_raw_request(method: str, *rest: Any, **more: Any) -> dict[str, Any]:
         answer = await send(method, *rest, **more)
         return readable(method, client.protocol_version, answer, server)
 
-    session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]
+    session.validate_tool_result = accept  # type: ignore[method-assign]
     dispatcher.send_raw_request = send_raw_request  # type: ignore[method-assign]
 
 

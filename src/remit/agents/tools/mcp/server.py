@@ -15,7 +15,13 @@ from fnmatch import fnmatchcase
 from typing import Any, Self, TypeVar
 
 from mcp import Client, MCPError
-from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, REQUEST_TIMEOUT, Tool as Offered
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    Tool as Offered,
+)
 from pydantic import ValidationError
 
 from remit.agents.tools.definition import (
@@ -27,7 +33,12 @@ from remit.agents.tools.definition import (
 )
 from remit.agents.tools.mcp.answers import pages
 from remit.agents.tools.mcp.connection import Connection, Transport
-from remit.agents.tools.mcp.conversion import mcp_schema, mcp_tool_id, tool_output
+from remit.agents.tools.mcp.conversion import (
+    add_mismatch,
+    mcp_schema,
+    mcp_tool_id,
+    tool_output,
+)
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.resources import (
     ContextTool,
@@ -47,7 +58,8 @@ _log = logging.getLogger("remit.tools")
 _T = TypeVar("_T")
 _KEY = "remit/idempotency_key"
 # Codes with which the SDK reports a lost answer over HTTP; over stdio only the server sends them.
-_LOST_ANSWERS = (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+_LOST_ANSWERS = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
+_SESSION_GONE = "Session terminated"  # The SDK's message: no call ran.
 _MAX_TOOLS = 1000
 _PROGRESS_INTERVAL_S = 0.1
 _MAX_PROGRESS_CHARS = 500
@@ -55,6 +67,10 @@ _MAX_PROGRESS_CHARS = 500
 _CHECK_S = 60.0
 _WITHHELD = "Not available until a person accepts its definition."
 _open: weakref.WeakSet[McpServer] = weakref.WeakSet()
+
+
+class _SessionGoneError(ToolUnavailableError):
+    """The server does not know the session, so it ran nothing."""
 
 
 class McpServer(Closeable):
@@ -339,7 +355,12 @@ class McpServer(Closeable):
         async def function(**arguments: Any) -> Any:
             if reason := await self._refusal(tool_id):
                 raise ToolError(reason)
-            return await self._call(offered, arguments)
+            try:
+                return await self._call(offered, arguments)
+            except _SessionGoneError:  # A restarted server knows its sessions no more.
+                if reason := await self._refusal(tool_id):
+                    raise ToolError(reason) from None
+                return await self._call(offered, arguments)
 
         async def refusal() -> str:
             return await self._refusal(tool_id)
@@ -376,6 +397,7 @@ class McpServer(Closeable):
             result = await client.call_tool(
                 tool.name, arguments, progress_callback=progress, meta=meta
             )
+            await asyncio.to_thread(add_mismatch, result, tool.output_schema)
             return tool_output(result, questions)
 
         try:
@@ -383,7 +405,8 @@ class McpServer(Closeable):
         except Exception as error:
             failure = self._failure(error, connection)
             if isinstance(failure, ToolUnavailableError):
-                failure.is_outcome_unknown = is_sent
+                is_gone = isinstance(failure, _SessionGoneError)
+                failure.is_outcome_unknown = is_sent and not is_gone
             raise failure from error
 
     # -- failures -------------------------------------------------------------------------
@@ -398,6 +421,8 @@ class McpServer(Closeable):
             if self._settings.command or error.code not in _LOST_ANSWERS:
                 return ToolError(message)  # A healthy server answered.
             connection.retire()
+            if error.message == _SESSION_GONE:
+                return _SessionGoneError(message)
         return ToolUnavailableError(message)
 
     def _not_started(self, reason: str) -> ToolError:
