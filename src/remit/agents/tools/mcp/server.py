@@ -69,10 +69,6 @@ _WITHHELD = "Not available until a person accepts its definition."
 _open: weakref.WeakSet[McpServer] = weakref.WeakSet()
 
 
-class _SessionGoneError(ToolUnavailableError):
-    """The server does not know the session, so it ran nothing."""
-
-
 class McpServer(Closeable):
     """A server of ``[mcp.NAME]``, over stdio or streamable HTTP.
 
@@ -355,12 +351,7 @@ class McpServer(Closeable):
         async def function(**arguments: Any) -> Any:
             if reason := await self._refusal(tool_id):
                 raise ToolError(reason)
-            try:
-                return await self._call(offered, arguments)
-            except _SessionGoneError:  # A restarted server knows its sessions no more.
-                if reason := await self._refusal(tool_id):
-                    raise ToolError(reason) from None
-                return await self._call(offered, arguments)
+            return await self._call(offered, arguments)
 
         async def refusal() -> str:
             return await self._refusal(tool_id)
@@ -379,7 +370,9 @@ class McpServer(Closeable):
             refusal=None if self._pins is None else refusal,
         )
 
-    async def _call(self, tool: Offered, arguments: dict[str, Any]) -> Any:
+    async def _call(
+        self, tool: Offered, arguments: dict[str, Any], *, is_first: bool = True
+    ) -> Any:
         connection = self._connection
         if connection is None or connection.over or not connection.ready.done():
             connection = await call_in_thread(f"remit-mcp-{self.name}-start", self._connected)
@@ -404,8 +397,12 @@ class McpServer(Closeable):
             return await asyncio.wrap_future(connection.submit(work, questions))
         except Exception as error:
             failure = self._failure(error, connection)
+            is_gone = isinstance(error, MCPError) and error.message == _SESSION_GONE
+            if is_gone and is_first and connection.over:  # A restarted server forgot its sessions.
+                if reason := await self._refusal(mcp_tool_id(self.name, tool.name)):
+                    raise ToolError(reason) from error
+                return await self._call(tool, arguments, is_first=False)
             if isinstance(failure, ToolUnavailableError):
-                is_gone = isinstance(failure, _SessionGoneError)
                 failure.is_outcome_unknown = is_sent and not is_gone
             raise failure from error
 
@@ -421,8 +418,6 @@ class McpServer(Closeable):
             if self._settings.command or error.code not in _LOST_ANSWERS:
                 return ToolError(message)  # A healthy server answered.
             connection.retire()
-            if error.message == _SESSION_GONE:
-                return _SessionGoneError(message)
         return ToolUnavailableError(message)
 
     def _not_started(self, reason: str) -> ToolError:
