@@ -373,6 +373,21 @@ def test_calls_of_one_id_get_distinct_ids(root: Path) -> None:
     assert len(calls.made) == 2
 
 
+@pytest.mark.parametrize("name", ["", None])
+def test_a_call_without_a_name_is_refused_and_the_model_told(root: Path, name: Any) -> None:
+    calls = Calls()
+    nameless = {"id": "n", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    ask = completion(calls=[nameless, function_call("ping", "{}", "c")])
+    with chat_runtime(root, ask, completion("fine")) as (runtime, server):
+        assert runtime.agent("a", tools=[calls.ping]).run("go").output == "fine"
+    assert len(server.calls) == 2  # the answer counts; it is not requested again
+    assert len(calls.made) == 1
+    told = {m["tool_call_id"]: m["content"] for m in server.calls[-1].body["messages"]
+            if m["role"] == "tool"}  # fmt: skip
+    assert told["c"] == "done"
+    assert "may use ping, not ''" in told["n"]
+
+
 GREAT = [2**53, 1917043659912705297, 2**63, -(2**64) - 1, 10**300]
 
 

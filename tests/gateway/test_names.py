@@ -16,13 +16,13 @@ from remit.gateway import (
     RouterConfig,
     outgoing_requests,
 )
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from remit.providers import Body, MockProvider, Outgoing, ProviderError
 from remit.providers.wire import CHAT
 from remit.routing import Candidate, RouteOptions, route_request
-from remit.runtime.providers import Providers, choose_model
+from remit.runtime.providers import Providers, assemble_providers, choose_model
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.roots import new_root
 
@@ -232,3 +232,22 @@ def test_a_fault_in_a_translation_is_not_its_adapters(
     request = prompt_request(model_id="mock/m", body=Body.read(CHAT, body), prompt="")
     message = gateway.route(request).error_message or ""
     assert message.endswith("its translation raised KeyError")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:9/v1", "ftp://host/v1", "http://", "http:///v1", "http://[::1", "http://host:a/v1"],
+)
+def test_a_base_url_that_cannot_be_one_is_named(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"base URL of provider openai is .* not an http"):
+        assemble_providers(default_settings(), None, {"OPENAI_BASE_URL": url})
+
+
+@pytest.mark.parametrize("url", [" http://host/v1 ", "http://host/v1\r\n"])
+def test_blanks_around_a_base_url_do_not_count(url: str) -> None:
+    found = [
+        repr(assemble_providers(default_settings(), None, {"OPENAI_BASE_URL": one}).reachable)
+        for one in (url, "http://host/v1")
+    ]
+    assert found[0] == found[1]
+    assert "http://host/v1" in found[0]

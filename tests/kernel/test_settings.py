@@ -116,6 +116,15 @@ def test_a_wrong_value_is_named_with_its_file_before_anything_opens(
     with pytest.raises(ConfigError, match=names) as refused:
         load_settings(config, environment={})
     assert str(config) in str(refused.value)
+@pytest.mark.parametrize("key", ["tools.timeout_s", "mcp.s.timeout_s"])
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
+def test_a_number_that_is_not_finite_is_an_error_of_its_setting(
+    tmp_path: Path, key: str, number: str
+) -> None:
+    config = tmp_path / "remit.toml"
+    config.write_text(f"{key} = {number}\n", "utf-8")
+    with pytest.raises(ConfigError, match=key):
+        load_settings(config, environment={})
 
 
 # -- Changes of ``remit.toml``: one value, and every other byte as it was ------------------------

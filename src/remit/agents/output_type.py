@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-import types
 from collections.abc import Mapping
-from typing import (
-    Any,
-    Generic,
-    NotRequired,
-    Required,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict as is_typing_typeddict,
-)
+from typing import Any, Generic
 
 import orjson
 from pydantic import TypeAdapter
-from typing_extensions import TypedDict, TypeVar
+from typing_extensions import TypeVar
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump, sound_text
-from remit.kernel.pydantic_validation import validated
+from remit.kernel.pydantic_validation import readable_type, validated
 from remit.kernel.schemas import schema_problem
 
 OutputT = TypeVar("OutputT", default=Any)
@@ -56,7 +44,7 @@ class OutputType(Generic[OutputT]):
         if wanted is str:
             return
         try:
-            self._adapter: TypeAdapter[OutputT] = TypeAdapter(_readable(wanted))
+            self._adapter: TypeAdapter[OutputT] = TypeAdapter(readable_type(wanted))
             schema = orjson.loads(orjson.dumps(self._adapter.json_schema()))
         except Exception as error:  # Types may raise any error.
             raise self._unusable(str(error).partition("\n")[0]) from error
@@ -123,32 +111,6 @@ class OutputType(Generic[OutputT]):
             next_step="Use a Pydantic model, dataclass, TypedDict, or lists, unions, enums, dates, "
             "numbers and texts.",
         )
-
-
-def _readable(wanted: Any, outer: tuple[Any, ...] = ()) -> Any:
-    """Return the type with each ``typing.TypedDict`` in the form that pydantic reads before 3.12.
-
-    A TypedDict that contains itself is left as it is. ``outer`` are the TypedDicts around the type.
-    """
-    if is_typing_typeddict(wanted) and wanted not in outer:
-        fields: dict[str, Any] = {}
-        for name, hint in get_type_hints(wanted, include_extras=True).items():
-            inner = _readable(hint, (*outer, wanted))
-            if get_origin(hint) not in (Required, NotRequired):
-                inner = Required[inner] if name in wanted.__required_keys__ else NotRequired[inner]
-            fields[name] = inner
-        make: Any = TypedDict
-        made = make(wanted.__name__, fields)
-        made.__doc__ = wanted.__doc__
-        return made
-    arguments = get_args(wanted)
-    inside = tuple(_readable(one, outer) for one in arguments)
-    if all(map(operator.is_, inside, arguments)):
-        return wanted
-    if isinstance(wanted, types.UnionType):
-        return functools.reduce(operator.or_, inside)
-    origin: Any = get_origin(wanted)
-    return origin[inside[0] if len(inside) == 1 else inside]
 
 
 def _closed(schema: Any) -> Any:

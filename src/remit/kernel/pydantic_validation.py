@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
+import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NotRequired,
+    Required,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from pydantic_core import ValidationError
+from typing_extensions import TypedDict
 
 from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import sound_text
@@ -20,6 +33,36 @@ _T = TypeVar("_T")
 _SHOWN = 3
 _FEW, _MANY = 5_000, 200_000
 """Steps of pydantic that need no look at the schema first; and the most that it may take."""
+
+
+def readable_type(wanted: Any, outer: tuple[Any, ...] = ()) -> Any:
+    """Return a type with each ``typing.TypedDict`` in the form that pydantic reads before 3.12.
+
+    A TypedDict that contains itself is left as it is.
+
+    Args:
+        wanted: the type; it is not changed.
+        outer: the TypedDicts around it.
+    """
+    if is_typeddict(wanted) and wanted not in outer:
+        fields: dict[str, Any] = {}
+        for name, hint in get_type_hints(wanted, include_extras=True).items():
+            inner = readable_type(hint, (*outer, wanted))
+            if get_origin(hint) not in (Required, NotRequired):
+                inner = Required[inner] if name in wanted.__required_keys__ else NotRequired[inner]
+            fields[name] = inner
+        make: Any = TypedDict
+        made = make(wanted.__name__, fields)
+        made.__doc__ = wanted.__doc__
+        return made
+    arguments = get_args(wanted)
+    inside = tuple(readable_type(one, outer) for one in arguments)
+    if all(map(operator.is_, inside, arguments)):
+        return wanted
+    if isinstance(wanted, types.UnionType):
+        return functools.reduce(operator.or_, inside)
+    origin: Any = get_origin(wanted)
+    return origin[inside[0] if len(inside) == 1 else inside]
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:

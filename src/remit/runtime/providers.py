@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from remit.gateway import AnyProvider, LLMGateway, RouterConfig, owner_by_prefix, split_name
 from remit.gateway.auth import LocalOperator
@@ -173,8 +174,8 @@ def assemble_providers(
         own_url = variables.get(provider.base_url_env, "") if shipped else ""
         if not (key or own_url or not shipped or _is_elsewhere(name, provider)):
             continue
-        url = own_url or provider.base_url
-        if not url.startswith(("http://", "https://")):
+        url = (own_url or provider.base_url).strip()
+        if not _is_web_address(url):
             raise ConfigError(
                 f"The base URL of provider {name} is {url!r}, which is not an http(s) URL.",
                 next_step=f"Set [providers.{name}] base_url.",
@@ -190,6 +191,15 @@ def assemble_providers(
     reachable.update(own or {})
     others = (name for name in configured if name not in models)
     return Providers(reachable, (*models, *others), models)
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # Raises an error unless it is a number in range.
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _own_model(name: str, brought: AnyProvider) -> str:

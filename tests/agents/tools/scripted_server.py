@@ -1,7 +1,8 @@
 """An MCP server that answers from a file: ``python scripted_server.py FILE``.
 
 FILE is a JSON object of results by method, read at every request. A list of results gives one page
-after another by cursor. ``RAW`` in it gives the bytes of a whole answer's ``result``.
+after another by cursor; ``CURSORS`` gives the page of each cursor, the first at ``0``. ``RAW``
+gives the bytes of a whole answer's ``result``, and ``ERROR`` an answer's error.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ def main() -> None:
         if method == "initialize":
             found = HELLO | (found or {})
         if isinstance(found, list):
-            found = found[int(params.get("cursor", 0))]
-        if found is None:
+            found = found[int(params.get("cursor") or 0)]
+        if found is not None and "CURSORS" in found:
+            found = found["CURSORS"][params.get("cursor", "0")]
+        if found is not None and "ERROR" in found:
+            answer = {"error": found["ERROR"]}
+        elif found is None:
             answer = {"error": {"code": -32601, "message": "no such thing"}}
         else:
             answer = {"result": found}

@@ -133,7 +133,8 @@ def main() -> None:
         elif method == "tools/call" and params["name"] != "protocol_error":
             result = called(params)
         else:
-            send({"id": message["id"], "error": {"code": -32601, "message": "no such thing"}})
+            code = (params.get("arguments") or {}).get("code", -32601)
+            send({"id": message["id"], "error": {"code": code, "message": "no such thing"}})
             continue
         if result is not None:
             send({"id": message["id"], "result": result})

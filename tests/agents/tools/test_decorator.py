@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema
 import pytest
@@ -145,6 +145,22 @@ def test_a_bad_argument_is_named(change: dict[str, Any], word: str) -> None:
     assert word in result.error
     assert "Traceback" not in result.error
     assert "pydantic.dev" not in result.error
+
+
+class Line(TypedDict):
+    tea: str
+    packets: NotRequired[int]
+
+
+def test_typed_dicts_of_the_standard_library_are_types_of_arguments() -> None:
+    @tool
+    def order(lines: list[Line], last: Line | None = None) -> str:
+        """Order tea."""
+        return f"{lines} {last}"
+
+    used = _use(order, lines=[{"tea": "mint"}], last={"tea": "oolong", "packets": 2})
+    assert used.output == "[{'tea': 'mint'}] {'tea': 'oolong', 'packets': 2}"
+    assert _use(order, lines=[{"packets": 2}]).status == "error"
 
 
 def test_a_method_is_a_tool_of_its_object() -> None:

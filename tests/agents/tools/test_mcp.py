@@ -226,6 +226,92 @@ def test_a_servers_structured_content_need_not_be_an_object(tmp_path: Path) -> N
         assert _look(server)[:2] == ("ok", [1, "two"])
 
 
+ODD_RESULTS = {
+    "no content": ({"structuredContent": {"n": 1}}, {"n": 1}),
+    "null content": ({"content": None, "structuredContent": {"n": 1}}, {"n": 1}),
+    "content is a text": ({"content": "warm"}, "warm"),
+    "content is one block": ({"content": {"type": "text", "text": "warm"}}, "warm"),
+    "a block of another kind": (
+        {"content": [{"type": "video", "data": "AAAA"}, {"type": "text", "text": "warm"}]},
+        '{"type": "video", "data": "AAAA"}\nwarm',
+    ),
+    "structured content of an old protocol is no object": (
+        {"content": [], "structuredContent": [1, 2]}, "[1, 2]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD_RESULTS)
+def test_a_tool_that_ran_did_not_fail_for_the_form_of_its_result(tmp_path: Path, case: str) -> None:
+    sent, shown = ODD_RESULTS[case]
+    with _scripted_server(tmp_path / "f.json", sent) as server:
+        assert _look(server)[:2] == ("ok", shown)
+
+
+def test_an_output_schema_that_cannot_be_used_hides_no_result(tmp_path: Path) -> None:
+    file = tmp_path / "f.json"
+    answer = {"content": [], "structuredContent": {"n": 1}}
+    dangling = {"type": "object", "properties": {"n": {"$ref": "#/$defs/N"}}}
+    with _scripted_server(file, answer) as server:
+        listed = {"tools": [{**TOOL, "outputSchema": dangling}]}
+        file.write_text(json.dumps({"tools/list": listed, "tools/call": answer}))
+        status, output, _ = _look(server)
+    assert (status, output["structuredContent"]) == ("ok", {"n": 1})
+    assert "/$defs/N" in output["text"]
+
+
+def test_a_malformed_tool_hides_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "f.json"
+    odd = [
+        {"name": "free", "inputSchema": {}},
+        {"name": "nothing", "inputSchema": None},
+        {"name": "nullable", "inputSchema": {"type": ["object", "null"]}},
+        {**TOOL, "name": "noted", "annotations": "none", "outputSchema": {"type": "array"}},
+        {"name": "text", "inputSchema": {"type": "string"}},
+        {"description": "Has no name.", "inputSchema": {"type": "object"}},
+        7,
+    ]
+    with _scripted_server(file, {}) as server:
+        file.write_text(json.dumps({"tools/list": {"tools": [*odd, TOOL]}}))
+        found = {tool.tool_id: tool.input_schema for tool in server.tools()}
+    kept = ["s__free", "s__nothing", "s__nullable", "s__noted", "s__look"]
+    assert found == {tool_id: {"type": "object"} for tool_id in kept}
+
+
+LISTS = {
+    "the same cursor again": [([TOOL], "0")],
+    "the same page under other cursors": [([TOOL], "1"), ([TOOL], "0")],
+    "an empty cursor for none": [([TOOL], "")],
+    "a tool on two pages": [([TOOL, TOOL], "1"), ([TOOL], None)],
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+def test_a_list_that_repeats_itself_ends_with_each_tool_once(tmp_path: Path, case: str) -> None:
+    file = tmp_path / "f.json"
+    pages = [
+        {"tools": tools, **({} if cursor is None else {"nextCursor": cursor})}
+        for tools, cursor in LISTS[case]
+    ]
+    with _scripted_server(file, {}) as server:
+        file.write_text(json.dumps({"tools/list": pages}))
+        assert [tool.tool_id for tool in server.tools()] == ["s__look"]
+
+
+def test_an_empty_cursor_leads_to_the_next_page_unless_the_server_refuses_it(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "f.json"
+    more = {**TOOL, "name": "more"}
+    by_cursor = {"": {"tools": [more]}, "0": {"tools": [TOOL], "nextCursor": ""}}
+    with _scripted_server(file, {}) as server:
+        file.write_text(json.dumps({"tools/list": {"CURSORS": by_cursor}}))
+        assert [tool.tool_id for tool in server.tools()] == ["s__look", "s__more"]
+        by_cursor[""] = {"ERROR": {"code": -32602, "message": "Invalid cursor."}}
+        file.write_text(json.dumps({"tools/list": {"CURSORS": by_cursor}}))
+        assert [tool.tool_id for tool in server.tools()] == ["s__look"]
+
+
 GREAT = 2**64 + 1, -(2**70), 10**400
 
 

@@ -127,7 +127,21 @@ def test_answers(server: McpServer) -> None:
     assert (failed.status, failed.output) == ("error", None)
     assert failed.error.startswith("it failed")
     assert "no such thing" in _use(server, "protocol_error").error
-    assert "'large' is not of type 'integer'" in _use(server, "grow").error
+    grown = _use(server, "grow")  # The tool ran, so its result is shown, and what is wrong with it.
+    assert grown.status == "ok"
+    assert grown.output["structuredContent"] == {"size": "large"}
+    assert "'large' is not of type 'integer'" in grown.output["text"]
+
+
+@pytest.mark.parametrize("code", [404, -32000, -32001, -32099, -32603])
+def test_a_servers_error_is_an_answer_and_leaves_the_server_running(
+    server: McpServer, code: int
+) -> None:
+    process_id = _use(server, "pid").output
+    failed = _use(server, "protocol_error", code=code)
+    assert failed.status == "error"  # Not unknown: the server answered.
+    assert "no such thing" in failed.error
+    assert _use(server, "pid").output == process_id
 
 
 def test_the_idempotency_key_goes_along(server: McpServer) -> None:

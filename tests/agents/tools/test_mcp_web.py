@@ -99,3 +99,74 @@ def test_a_server_that_dies_and_comes_back() -> None:
             results = [dispatcher.execute("web__add", {"a": 2, "b": 3}) for _ in range(2)]
             assert results[1].output == {"result": 5}
             assert server.tools()[0].tool_id == "web__add"
+
+
+SESSIONS = """\
+import json, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+KNOWN = set()
+RESULTS = {
+    "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                   "serverInfo": {"name": "s", "version": "1"}},
+    "tools/list": {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]},
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    calls = 0
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, session = message.get("method"), self.headers.get("mcp-session-id", "")
+        status, answer = 200, {"result": RESULTS.get(method, {})}
+        if method == "initialize":
+            session = f"s{len(KNOWN)}"
+            KNOWN.add(session)
+        elif method == "server/discover":
+            answer = {"error": {"code": -32601, "message": "Unknown."}}
+        elif session not in KNOWN:
+            status, answer = 404, {"error": {"code": -32001, "message": "Session not found"}}
+        elif method == "tools/call":
+            Handler.calls += 1
+            text = f"call {Handler.calls}"
+            answer = {"result": {"content": [{"type": "text", "text": text}]}}
+            KNOWN.clear()  # As after a restart.
+            KNOWN.add("nobody")
+        body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **answer}).encode()
+        if "id" not in message:
+            status, body = 202, b""
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("mcp-session-id", session)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.send_error(405)
+
+    do_DELETE = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_server_that_forgot_the_session_gets_a_new_one_and_each_call_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "sessions.py"
+    script.write_text(SESSIONS)
+    monkeypatch.setitem(globals(), "SCRIPT", str(script))
+    port = _free_port()
+    with _running(port), McpServer("web", _settings(port)) as server:
+        dispatcher = ToolDispatcher(server.tools(), BOUNDS)
+        used = [dispatcher.execute("web__work", {}) for _ in range(3)]
+    assert [(one.status, one.output) for one in used] == [
+        ("ok", "call 1"), ("ok", "call 2"), ("ok", "call 3"),
+    ]  # fmt: skip

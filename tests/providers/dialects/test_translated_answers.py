@@ -97,6 +97,23 @@ def test_calls_with_one_id_get_ids_of_their_own(client: str) -> None:
 
 
 @pytest.mark.parametrize("client", ENDPOINTS)
+@pytest.mark.parametrize("named", [{"name": ""}, {"name": None}, {}])
+def test_a_call_without_a_name_reaches_the_client_which_can_send_it_back(
+    client: str, named: dict[str, Any]
+) -> None:
+    calls = [
+        {"id": identity, "type": "function", "function": {**called, "arguments": "{}"}}
+        for identity, called in (("x", named), ("y", {"name": "answer"}))
+    ]
+    said = {"role": "assistant", "content": None, "tool_calls": calls}
+    chat = {"id": "r", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": said}]}
+    answer = read_answer("openai.chat", chat)
+    assert {block["name"] for block in answer.content_blocks} == {"", "answer"}
+    again = read_answer(client, _written(client, answer))
+    assert {block["name"] for block in again.content_blocks} == {"unnamed_tool", "answer"}
+
+
+@pytest.mark.parametrize("client", ENDPOINTS)
 def test_names_that_were_mapped_come_back(client: str) -> None:
     name = "a tool/" + "x" * 80
     body: dict[str, Any] = {

@@ -16,7 +16,7 @@ from pydantic_core.core_schema import WithDefaultSchema
 from typing_extensions import override
 
 from remit.agents.tools.definition import Context, OnUnknown, Tool, ToolError
-from remit.kernel.pydantic_validation import validated
+from remit.kernel.pydantic_validation import readable_type, validated
 from remit.kernel.schemas import schema_problem
 
 _Function = Callable[..., Any]
@@ -217,7 +217,7 @@ class _Signature:
                 alias=parameter.name,
                 description=_own_description(wanted) or descriptions.get(parameter.name),
             )
-            fields[f"p{number}"] = (wanted, field)
+            fields[f"p{number}"] = (readable_type(wanted), field)
         try:
             return self._build(fields, "the parameters")
         except ToolError:

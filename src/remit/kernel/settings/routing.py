@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from remit.kernel.settings.section import Section
 
-_Usd = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-_Seconds = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+_Usd = Annotated[float, Field(ge=0, le=1_000_000)]
+_Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class RoutedModelSettings(Section):
@@ -143,7 +143,6 @@ class ExplorationSettings(Section):
         default=0.0,
         ge=0,
         le=0.5,
-        allow_inf_nan=False,
         description="share of decisions that try a random candidate first; 0: exploration is off",
     )
     tasks: list[str] = Field(
@@ -169,7 +168,6 @@ class GuardSettings(Section):
         default=0.025,
         gt=0,
         le=0.5,
-        allow_inf_nan=False,
         description="largest accepted loss of reward against the best single model, of 1",
     )
     looks: int = Field(

@@ -6,6 +6,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A table of settings; immutable, and refuses unknown keys and values of another type."""
+    """A table of settings; immutable.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    Refuses unknown keys, values of another type, and numbers that are not finite.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)

@@ -24,6 +24,7 @@ _NOT_PLAIN = re.compile("[^A-Za-z0-9_-]")
 _KEPT = 47
 _KEPT_ID = 23
 _MAX_DEPTH = 100
+_NAMELESS = "unnamed_tool"
 _UNANSWERED = "(This call was not answered.)"
 ASIDE = "<system>\n{}\n</system>"
 """The form of a later system prompt in a user's turn."""
@@ -76,8 +77,12 @@ class ToolNames:
         return self._sent.get(name) or _marked(name, _KEPT)
 
     def own(self, name: str) -> str:
-        """Return the client's name of the tool with this wire name."""
-        return self._back.get(name, name)
+        """Return the client's name of the tool with this wire name.
+
+        Models sometimes write no name. It gets one, because APIs refuse a call without a name when
+        the client sends it back.
+        """
+        return self._back.get(name, name) or _NAMELESS
 
     def in_namespace(self, name: str) -> dict[str, str]:
         """Return ``name``, and ``namespace`` if it has one, of the tool with this wire name, for

@@ -25,6 +25,7 @@ from mcp.types import (
 
 from remit._version import __version__
 from remit.agents.tools.definition import ToolUnavailableError
+from remit.agents.tools.mcp.answers import accept_odd_answers
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking, start_background
 
@@ -121,6 +122,7 @@ class Connection:
                 transport(self._lost), mode="auto", cache=None, client_info=info,
                 message_handler=self._received, elicitation_callback=self._elicited,
             ) as client:  # fmt: skip
+                accept_odd_answers(client, self._name)
                 self.ready.set_result(client)
                 async with _listening(client, self._received):
                     await self._stopping.wait()

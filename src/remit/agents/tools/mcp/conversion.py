@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mcp.types import (
@@ -21,7 +21,9 @@ from mcp.types import (
 
 from remit.agents.tools.definition import ToolError
 from remit.agents.tools.result_conversion import Illustrated
+from remit.kernel.errors import excerpt
 from remit.kernel.json_text import JsonTextError, load_exact
+from remit.kernel.schemas import first_problem, schema_problem
 
 # Media types that providers accept, keyed by the first bytes of the data.
 _IMAGES = {
@@ -85,6 +87,24 @@ def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
         members = shown if isinstance(shown, dict) else {"structuredContent": shown}
         shown = {**members, "unanswered_questions": [*questions]}
     return with_images(shown, result.content)
+
+
+def add_mismatch(result: CallToolResult, schema: Mapping[str, Any] | None) -> None:
+    """Add a text to a successful result that does not match the tool's output schema.
+
+    The text names the first problem, or that of a schema that is not valid.
+
+    Args:
+        result: the server's answer, which is changed.
+        schema: the output schema that the server states; None without one.
+    """
+    if schema is None or result.is_error:
+        return
+    plain = mcp_schema(schema)
+    problem = schema_problem(plain) or first_problem(plain, result.structured_content)
+    if problem:
+        text = f"[The result does not match the tool's output schema: {excerpt(problem)}]"
+        result.content.append(TextContent(type="text", text=text))
 
 
 def with_images(value: Any, blocks: Iterable[Any]) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from mcp import Client, MCPError
 from mcp.types import METHOD_NOT_FOUND, Tool as Offered
 
+from remit.agents.tools.mcp.answers import pages
 from remit.agents.tools.mcp.conversion import block_text, resource_text, with_images
 from remit.agents.tools.mcp.text_pins import PinnedTexts
 
@@ -166,19 +167,14 @@ async def text_lists(
 
 async def _all(page_at: Callable[[str | None], Awaitable[Any]], name: str) -> list[Any]:
     found: list[Any] = []
-    cursor, seen = None, set[str]()
-    while len(found) < _MAX_ITEMS:
-        try:
-            page = await page_at(cursor)
-        except MCPError as error:
-            if error.code == METHOD_NOT_FOUND:  # Some servers claim the capability only.
+    try:
+        async for page in pages(page_at):
+            found += getattr(page, name)
+            if len(found) >= _MAX_ITEMS:
                 break
+    except MCPError as error:
+        if error.code != METHOD_NOT_FOUND:  # Some servers claim the capability only.
             raise
-        found += getattr(page, name)
-        cursor = page.next_cursor
-        if not cursor or cursor in seen:
-            break
-        seen.add(cursor)
     return found[:_MAX_ITEMS]
 
 

@@ -15,7 +15,13 @@ from fnmatch import fnmatchcase
 from typing import Any, Self, TypeVar
 
 from mcp import Client, MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR, Tool as Offered
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    Tool as Offered,
+)
 from pydantic import ValidationError
 
 from remit.agents.tools.definition import (
@@ -25,8 +31,14 @@ from remit.agents.tools.definition import (
     ToolUnavailableError,
     current_call,
 )
+from remit.agents.tools.mcp.answers import pages
 from remit.agents.tools.mcp.connection import Connection, Transport
-from remit.agents.tools.mcp.conversion import mcp_schema, mcp_tool_id, tool_output
+from remit.agents.tools.mcp.conversion import (
+    add_mismatch,
+    mcp_schema,
+    mcp_tool_id,
+    tool_output,
+)
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.resources import (
     ContextTool,
@@ -45,8 +57,9 @@ from remit.kernel.settings import McpServerSettings
 _log = logging.getLogger("remit.tools")
 _T = TypeVar("_T")
 _KEY = "remit/idempotency_key"
-# Error codes about a call, with which a healthy server answers.
-_CALL_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
+# Codes with which the SDK reports a lost answer over HTTP; over stdio only the server sends them.
+_LOST_ANSWERS = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
+_SESSION_GONE = "Session terminated"  # The SDK's message: no call ran.
 _MAX_TOOLS = 1000
 _PROGRESS_INTERVAL_S = 0.1
 _MAX_PROGRESS_CHARS = 500
@@ -357,7 +370,9 @@ class McpServer(Closeable):
             refusal=None if self._pins is None else refusal,
         )
 
-    async def _call(self, tool: Offered, arguments: dict[str, Any]) -> Any:
+    async def _call(
+        self, tool: Offered, arguments: dict[str, Any], *, is_first: bool = True
+    ) -> Any:
         connection = self._connection
         if connection is None or connection.over or not connection.ready.done():
             connection = await call_in_thread(f"remit-mcp-{self.name}-start", self._connected)
@@ -375,14 +390,20 @@ class McpServer(Closeable):
             result = await client.call_tool(
                 tool.name, arguments, progress_callback=progress, meta=meta
             )
+            await asyncio.to_thread(add_mismatch, result, tool.output_schema)
             return tool_output(result, questions)
 
         try:
             return await asyncio.wrap_future(connection.submit(work, questions))
         except Exception as error:
             failure = self._failure(error, connection)
+            is_gone = isinstance(error, MCPError) and error.message == _SESSION_GONE
+            if is_gone and is_first and connection.over:  # A restarted server forgot its sessions.
+                if reason := await self._refusal(mcp_tool_id(self.name, tool.name)):
+                    raise ToolError(reason) from error
+                return await self._call(tool, arguments, is_first=False)
             if isinstance(failure, ToolUnavailableError):
-                failure.is_outcome_unknown = is_sent
+                failure.is_outcome_unknown = is_sent and not is_gone
             raise failure from error
 
     # -- failures -------------------------------------------------------------------------
@@ -391,9 +412,11 @@ class McpServer(Closeable):
         if isinstance(error, ToolError):
             return error
         message = f"The MCP server {self.name!r} failed: {self._reason(error)}"
-        if isinstance(error, MCPError) and error.code in _CALL_ERRORS:
-            return ToolError(message)
-        if not (isinstance(error, MCPError) and error.code == PARSE_ERROR):
+        if not isinstance(error, MCPError):
+            connection.retire()
+        elif error.code != PARSE_ERROR:
+            if self._settings.command or error.code not in _LOST_ANSWERS:
+                return ToolError(message)  # A healthy server answered.
             connection.retire()
         return ToolUnavailableError(message)
 
@@ -428,17 +451,17 @@ def _initialized(client: Client) -> dict[str, Any]:
 
 async def _all_tools(client: Client) -> list[Offered]:
     found: list[Offered] = []
-    cursor: str | None = None
-    seen: set[str] = set()
-    while True:
-        page = await client.list_tools(cursor=cursor)
-        found += page.tools
-        if len(found) > _MAX_TOOLS:
+    known: dict[str, Offered] = {}
+    received = 0
+    async for page in pages(lambda at: client.list_tools(cursor=at)):
+        received += len(page.tools)
+        if received > _MAX_TOOLS:
             raise ToolError(f"The server offers more than {_MAX_TOOLS:,} tools.")
-        cursor = page.next_cursor
-        if not cursor or cursor in seen:
-            return found + await context_tools(client, {tool.name for tool in found})
-        seen.add(cursor)
+        for tool in page.tools:
+            if known.get(tool.name) != tool:  # Some servers repeat tools on the next page.
+                found.append(tool)
+                known[tool.name] = tool
+    return found + await context_tools(client, {*known})
 
 
 def _progress_callback(call: Context[Any] | None) -> Callable[..., Coroutine[Any, Any, None]]:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import httpx2
 from mcp.client.stdio import get_default_environment
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from pydantic import SecretStr
 
 from remit.agents.tools.definition import ToolError
@@ -71,6 +71,9 @@ async def _web_streams(
     async def bound(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.StreamError("The server compressed its answer without being asked.")
+        if response.status_code == 404 and MCP_SESSION_ID in response.request.headers:
+            # The session is gone, so no call ran. Without its body, the SDK reports just that.
+            response.headers["content-type"] = "text/plain"
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Bounded(response.stream, limit)
 

@@ -220,8 +220,8 @@ def read_call(call: Any, where: str, own_id: str = "") -> dict[str, Any]:
     Args:
         call: the call.
         where: its place, for errors.
-        own_id: the id of a call of an answer. Its arguments may be absent or an object, as some
-            servers write them. Empty for a call in a request.
+        own_id: the id of a call of an answer. Its name may be empty, and its arguments absent or an
+            object, as some servers write them. Empty for a call in a request.
 
     Raises:
         DialectError: the call is malformed.
@@ -233,7 +233,8 @@ def read_call(call: Any, where: str, own_id: str = "") -> dict[str, Any]:
         checks.check_payload(call, kind, where, _FUNCTIONS)
     called, at = checks.required(call, kind, dict, where), f"{where}.{kind}"
     identity = own_id or checks.text(call, "id", where)
-    block = {"type": "tool_use", "id": identity, "name": checks.text(called, "name", at)}
+    name = checks.text(called, "name", at, empty=bool(own_id))
+    block = {"type": "tool_use", "id": identity, "name": name}
     if kind == "custom":
         value = {"input": checks.text(called, "input", at, empty=True)}
         return {**block, "input": value, "custom": True}

@@ -154,10 +154,8 @@ class ChatReader(StreamReader):
         call = settled(self._calls[number])
         if number not in self._ids:
             called = call.get(_kind_of(call))
-            name = called.get("name") if isinstance(called, dict) else None
-            if not name or not isinstance(name, str):
-                raise unreadable("delta.tool_calls")
-            self._begin(number, call, name)
+            name = called.get("name") or "" if isinstance(called, dict) else None
+            self._begin(number, call, shaped(name, str, "delta.tool_calls"))
         block = read_call(_named(call), "tool_calls", self._call_id(number, call))
         self._end_call(number, block)
 
@@ -187,12 +185,17 @@ def _kind_of(call: dict[str, Any]) -> str:
 
 
 def _named(call: dict[str, Any]) -> dict[str, Any]:
-    """Return a call with its type and a text as free input, as some servers leave them out."""
+    """Return a call with its type, name and a text as free input, as some servers leave them out.
+
+    A call without a name is the model's fault, and is refused like that of an unknown tool.
+    """
     kind = _kind_of(call)
     inner = call.get(kind)
-    if kind == "custom" and isinstance(inner, dict):
-        return {**call, "type": kind, kind: {"input": "", **inner}}
-    return {**call, "type": kind}
+    if isinstance(inner, dict):
+        inner = {**inner, "name": inner.get("name") or ""}
+        if kind == "custom":
+            inner = {"input": "", **inner}
+    return {**call, "type": kind, kind: inner}
 
 
 class ChatWriter(StreamWriter):
