@@ -316,7 +316,8 @@ def _explain(error: ValidationError, sources: Mapping[str, str], of_root: bool) 
     first = (unknown or errors)[0]
     key = ".".join(str(part) for part in first["loc"])
     within = "".join(f"{part}." for part in first["loc"][:-1])
-    source = sources.get(key) or sources.get(within.removesuffix("."), "")  # of a list's item
+    # An item of a list has the source of the list.
+    source = sources.get(key) or sources.get(within.removesuffix("."), "")
     if first["type"] == "missing":  # Only a table that the defaults have can be an older one.
         given = {one for name, one in sources.items() if name.startswith(within)}
         source = "default" if "default" in given else next(iter(given), "")
