@@ -97,6 +97,22 @@ def test_any_other_unknown_key_is_an_error(tmp_path: Path) -> None:
         load_settings(config, environment={})
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[worker]\ntimeout_s = inf\n", r"worker\.timeout_s.*finite"),
+        ("[worker]\ntimeout_s = 1e400\n", r"worker\.timeout_s.*finite"),
+        ("[tools]\ntimeout_s = nan\n", r"tools\.timeout_s"),
+        (f"deep = {'[' * 5000}{']' * 5000}\n", r"remit\.toml is nested too deep"),
+    ],
+)
+def test_what_cannot_be_recorded_or_read_is_named(tmp_path: Path, text: str, said: str) -> None:
+    config = tmp_path / "remit.toml"
+    config.write_text(text, "utf-8")
+    with pytest.raises(ConfigError, match=said):
+        load_settings(config, environment={})
+
+
 # -- Changes of ``remit.toml``: one value, and every other byte as it was ------------------------
 
 

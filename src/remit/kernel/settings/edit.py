@@ -89,6 +89,8 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
                 next_step="Correct the line in an editor that shows invisible characters.",
             ) from error
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deep to be read.") from error
 
 
 def _with(text: str, dotted: str, value: str) -> str:
