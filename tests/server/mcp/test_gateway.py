@@ -60,7 +60,7 @@ tools = ["test_multiple_content_types"]
 
 [[mcp.reference.rules]]
 effect = "ask"
-keys = ["asking"]
+keys = ["careful"]
 tools = ["json_schema_2020_12_tool"]
 
 [mcp.hostile]
@@ -274,7 +274,7 @@ async def test_a_call_that_a_person_approves_runs_once(served: Served) -> None:
 
 async def test_a_call_that_cannot_run_is_no_question_for_a_person(served: Served) -> None:
     before = len(entries(served.root, "APPROVAL_REQUESTED"))
-    async with at(served, "reference", named(served, "asking")) as client:
+    async with at(served, "reference", named(served, "careful")) as client:
         refused = await client.call_tool("json_schema_2020_12_tool", {"name": 5})
     assert refused.is_error
     assert "5 is not of type 'string'" in refused.content[0].text
