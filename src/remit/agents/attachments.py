@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import mimetypes
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,18 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import Message
 from remit.kernel.json_text import sound_text
 
+# Media types of text apart from text/*: data, markup and programs.
+_TEXT_TYPE = re.compile(
+    r"text/.*|.+[/+](json|xml|yaml)|"
+    r"application/(x-)?(graphql|javascript|jsonl|ndjson|python|ruby|sh|sql|toml|typescript|yaml)"
+)
 _MEDIA_TYPE = re.compile(r"[!-.0-~]+/[!-.0-~]+( *;[ -~]*)?")
 _MAX_BYTES = 20 * 1024 * 1024  # Its base64 text fits into the largest request of each provider.
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """An image or a document. Text files reach the model as text, between fences.
+    """An image or a document. Text files, such as JSON, reach the model as text, between fences.
 
     The tokens of other documents, such as PDF, cannot be bounded in advance. Remit reserves the
     model's whole context for them. Immutable; :meth:`read` reads one from the disk, and
@@ -29,7 +35,8 @@ class File:
 
     Attributes:
         data: the bytes.
-        media_type: for example ``image/png`` or ``application/pdf``.
+        media_type: for example ``image/png`` or ``application/pdf``; lower case outside of
+            parameters.
         name: name for the model and the record; lone surrogates in it are replaced.
 
     Raises:
@@ -50,6 +57,8 @@ class File:
             raise InvalidInputError(f"{self.media_type!r} is not a media type, such as image/png.")
         if not isinstance(self.name, str):
             raise InvalidInputError(f"The name of a file must be a text, not {self.name!r}.")
+        kind, semicolon, parameters = self.media_type.partition(";")
+        object.__setattr__(self, "media_type", f"{kind.lower()}{semicolon}{parameters}")
         object.__setattr__(self, "name", sound_text(self.name))
 
     @classmethod
@@ -82,11 +91,14 @@ class File:
 
         A text file becomes a fenced text after its name (``text``). Another file becomes an
         ``image``, without its name, or a ``document`` in base64 with its name as ``title``.
-        Bytes of a text that are not UTF-8 become U+FFFD.
+        A text is UTF-8, or UTF-16 if it begins with that byte order mark; other bytes become
+        U+FFFD.
         """
-        if self.media_type.startswith("text/"):
-            text = self.data.decode("utf-8", "replace")
-            return {"type": "text", "text": f"{self.name}:\n{fence(text)}"}
+        if _TEXT_TYPE.fullmatch(self.media_type.partition(";")[0].rstrip()):
+            is_wide = self.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            text = self.data.decode("utf-16" if is_wide else "utf-8-sig", "replace")
+            # The fence ends its line, also for models whose blocks of text are joined.
+            return {"type": "text", "text": f"{self.name}:\n{fence(text)}\n"}
         data = base64.b64encode(self.data).decode()
         source = {"type": "base64", "media_type": self.media_type, "data": data}
         if self.media_type.startswith("image/"):
