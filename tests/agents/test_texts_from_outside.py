@@ -283,6 +283,29 @@ def test_what_is_no_message_is_refused_before_any_work(scripted: Scripted, wrong
         assert not server.calls
 
 
+def test_files_that_a_tool_returns_reach_the_model(scripted: Scripted) -> None:
+    @tool
+    def scan() -> dict[str, Any]:
+        """Scan the label."""
+        pages = [File(PNG, "image/png", "label.png"), File(b"%PDF-1", "application/pdf", "a.pdf")]
+        return {"pages": pages, "text": File(b"Sencha", "text/plain", "label.txt")}
+
+    with scripted(message(tool_use("scan", {})), message("A dot.")) as (runtime, server):
+        result = runtime.agent("viewer", tools=[scan]).run("What does it say?")
+        assert not result.failed, result.error_detail
+        (ended,) = runtime.ledger.query(event_type="TOOL_CALL")
+    (given,) = server.calls[1].body["messages"][-1]["content"]
+    text, image = given["content"]
+    shown = {
+        "pages": ["[label.png: image/png, 70 bytes]", "[a.pdf: application/pdf, 6 bytes, not shown]"],
+        "text": "label.txt:\n```\nSencha\n```\n",
+    }
+    assert json.loads(text["text"]) == ended.metadata["result"] == shown
+    assert image["source"] == {
+        "type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("data", "media_type", "text"),
     [

@@ -22,7 +22,37 @@ _TEXT_TYPE = re.compile(
     r"application/(x-)?(graphql|javascript|jsonl|ndjson|python|ruby|sh|sql|toml|typescript|yaml)"
 )
 _MEDIA_TYPE = re.compile(r"[!-.0-~]+/[!-.0-~]+( *;[ -~]*)?")
+# Media types of images that providers accept, keyed by the first bytes of the data.
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
+_MAX_IMAGE_BYTES = 3_700_000  # 5 MB of base64, the lowest limit among the large providers.
+MAX_IMAGES = 20
+"""Largest number of images in one result of a tool."""
 _MAX_BYTES = 20 * 1024 * 1024  # Its base64 text fits into the largest request of each provider.
+
+
+def image_of(data: bytes) -> dict[str, Any] | None:
+    """Return the content block of an image that a tool returned; None if models cannot take it.
+
+    The media type follows from the data: PNG, JPEG, GIF or WebP, of at most 3,700,000 bytes.
+
+    Args:
+        data: the bytes of the image.
+    """
+    is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+    found = next((kind for start, kind in _IMAGES.items() if data.startswith(start)), "")
+    media_type = "image/webp" if is_webp else found
+    if not media_type or len(data) > _MAX_IMAGE_BYTES:
+        return None
+    return {"type": "image", "source": _source(media_type, data)}
+
+
+def _source(media_type: str, data: bytes) -> dict[str, str]:
+    encoded = base64.b64encode(data).decode()
+    return {"type": "base64", "media_type": media_type, "data": encoded}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +129,7 @@ class File:
             text = self.data.decode("utf-16" if is_wide else "utf-8-sig", "replace")
             # The fence ends its line, also for models whose blocks of text are joined.
             return {"type": "text", "text": f"{self.name}:\n{fence(text)}\n"}
-        data = base64.b64encode(self.data).decode()
-        source = {"type": "base64", "media_type": self.media_type, "data": data}
+        source = _source(self.media_type, self.data)
         if self.media_type.startswith("image/"):
             return {"type": "image", "source": source}
         return {"type": "document", "source": source, "title": self.name}

@@ -316,7 +316,8 @@ class ToolDispatcher:
         images: tuple[Mapping[str, Any], ...] = ()
         if type(output) is Illustrated:
             output, images = output.value, output.images
-        value, note = json_output(output, self._max_output_bytes(tool))
+        value, note, found = json_output(output, self._max_output_bytes(tool))
+        images = (*images, *found)
         return ToolResult("ok", self._redact(value), note=self._redact(note), images=images)
 
     def _failure(self, tool: Tool, error: BaseException) -> ToolResult:
