@@ -297,9 +297,12 @@ def test_files_that_a_tool_returns_reach_the_model(scripted: Scripted) -> None:
     (given,) = server.calls[1].body["messages"][-1]["content"]
     text, image = given["content"]
     shown = {
-        "pages": ["[label.png: image/png, 70 bytes]", "[a.pdf: application/pdf, 6 bytes, not shown]"],
+        "pages": [
+            "[label.png: image/png, 70 bytes]",
+            "[a.pdf: application/pdf, 6 bytes, not shown]",
+        ],
         "text": "label.txt:\n```\nSencha\n```\n",
-    }
+    }  # fmt: skip
     assert json.loads(text["text"]) == ended.metadata["result"] == shown
     assert image["source"] == {
         "type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()

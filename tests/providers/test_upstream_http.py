@@ -493,9 +493,7 @@ async def test_a_certificate_that_nobody_vouches_for(certificate: ssl.SSLContext
 
 
 @pytest.mark.parametrize("scheme", ["http://", "", " http://"])
-async def test_the_environments_proxy_is_used(
-    monkeypatch: pytest.MonkeyPatch, scheme: str
-) -> None:
+async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     async with raw_server(keeping) as proxy:
         monkeypatch.setenv(
             "http_proxy", f"{scheme}user:{quote(KEY, safe='')}@127.0.0.1:{proxy.port}"

@@ -62,8 +62,8 @@ def granted_action(
     Raises:
         ApprovalError: the requested arguments were erased, even if new ones are given; or an
             earlier answer, even an expired one, changed them and ``arguments`` is None.
-        InvalidInputError: the arguments are no mapping or not JSON; or they differ and do not fit the recorded
-            schema, the request contains no schema, or it is about an unknown outcome.
+        InvalidInputError: the arguments are no mapping or not JSON; or they differ and do not fit
+            the recorded schema, the request contains no schema, or it is about an unknown outcome.
     """
     tool_id, wanted = request.metadata["tool_id"], request.metadata["arguments"]
     if isinstance(wanted, Erased):

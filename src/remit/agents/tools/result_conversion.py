@@ -54,12 +54,13 @@ def json_output(result: Any, limit: int) -> tuple[Any, str, tuple[Mapping[str, A
     """Return a result as JSON data of at most ``limit`` bytes in canonical form, a note and images.
 
     A :class:`~remit.File` becomes its text, or its name, type and size; the first 20 images are
-    also returned as content blocks. The note names what was converted or cut, to follow "The tool ran;"; it is empty if nothing was.
-    Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples are
-    converted without a note. A value without a JSON form is converted, never refused, and values
-    nested more than 100 deep become a text. None is returned if not even a part fits. An exception
-    of the value's own code, SystemExit included, is not raised but named in the note: its part
-    becomes a text, or an object or list that ends there. A generator is closed after its part.
+    also returned as content blocks. The note names what was converted or cut, to follow "The tool
+    ran;"; it is empty if nothing was. Pydantic models, dataclasses, enums, dates, times, UUIDs,
+    decimals, paths and tuples are converted without a note. A value without a JSON form is
+    converted, never refused, and values nested more than 100 deep become a text. None is returned
+    if not even a part fits. An exception of the value's own code, SystemExit included, is not
+    raised but named in the note: its part becomes a text, or an object or list that ends there. A
+    generator is closed after its part.
 
     Args:
         result: the tool's return value.

@@ -55,10 +55,9 @@ class Permissions:
 
         One of the two is None. A denial gives the status ``refused``, about an unknown outcome
         ``error``. Arguments with which a new call cannot run also give ``error``; nobody is asked.
-        If nobody has decided, a request is recorded (``APPROVAL_REQUESTED``) unless
-        there is one, and the listener gets an ``ApprovalNeeded``. A grant under the same key for
-        another tool, definition or arguments gives a permit, which refuses the action when it
-        begins.
+        If nobody has decided, a request is recorded (``APPROVAL_REQUESTED``) unless there is one,
+        and the listener gets an ``ApprovalNeeded``. A grant under the same key for another tool,
+        definition or arguments gives a permit, which refuses the action when it begins.
 
         Args:
             tool: the tool.
