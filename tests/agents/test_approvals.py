@@ -14,6 +14,7 @@ from remit.agents import ApprovalError
 from remit.agents.supervisor import Plan, PlanStep, TurnPendingError
 from remit.agents.tools import Tool
 from remit.agents.workorders import ApprovalNeeded, WorkOrderType
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
 from tests.support.agents import Scripted
@@ -177,6 +178,35 @@ def test_what_cannot_be_decided(scripted: Scripted) -> None:
         assert turn.metadata["outcome"] == "cancelled"
         assert session.turn("and now?").response == "Done."
     assert till.paid == []
+
+
+@pytest.mark.parametrize("wrong", [{}, {"texts": "bill"}, {"text": 5}])
+def test_a_call_that_cannot_run_is_no_question_for_a_person(
+    scripted: Scripted, wrong: dict[str, Any]
+) -> None:
+    till = _Till()
+    first = message("I will.", tool_use("pay", wrong, "t1"))
+    with scripted(first, *_both()) as (runtime, server):
+        session = till.agent(runtime).session()
+        waiting = session.turn("pay the bill")
+        (request,) = waiting.waiting_for  # for the second call, which the model corrected
+        assert dict(request.arguments) == {"text": "bill"}
+        assert len(runtime.approvals.pending()) == 1
+        (result,) = server.calls[1].body["messages"][-1]["content"]
+        assert result["is_error"]
+        assert "text" in result["content"]
+        runtime.approvals.decide(request.request_id, granted=True, by="Ann")
+        assert not session.resume().waiting
+    assert till.paid == ["bill"]
+
+
+@pytest.mark.parametrize("odd", ["text", ["text"], 5])
+def test_changed_arguments_are_an_object(scripted: Scripted, odd: Any) -> None:
+    till = _Till()
+    with scripted(*_both()) as (runtime, _):
+        (request,) = till.agent(runtime).session().turn("pay the bill").waiting_for
+        with pytest.raises(InvalidInputError, match="not an object"):
+            runtime.approvals.decide(request.request_id, granted=True, by="Ann", arguments=odd)
 
 
 def test_a_tool_call_order_that_is_denied_fails_as_such(scripted: Scripted) -> None:

@@ -81,6 +81,14 @@ def test_a_tick_stays_within_its_budget(scripted: Scripted) -> None:
         check(runtime)
 
 
+def test_a_program_without_an_event_loop_can_look_for_a_tick(scripted: Scripted) -> None:
+    with scripted(message("Counted.")) as (runtime, server):
+        schedule = Schedule(runtime.agent("clerk"), "yearly", "Count.", every_s=366 * 24 * HOUR)
+        assert schedule.due() is None  # a new schedule begins with its next tick
+        assert server.calls == []
+        assert [tick["skipped"] for tick in _ticks(runtime)]
+
+
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
 def test_a_tick_survives_a_killed_process(scripted: Scripted, tmp_path: Path, at: int) -> None:
     root = tmp_path / "root"

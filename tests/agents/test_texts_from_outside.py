@@ -264,7 +264,7 @@ def test_image_and_document_reach_model_and_record(scripted: Scripted, tmp_path:
     for call in server.calls[:2]:
         image, document, text = call.body["messages"][0]["content"]
         assert base64.b64decode(image["source"]["data"]) == PNG
-        assert document == {"type": "text", "text": "note.txt:\n```\nGreen tea.\n```"}
+        assert document == {"type": "text", "text": "note.txt:\n```\nGreen tea.\n```\n"}
         assert "What is in it?" in text["text"]
         assert "[dot.png: image/png, 70 bytes]" in text["text"]
     assert "[dot.png: image/png" in json.dumps(server.calls[2].body["messages"][0])
@@ -281,6 +281,56 @@ def test_what_is_no_message_is_refused_before_any_work(scripted: Scripted, wrong
         with runtime.agent("viewer").session() as session, pytest.raises(InvalidInputError):
             session.turn(wrong)
         assert not server.calls
+
+
+def test_files_that_a_tool_returns_reach_the_model(scripted: Scripted) -> None:
+    @tool
+    def scan() -> dict[str, Any]:
+        """Scan the label."""
+        pages = [File(PNG, "image/png", "label.png"), File(b"%PDF-1", "application/pdf", "a.pdf")]
+        return {"pages": pages, "text": File(b"Sencha", "text/plain", "label.txt")}
+
+    with scripted(message(tool_use("scan", {})), message("A dot.")) as (runtime, server):
+        result = runtime.agent("viewer", tools=[scan]).run("What does it say?")
+        assert not result.failed, result.error_detail
+        (ended,) = runtime.ledger.query(event_type="TOOL_CALL")
+    (given,) = server.calls[1].body["messages"][-1]["content"]
+    text, image = given["content"]
+    shown = {
+        "pages": [
+            "[label.png: image/png, 70 bytes]",
+            "[a.pdf: application/pdf, 6 bytes, not shown]",
+        ],
+        "text": "label.txt:\n```\nSencha\n```\n",
+    }  # fmt: skip
+    assert json.loads(text["text"]) == ended.metadata["result"] == shown
+    assert image["source"] == {
+        "type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type", "text"),
+    [
+        (b'{"tea": 1}', "application/json", '{"tea": 1}'),
+        (b"tea: 1", "application/x-yaml", "tea: 1"),
+        (b"<svg/>", "image/svg+xml", "<svg/>"),  # no provider takes it as an image
+        (b"tea", "TEXT/Plain; charset=UTF-8", "tea"),
+        (b"\xef\xbb\xbftea", "text/csv", "tea"),
+        ("grün".encode("utf-16"), "text/csv", "grün"),
+        (b"caf\xe9", "text/csv", "caf\ufffd"),
+    ],
+)
+def test_text_of_any_media_type_and_encoding_is_text(
+    data: bytes, media_type: str, text: str
+) -> None:
+    block = File(data, media_type, "a").block
+    assert block == {"type": "text", "text": f"a:\n```\n{text}\n```\n"}
+
+
+def test_a_media_type_may_be_in_capitals() -> None:
+    assert File(PNG, "IMAGE/PNG").block["type"] == "image"
+    assert File(PNG, "IMAGE/PNG").block["source"]["media_type"] == "image/png"
 
 
 @pytest.mark.parametrize("wrong", [File(PNG, "image/png"), [File(PNG, "image/png"), " "]])

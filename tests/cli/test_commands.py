@@ -381,3 +381,17 @@ def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
     ):  # fmt: skip
         require_said(remit(*empty), "'': String should have at least 1 character.", code=2)
     assert remit("key", "show", "e").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("closed", "command"),
+    [
+        ("<&-", "chat"), (">&-", "ledger stats --json"), (">&-", "session list"),
+        ("2>&-", "session list"), ("<&- >&- 2>&-", "chat"),
+    ],
+)  # fmt: skip
+def test_a_caller_may_close_the_standard_streams(talked: Path, closed: str, command: str) -> None:
+    line = f'exec "{sys.executable}" -m remit {command} --root "{talked}" --debug {closed}'
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr

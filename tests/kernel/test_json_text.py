@@ -15,7 +15,14 @@ from hypothesis import given, strategies as st
 from remit.kernel import json_splice
 from remit.kernel.canonical import MAX_SAFE_INTEGER, NotCanonicalError, canonical_json, exact_json
 from remit.kernel.json_splice import elements, member, members, remove_member, set_member, spans
-from remit.kernel.json_text import JsonTextError, dump, load, load_exact, load_unique
+from remit.kernel.json_text import (
+    JsonTextError,
+    dump,
+    load,
+    load_answer,
+    load_exact,
+    load_unique,
+)
 
 _SPACE = st.text(" \t\n\r", max_size=3).map(str.encode)
 _SCALARS = (
@@ -220,3 +227,32 @@ def test_refuses_endless_nesting() -> None:
     for encode in (canonical_json, exact_json):
         with pytest.raises(NotCanonicalError, match="nested"):
             encode(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}', '\ufeff{"a": 1}', '```json\n{"a": 1}\n```', '```\n{"a": 1}```\n',
+        ' ```JSON \r\n{"a": 1}\r\n```', '```json\n{"a": 1}',
+        '<think>Maybe {"a": 2}?\n</think>\n\n{"a": 1}', '<THINK></THINK>```json\n{"a": 1}\n```',
+    ],
+)  # fmt: skip
+def test_what_models_put_around_an_answer_is_removed(text: str) -> None:
+    assert load_answer(text) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Here: {"a": 1}', '{"a": 1} Good?', '<think>{"a": 1}', '<think>x</think>', "```", "",
+        '{"a": 1}\n```', '```python\n{"a": 1}\n```', '{"a": 1}<think>x</think>',
+    ],
+)  # fmt: skip
+def test_an_answer_with_other_words_is_no_json(text: str) -> None:
+    with pytest.raises(JsonTextError):
+        load_answer(text)
+
+
+def test_an_answer_of_white_space_is_read_in_linear_time() -> None:
+    with pytest.raises(JsonTextError):
+        load_answer("```json\n" + " \n" * 500_000 + "x")

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from remit.kernel.errors import ConfigError
 from remit.kernel.loops import call_in_thread
 from remit.providers import HttpUpstream, ProviderError, Timeouts, UpstreamReply, passed_on
 from tests.support.raw_http import (
@@ -491,10 +492,11 @@ async def test_a_certificate_that_nobody_vouches_for(certificate: ssl.SSLContext
     assert "cannot be reached" in error.message
 
 
-async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scheme", ["http://", "", " http://"])
+async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     async with raw_server(keeping) as proxy:
         monkeypatch.setenv(
-            "http_proxy", f"http://user:{quote(KEY, safe='')}@127.0.0.1:{proxy.port}"
+            "http_proxy", f"{scheme}user:{quote(KEY, safe='')}@127.0.0.1:{proxy.port}"
         )
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
@@ -504,6 +506,21 @@ async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -
         assert head.startswith(b"POST http://provider.test/v1/chat/completions HTTP/1.1\r\n")
         assert b"proxy-authorization: basic" in head.lower()
         await upstream.aclose()
+
+
+@pytest.mark.parametrize(
+    "stated",
+    ["socks5://127.0.0.1:1", "https://127.0.0.1:1", "http://", "::::", "http://127.0.0.1:99999"],
+)
+def test_a_proxy_of_another_kind_is_refused_before_a_call(
+    monkeypatch: pytest.MonkeyPatch, stated: str
+) -> None:
+    monkeypatch.setenv("http_proxy", stated)
+    monkeypatch.setenv("no_proxy", "other.test")
+    with pytest.raises(ConfigError, match="http_proxy does not name an HTTP proxy"):
+        client("http://provider.test/v1")
+    client("http://other.test/v1")
+    client("https://provider.test/v1")
 
 
 async def test_nothing_listens_and_credentials_are_shown_nowhere(

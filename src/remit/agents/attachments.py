@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import mimetypes
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,48 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import Message
 from remit.kernel.json_text import sound_text
 
+# Media types of text apart from text/*: data, markup and programs.
+_TEXT_TYPE = re.compile(
+    r"text/.*|.+[/+](json|xml|yaml)|"
+    r"application/(x-)?(graphql|javascript|jsonl|ndjson|python|ruby|sh|sql|toml|typescript|yaml)"
+)
 _MEDIA_TYPE = re.compile(r"[!-.0-~]+/[!-.0-~]+( *;[ -~]*)?")
+# Media types of images that providers accept, keyed by the first bytes of the data.
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
+_MAX_IMAGE_BYTES = 3_700_000  # 5 MB of base64, the lowest limit among the large providers.
+MAX_IMAGES = 20
+"""Largest number of images in one result of a tool."""
 _MAX_BYTES = 20 * 1024 * 1024  # Its base64 text fits into the largest request of each provider.
+
+
+def image_of(data: bytes) -> dict[str, Any] | None:
+    """Return the content block of an image that a tool returned; None if models cannot take it.
+
+    The media type follows from the data: PNG, JPEG, GIF or WebP, of at most 3,700,000 bytes.
+
+    Args:
+        data: the bytes of the image.
+    """
+    is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+    found = next((kind for start, kind in _IMAGES.items() if data.startswith(start)), "")
+    media_type = "image/webp" if is_webp else found
+    if not media_type or len(data) > _MAX_IMAGE_BYTES:
+        return None
+    return {"type": "image", "source": _source(media_type, data)}
+
+
+def _source(media_type: str, data: bytes) -> dict[str, str]:
+    encoded = base64.b64encode(data).decode()
+    return {"type": "base64", "media_type": media_type, "data": encoded}
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """An image or a document. Text files reach the model as text, between fences.
+    """An image or a document. Text files, such as JSON, reach the model as text, between fences.
 
     The tokens of other documents, such as PDF, cannot be bounded in advance. Remit reserves the
     model's whole context for them. Immutable; :meth:`read` reads one from the disk, and
@@ -29,7 +65,8 @@ class File:
 
     Attributes:
         data: the bytes.
-        media_type: for example ``image/png`` or ``application/pdf``.
+        media_type: for example ``image/png`` or ``application/pdf``; lower case outside of
+            parameters.
         name: name for the model and the record; lone surrogates in it are replaced.
 
     Raises:
@@ -50,6 +87,8 @@ class File:
             raise InvalidInputError(f"{self.media_type!r} is not a media type, such as image/png.")
         if not isinstance(self.name, str):
             raise InvalidInputError(f"The name of a file must be a text, not {self.name!r}.")
+        kind, semicolon, parameters = self.media_type.partition(";")
+        object.__setattr__(self, "media_type", f"{kind.lower()}{semicolon}{parameters}")
         object.__setattr__(self, "name", sound_text(self.name))
 
     @classmethod
@@ -82,13 +121,15 @@ class File:
 
         A text file becomes a fenced text after its name (``text``). Another file becomes an
         ``image``, without its name, or a ``document`` in base64 with its name as ``title``.
-        Bytes of a text that are not UTF-8 become U+FFFD.
+        A text is UTF-8, or UTF-16 if it begins with that byte order mark; other bytes become
+        U+FFFD.
         """
-        if self.media_type.startswith("text/"):
-            text = self.data.decode("utf-8", "replace")
-            return {"type": "text", "text": f"{self.name}:\n{fence(text)}"}
-        data = base64.b64encode(self.data).decode()
-        source = {"type": "base64", "media_type": self.media_type, "data": data}
+        if _TEXT_TYPE.fullmatch(self.media_type.partition(";")[0].rstrip()):
+            is_wide = self.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            text = self.data.decode("utf-16" if is_wide else "utf-8-sig", "replace")
+            # The fence ends its line, also for models whose blocks of text are joined.
+            return {"type": "text", "text": f"{self.name}:\n{fence(text)}\n"}
+        source = _source(self.media_type, self.data)
         if self.media_type.startswith("image/"):
             return {"type": "image", "source": source}
         return {"type": "document", "source": source, "title": self.name}

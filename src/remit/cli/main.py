@@ -82,8 +82,7 @@ def _flush_output() -> None:
         OSError: the output cannot be written.
     """
     try:
-        if sys.stdout is not None:  # None if the caller closed it.
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
@@ -116,6 +115,9 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:  # the process is this command's own
         gc.set_threshold(_GC_THRESHOLD)
         atexit.register(gc.freeze)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # The caller closed it.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):  # Any stored text can be printed.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

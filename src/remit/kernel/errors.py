@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copyreg
 import traceback
 from collections.abc import Iterable
+from typing import Any
 
 
 def excerpt(text: object, most: int = 200, end: int = 0) -> str:
@@ -41,6 +43,10 @@ class RemitError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.next_step}".rstrip()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses take other arguments than the message, so a copy is not made by a call.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class InvalidInputError(RemitError, ValueError):

@@ -25,7 +25,7 @@ _DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(0x100))
 _WIDE_NUMBER = b"0" * 19  # In a text whose digits are zeros: orjson rounds integers above 64 bits.
 _CONSTANTS = re.compile(_STRING.pattern + rb"|-?Infinity|NaN", re.DOTALL)
 
-_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
+_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL | re.IGNORECASE)
 
 
 class JsonTextError(InvalidInputError):
@@ -126,6 +126,7 @@ def is_finite(value: Any) -> bool:
 def load_answer(text: str) -> Any:
     """Return the value of a model's answer that is JSON, with or without a code fence around it.
 
+    A byte order mark, or thoughts in ``<think>``, may come first. The closing fence may be missing.
     Halves of surrogate pairs become U+FFFD.
 
     Args:
@@ -135,8 +136,11 @@ def load_answer(text: str) -> Any:
         RepeatedNameError: an object in the text has a name twice.
         JsonTextError: the text is not JSON, or holds a number that cannot be kept.
     """
-    fenced = _FENCED.match(text)
-    return load_unique(fenced[1] if fenced else text, repair=True)
+    text = _THOUGHTS.sub("", text.removeprefix("\ufeff"), count=1).strip()
+    head, _, rest = text.partition("\n")
+    if head.rstrip().lower() in ("```", "```json"):
+        text = rest.removesuffix("```")
+    return load_unique(text, repair=True)
 
 
 def load_unique(text: bytes | str, *, repair: bool = False, keep_halves: bool = False) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import TYPE_CHECKING
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from aiohttp.helpers import get_env_proxy_for_url
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
+from remit.kernel.errors import ConfigError
 from remit.providers.http_connection import BrokenError
 from remit.providers.protocol import UNREACHABLE, ProviderError, Upload
 from remit.providers.upstream_errors import hide, own_cause
@@ -22,13 +23,29 @@ _WIRE_ERRORS = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
 
 
 def proxy_for(url: URL) -> URL | None:
-    """Return the environment's proxy for a URL, with credentials; ``None`` if none is set."""
-    try:
-        proxy, credentials = get_env_proxy_for_url(url)
-    except LookupError:
+    """Return the environment's proxy for a URL, with credentials; ``None`` if none is set.
+
+    ``HTTP_PROXY`` or ``HTTPS_PROXY`` names the proxy, by the scheme of the URL; ``http://`` may be
+    left out. ``NO_PROXY`` excepts hosts.
+
+    Args:
+        url: URL of a provider.
+
+    Raises:
+        ConfigError: the variable is not the URL of an HTTP proxy, such as one of SOCKS or TLS.
+    """
+    stated = getproxies().get(url.scheme, "").strip()
+    if not stated or proxy_bypass(url.host or ""):
         return None
-    if credentials is not None:
-        proxy = proxy.with_user(credentials.login).with_password(credentials.password)
+    try:
+        proxy = URL(stated if "://" in stated else f"http://{stated}")
+    except ValueError:
+        proxy = URL()
+    if proxy.scheme != "http" or not proxy.host:
+        raise ConfigError(
+            f"The environment variable {url.scheme}_proxy does not name an HTTP proxy.",
+            next_step=f"Set it to http://HOST:PORT, or add {url.host} to no_proxy.",
+        )
     return proxy
 
 

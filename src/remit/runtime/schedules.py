@@ -22,7 +22,7 @@ from remit.agents.workorders import Principal, sub_session_id
 from remit.gateway.leases import LeaseBusyError
 from remit.kernel.budget_windows import zone_of
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.loops import run_blocking
+from remit.kernel.loops import blocking, run_blocking
 from remit.ledger import is_authentic
 from remit.runtime.agent import Agent
 from remit.runtime.agent_options import check_limit
@@ -230,6 +230,8 @@ class Schedule(Generic[OutputT]):
         with contextlib.suppress(TurnCancelledError, LeaseBusyError):
             return await self._due(int(time.time()), deps)
         return None
+
+    due = blocking(adue)
 
     async def _next(self, deps: Any) -> TurnResult[OutputT]:
         while True:

@@ -58,6 +58,11 @@ calls_per_minute = 2
 effect = "ask"
 tools = ["test_multiple_content_types"]
 
+[[mcp.reference.rules]]
+effect = "ask"
+keys = ["careful"]
+tools = ["json_schema_2020_12_tool"]
+
 [mcp.hostile]
 command = "{python}"
 args = ["{hostile}"]
@@ -265,6 +270,16 @@ async def test_a_call_that_a_person_approves_runs_once(served: Served) -> None:
     assert "changed the arguments to {'a': 7}" in changed.content[-1].text
     intent = served.ledger.read(changed.meta["remit/receipt"]["intent"])
     assert intent.metadata["arguments"] == {"a": 7}
+
+
+async def test_a_call_that_cannot_run_is_no_question_for_a_person(served: Served) -> None:
+    before = len(entries(served.root, "APPROVAL_REQUESTED"))
+    async with at(served, "reference", named(served, "careful")) as client:
+        refused = await client.call_tool("json_schema_2020_12_tool", {"name": 5})
+    assert refused.is_error
+    assert "5 is not of type 'string'" in refused.content[0].text
+    assert "remit/approval" not in refused.meta
+    assert len(entries(served.root, "APPROVAL_REQUESTED")) == before
 
 
 def test_without_a_key(served: Served) -> None:

@@ -62,8 +62,8 @@ def granted_action(
     Raises:
         ApprovalError: the requested arguments were erased, even if new ones are given; or an
             earlier answer, even an expired one, changed them and ``arguments`` is None.
-        InvalidInputError: the arguments are not JSON; or they differ and do not fit the recorded
-            schema, the request contains no schema, or it is about an unknown outcome.
+        InvalidInputError: the arguments are no mapping or not JSON; or they differ and do not fit
+            the recorded schema, the request contains no schema, or it is about an unknown outcome.
     """
     tool_id, wanted = request.metadata["tool_id"], request.metadata["arguments"]
     if isinstance(wanted, Erased):
@@ -76,6 +76,11 @@ def granted_action(
         raise ApprovalError(
             f"{edit.metadata['decided_by']} changed the arguments of {request.id}.",
             next_step="Give the arguments with which the tool is to run.",
+        )
+    if not isinstance(arguments, Mapping | None):
+        raise InvalidInputError(
+            f"The arguments are a {type(arguments).__name__}, not an object.",
+            next_step="Give the arguments by name.",
         )
     given = dict(wanted if arguments is None else arguments)
     given_hash = arguments_hash(given)

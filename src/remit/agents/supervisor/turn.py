@@ -145,10 +145,14 @@ class TurnRun:
             raise TurnFailedError("interrupted", "The loop failed before the interruption.")
         plan = self._before.plan if self._before is not None else None
         shown, record = None, None
+        code, reasons = "", list[str]()
         if self._config.classify:  # A failed classification does not fail the turn.
             order = await self.scheduler.run(_CLASSIFY, {"user_input": self.message})
             done = order.state is WorkOrderState.COMPLETED
             self._classification = order.output_result if done else None
+            if not done and order.error is not None:
+                code = str(order.error["code"])
+                reasons = [f"{code}: {order.error['message']}"]
             if self._classification is not None and self._services.planner is None:
                 self._treatment = self._services.rules().treatment(self._classification)
         if plan is None:
@@ -172,11 +176,13 @@ class TurnRun:
             if requests and order.state is not WorkOrderState.FAILED:
                 self._park(requests)
                 return
-            error = order.error or {}
+            error, cause, before = order.error or {}, code, reasons
             code = str(error.get("code", ""))
             if code in LOOP_FAILURES:
                 raise TurnFailedError(code, error.get("message", ""))
             reasons = await self._verify(order, attempt)
+            if code == "CIRCUIT_OPEN" and cause:  # The failure that opened it is the cause.
+                code, reasons = cause, [*before, *reasons]
             if not reasons:
                 self._deliver(order)
                 return

@@ -234,6 +234,25 @@ class ToolDispatcher:
         # A long answer of a sub-agent is due to the request.
         return ToolResult("timeout", error=text, fault=tool.sub_agent is None)
 
+    async def refusal(self, tool: Tool, arguments: Mapping[str, Any]) -> ToolResult | None:
+        """Return the error that a call would end with because of its arguments; None if they fit.
+
+        The check runs in a thread, and the tool does not run.
+
+        Args:
+            tool: the tool.
+            arguments: JSON values by name.
+        """
+
+        def check() -> ToolResult | None:
+            try:
+                tool.prepared(arguments)
+            except BaseException as error:  # noqa: BLE001 - a type's own code can raise anything
+                return self._failure(tool, error)
+            return None
+
+        return await call_in_thread(f"remit-tool-{tool.tool_id}", check)
+
     def tool(self, tool_id: str) -> Tool:
         """Return a tool; import it if needed.
 
@@ -297,7 +316,8 @@ class ToolDispatcher:
         images: tuple[Mapping[str, Any], ...] = ()
         if type(output) is Illustrated:
             output, images = output.value, output.images
-        value, note = json_output(output, self._max_output_bytes(tool))
+        value, note, found = json_output(output, self._max_output_bytes(tool))
+        images = (*images, *found)
         return ToolResult("ok", self._redact(value), note=self._redact(note), images=images)
 
     def _failure(self, tool: Tool, error: BaseException) -> ToolResult:

@@ -24,6 +24,7 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel, TypeAdapter
 
+from remit.agents.attachments import MAX_IMAGES, File, image_of
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 
@@ -49,15 +50,17 @@ class Illustrated:
     images: tuple[Mapping[str, Any], ...]
 
 
-def json_output(result: Any, limit: int) -> tuple[Any, str]:
-    """Return a result as JSON data of at most ``limit`` bytes in canonical form, and a note.
+def json_output(result: Any, limit: int) -> tuple[Any, str, tuple[Mapping[str, Any], ...]]:
+    """Return a result as JSON data of at most ``limit`` bytes in canonical form, a note and images.
 
-    The note names what was converted or cut, to follow "The tool ran;"; it is empty if nothing was.
-    Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples are
-    converted without a note. A value without a JSON form is converted, never refused, and values
-    nested more than 100 deep become a text. None is returned if not even a part fits. An exception
-    of the value's own code, SystemExit included, is not raised but named in the note: its part
-    becomes a text, or an object or list that ends there. A generator is closed after its part.
+    A :class:`~remit.File` becomes its text, or its name, type and size; the first 20 images are
+    also returned as content blocks. The note names what was converted or cut, to follow "The tool
+    ran;"; it is empty if nothing was. Pydantic models, dataclasses, enums, dates, times, UUIDs,
+    decimals, paths and tuples are converted without a note. A value without a JSON form is
+    converted, never refused, and values nested more than 100 deep become a text. None is returned
+    if not even a part fits. An exception of the value's own code, SystemExit included, is not
+    raised but named in the note: its part becomes a text, or an object or list that ends there. A
+    generator is closed after its part.
 
     Args:
         result: the tool's return value.
@@ -65,7 +68,7 @@ def json_output(result: Any, limit: int) -> tuple[Any, str]:
     """
     walk = _Walk(limit)
     value = walk.plain(result, 0)
-    return value, walk.note(limit)
+    return value, walk.note(limit), tuple(walk.images)
 
 
 class _LimitReachedError(Exception):
@@ -77,10 +80,12 @@ class _Walk:
 
     Attributes:
         left: number of bytes left.
+        images: content blocks of the images.
     """
 
     def __init__(self, limit: int) -> None:
         self.left = limit
+        self.images: list[Mapping[str, Any]] = []
         self._above: set[int] = set()
         self._changes: dict[str, None] = {}
         self._is_cut = False
@@ -126,6 +131,8 @@ class _Walk:
             return self._bytes(value)
         if isinstance(value, str):
             return self._string(str(value))
+        if isinstance(value, File):
+            return self._file(value)
         if isinstance(value, Integral):
             return self._integer(int(value))
         if isinstance(value, Real):
@@ -201,6 +208,17 @@ class _Walk:
                     return self._string(text)
         self._change("bytes in base64")
         return self._string(base64.b64encode(whole[: self.left]).decode(), len(whole) > self.left)
+
+    def _file(self, file: File) -> str:
+        block = file.block
+        if block["type"] == "text":
+            return self._string(block["text"])
+        image = image_of(file.data)
+        if image is None or len(self.images) == MAX_IMAGES:
+            return self._string(f"{str(file)[:-1]}, not shown]")
+        shown = self._string(str(file))
+        self.images.append(image)
+        return shown
 
     def _string(self, text: str, is_cut: bool = False) -> str:
         """Return the beginning of a text that fits, as valid Unicode."""

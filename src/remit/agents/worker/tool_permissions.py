@@ -54,10 +54,10 @@ class Permissions:
         """Return a person's decision on a call: a refusal for the model, or a permit.
 
         One of the two is None. A denial gives the status ``refused``, about an unknown outcome
-        ``error``. If nobody has decided, a request is recorded (``APPROVAL_REQUESTED``) unless
-        there is one, and the listener gets an ``ApprovalNeeded``. A grant under the same key for
-        another tool, definition or arguments gives a permit, which refuses the action when it
-        begins.
+        ``error``. Arguments with which a new call cannot run also give ``error``; nobody is asked.
+        If nobody has decided, a request is recorded (``APPROVAL_REQUESTED``) unless there is one,
+        and the listener gets an ``ApprovalNeeded``. A grant under the same key for another tool,
+        definition or arguments gives a permit, which refuses the action when it begins.
 
         Args:
             tool: the tool.
@@ -88,6 +88,10 @@ class Permissions:
         if request is None or decision is None:
             request_id = request.id if request is not None else ""
             if not request_id:
+                # A call that cannot run is no question for a person.
+                check = self._run.services.tools.refusal
+                if not began and (refusal := await check(tool, arguments)) is not None:
+                    return refusal, None
                 request_id = await self.request(tool, arguments, key, began, instead_of)
             self._run.emit(
                 ApprovalNeeded(request_id, self._order.wo_id, tool.tool_id, arguments, kind)

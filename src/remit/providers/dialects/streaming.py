@@ -226,7 +226,7 @@ class StreamReader(ABC):
     def _finish(self) -> None: ...
 
     def _new(self, key: Any, value: Any, where: str, kinds: tuple[type, ...] = (str, list)) -> str:
-        """Return what was added to a text of the sum since the last call with this key.
+        """Return the text added to a member of the sum since the last call with this key.
 
         Args:
             key: names the text in this reader.

@@ -19,20 +19,13 @@ from mcp.types import (
     TextResourceContents,
 )
 
+from remit.agents.attachments import MAX_IMAGES, image_of
 from remit.agents.tools.definition import ToolError
 from remit.agents.tools.result_conversion import Illustrated
 from remit.kernel.errors import excerpt
 from remit.kernel.json_text import JsonTextError, load_exact
 from remit.kernel.schemas import first_problem, schema_problem
 
-# Media types that providers accept, keyed by the first bytes of the data.
-_IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-}
-_MAX_IMAGES = 20
-_MAX_IMAGE_BYTES = 3_700_000  # 5 MB of base64, the lowest limit among the large providers.
 _MAX_ID_CHARS = 64
 _DIGEST_CHARS = 8
 _DECLINED_QUESTION = (
@@ -121,7 +114,7 @@ def with_images(value: Any, blocks: Iterable[Any]) -> Any:
         An :class:`Illustrated` of the value and the images; ``value`` itself without images.
     """
     images = [image for block in blocks if (image := _image(block))]
-    return Illustrated(value, tuple(images[:_MAX_IMAGES])) if images else value
+    return Illustrated(value, tuple(images[:MAX_IMAGES])) if images else value
 
 
 def _image(block: Any) -> dict[str, Any] | None:
@@ -133,24 +126,14 @@ def _image(block: Any) -> dict[str, Any] | None:
         data = block.blob
     else:
         return None
-    media_type, plain = _read_image(data)
-    if not media_type:
-        return None
-    source = {"type": "base64", "media_type": media_type, "data": plain}
-    return {"type": "image", "source": source}
+    return _read_image(data)
 
 
-def _read_image(data: str) -> tuple[str, str]:
-    """Return an image's media type, detected from the data, and the data; empty if unusable."""
+def _read_image(data: str) -> dict[str, Any] | None:
     try:
-        read = base64.b64decode(data, validate=True)
+        return image_of(base64.b64decode(data, validate=True))
     except ValueError:
-        return "", ""
-    is_webp = read[:4] == b"RIFF" and read[8:12] == b"WEBP"
-    found = next((kind for start, kind in _IMAGES.items() if read.startswith(start)), "")
-    if len(read) > _MAX_IMAGE_BYTES:
-        return "", ""
-    return ("image/webp" if is_webp else found), data
+        return None
 
 
 def _repeats(texts: Sequence[str], data: Any) -> bool:
@@ -185,7 +168,7 @@ def block_text(block: Any) -> str:
     """
     if isinstance(block, TextContent):
         return block.text
-    if isinstance(block, ImageContent) and _read_image(block.data)[0]:
+    if isinstance(block, ImageContent) and _read_image(block.data):
         return f"[image, {block.mime_type}, {_size(block.data):,} bytes]"
     if isinstance(block, (ImageContent, AudioContent)):
         return _note(block.type, block.mime_type, block.data)

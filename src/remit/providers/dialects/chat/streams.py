@@ -73,7 +73,7 @@ class ChatReader(StreamReader):
             self._call(number, shaped(call, dict, "tool_calls"))
 
     def _added(self, key: str, value: Any) -> str:
-        """Return what was added to a member of the message."""
+        """Return the text added to a member of the message."""
         if value is None or (key == "reasoning" and self._cursors["reasoning_content"].size):
             return ""  # or the same thoughts again
         if key in _THOUGHTS and type(value) is not Pieces and not isinstance(value, (str, list)):

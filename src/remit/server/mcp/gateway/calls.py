@@ -10,7 +10,7 @@ from mcp import MCPError
 from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
 
 from remit.agents import ApprovalError, Permit, arguments_hash
-from remit.agents.tools import Tool
+from remit.agents.tools import Tool, ToolError
 from remit.gateway.budget import BudgetRefusedError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem
@@ -90,7 +90,9 @@ class ToolCalls:
         try:
             async with self._served.slots.of(self._caller.owner):
                 return await self._answer(name, arguments, params, ask)
-        except (CallerError, BudgetRefusedError, ApprovalError, InvalidInputError) as error:
+        except (
+            CallerError, BudgetRefusedError, ApprovalError, InvalidInputError, ToolError,
+        ) as error:  # fmt: skip
             return await self._refused(name, arguments, str(error))
 
     async def _answer(
@@ -159,6 +161,7 @@ class ToolCalls:
 
         Raises:
             InvalidInputError: the arguments cannot be recorded.
+            ToolError: the arguments do not fit the tool, so nobody is asked.
         """
         queue, key = self._served.approvals, (tool.digest, arguments_hash(arguments))
         found = queue.get(self._pending[key]) if key in self._pending else None
@@ -168,6 +171,7 @@ class ToolCalls:
             said = f"approval_denied: denied by {found.decided_by}{why}"
             return _awaiting(found.request_id, "denied", said)
         if found is None or not (found.state == "pending" or found.usable()):
+            tool.prepared(arguments)
             caller = self._caller.identity
             found = queue.request(
                 tool,
