@@ -116,6 +116,8 @@ def test_a_wrong_value_is_named_with_its_file_before_anything_opens(
     with pytest.raises(ConfigError, match=names) as refused:
         load_settings(config, environment={})
     assert str(config) in str(refused.value)
+
+
 @pytest.mark.parametrize("key", ["tools.timeout_s", "mcp.s.timeout_s"])
 @pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
 def test_a_number_that_is_not_finite_is_an_error_of_its_setting(

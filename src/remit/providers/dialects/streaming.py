@@ -176,7 +176,7 @@ class StreamReader(ABC):
         self._sum = total
         self._texts = SoundStream()
         self._cursors: defaultdict[Any, Cursor] = defaultdict(Cursor)
-        self._kind = ""  # of the open text, refusal or thought, of which at most one is open
+        self._kind = ""  # At most one text, refusal or thought is open; this is its kind.
         self._pieces: list[str] = []
         self._events: list[StreamEvent] = []
         self._with_input: set[int] = set()

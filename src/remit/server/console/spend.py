@@ -145,7 +145,7 @@ def show(sources: Sources, asked: Asked) -> Page:
 
 
 def _utc(quarter: int) -> str:
-    """Return the start of a quarter hour, by which calls are found that the quarter hours count."""
+    """Return the start of a quarter hour in UTC, in ISO 8601."""
     return time_of(quarter).isoformat()
 
 

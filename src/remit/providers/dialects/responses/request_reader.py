@@ -262,7 +262,7 @@ def _messages(body: dict[str, Any]) -> list[Message]:
         role, content = read_item(item, f"input[{index}]")
         checks.check_payload(item, item.get("type", "message"), f"input[{index}]", _ITEMS)
         if role == before and role in ("assistant", "tool"):
-            messages[-1]["content"] += content  # one message of the assistant, or of results
+            messages[-1]["content"] += content
         elif role == "developer":
             messages.append({"role": "system", "content": content, "developer": True})
         else:
