@@ -148,7 +148,8 @@ def load_settings(
     except ValidationError as error:
         raise _explain(error, sources, of_root is not None) from error
     for key, value in flattened(merged):
-        if sources.get(key) != "default":
+        # A secret is recorded masked.
+        if sources.get(key) != "default" and not isinstance(value, SecretStr):
             _require_recordable(key, value, sources.get(key, ""))
     return loaded
 
