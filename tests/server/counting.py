@@ -8,6 +8,7 @@ timers and a busy machine have no part in it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import os
@@ -34,6 +35,7 @@ WARM, COUNTED = 12, 12
 QUIET_S = 0.005
 PYTHON_JSON = {("json/decoder.py", "raw_decode"), ("json/encoder.py", "encode")}
 C_JSON = ("orjson", "msgspec", "rfc8785")
+GROWN, MEANWHILE = 30, 240
 SHORT, LONG = 5, 15  # chunks
 CHUNK_MS = 10  # so that no two arrive together
 
@@ -201,27 +203,86 @@ def counted(client: Client, target: Target) -> dict[str, Counts]:
     return found
 
 
+class Steps:
+    """Steps that SQLite's machine has made, in tens, on all connections opened meanwhile."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._connect = sqlite3.connect
+
+    def start(self) -> None:
+        """Watch connections that are opened from here on."""
+        sqlite3.connect = self._watched  # type: ignore[assignment]
+
+    def of(self, ask: Callable[[], object], calls: int) -> int:
+        """The median of so many calls, in which upkeep by the clock has no part."""
+        steps = []
+        for _ in range(calls):
+            before = self._steps
+            ask()
+            steps.append(self._steps - before)
+        return sorted(steps)[calls // 2]
+
+    def _watched(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = self._connect(*arguments, **options)
+        connection.set_progress_handler(self._on_step, 10)
+        return connection
+
+    def _on_step(self) -> int:
+        self._steps += 1
+        return 0
+
+
+def grown(steps: Steps, port: int, target: Target) -> dict[str, list[int]]:
+    """The steps of an early call and of a late one, by what all calls share."""
+    session = {**target.headers, "x-remit-session": "SES-GROWN"}
+    kinds = {
+        "key": target,
+        "session": replace(target, headers=session),
+        "agent": replace(target, headers={**session, "x-remit-agent": "grown"}),
+        "work order": replace(target, headers={**session, "x-remit-work-order": "WO-grown"}),
+        "routed": replace(target, headers=session, model="auto"),
+        "stream": replace(target, headers=session, stream=(1, 0)),
+    }
+    client, found = Client(Counter(), port), {}
+    for name, kind in kinds.items():
+        bodies = Bodies(kind)
+        ask = functools.partial(lambda bodies: client._ask(bodies.next()), bodies)
+        early, _, late = (steps.of(ask, calls) for calls in (GROWN, MEANWHILE, GROWN))
+        found[name] = [early, late]
+    return found
+
+
 def main() -> None:
-    """Serve the root of the first argument, with the key of the second; print and end."""
-    root, key = sys.argv[1:]
-    counter = Counter()
-    counter.start()
+    """Serve the root of the first argument, with the key of the second; print and end.
+
+    With ``grown`` as the third argument it is the steps of early and late calls that are printed.
+    """
+    root, key, *more = sys.argv[1:]
+    counter, steps = Counter(), Steps()
+    (steps if more else counter).start()
 
     def work(url: str) -> None:
         counter.leave_out()
         target = Target(f"{url}/v1/chat/completions", {"authorization": f"Bearer {key}"})
+        port = int(url.rpartition(":")[2])
         try:
-            client = Client(counter, int(url.rpartition(":")[2]))
-            found = counted(client, target)
+            found: dict[str, Any]
+            if more:
+                found = grown(steps, port, target)
+            else:
+                client = Client(counter, port)
+                found = {name: asdict(one) for name, one in counted(client, target).items()}
         except BaseException:
             traceback.print_exc()
             os._exit(1)
-        print(json.dumps({name: asdict(counts) for name, counts in found.items()}), flush=True)
+        print(json.dumps(found), flush=True)
         os._exit(0)
 
     def ready(url: str) -> None:
         threading.Thread(target=work, args=(url,)).start()
-        counter.watch_loop()
+        if not more:
+            counter.watch_loop()
 
     serve(Path(root), dev=False, flags={"server.port": 0}, ready=ready)
 

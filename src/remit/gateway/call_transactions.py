@@ -200,6 +200,8 @@ class CallStages:
         waiting_room: the calls that wait for money; woken if some becomes free.
         refresh: called in each transaction in which calls begin or end; None for no call.
         known: owners of sessions and orders that need not be read, because they never change.
+        unplanned: how far the entries of a work order were read and none planned it; see
+            :class:`~remit.gateway.session_owners.Sessions`.
     """
 
     allow_unpriced: bool
@@ -209,6 +211,7 @@ class CallStages:
     waiting_room: WaitingRoom
     refresh: Callable[[Transaction], None] | None
     known: set[tuple[str, str]] = field(default_factory=set)
+    unplanned: dict[str, int] = field(default_factory=dict)
 
     def open(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
         """Return the stage that runs all steps of a transaction, after ``refresh``.
@@ -280,7 +283,7 @@ class Calls:
         unknown = {*ends}.difference(self._in_flight)
         there = select_in(tx, _FIND, [*unknown]) if unknown else ()
         claims = select_in(tx, _FIND_CLAIMS, list(self._claims)) if self._claims else ()
-        self._sessions = Sessions(tx, known) if named else None
+        self._sessions = Sessions(tx, known, stages.unplanned) if named else None
         note_sessions = self._sessions.ask(named) if self._sessions is not None else None
         if stages.charging:
             accounts.load(scopes, bounds)
@@ -320,7 +323,7 @@ class Calls:
     def _sessions_of(self, own: Ownership) -> Sessions:
         """Return the sessions of the transaction, after a check of one in the database."""
         if self._sessions is None:
-            self._sessions = Sessions(self._tx, self._stages.known)
+            self._sessions = Sessions(self._tx, self._stages.known, self._stages.unplanned)
         self._sessions.check(own)
         return self._sessions
 

@@ -30,7 +30,8 @@ _SESSION_START_SQL = (
 )
 _PLANNED = (
     "SELECT k.column1 FROM (VALUES {rows}) AS k WHERE EXISTS (SELECT 1 FROM entries "
-    "WHERE work_order_id = k.column1 AND event_type = 'WO_PLANNED')"
+    "WHERE work_order_id = k.column1 AND seq > CAST(k.column2 AS bigint) "
+    "AND event_type = 'WO_PLANNED')"
 )
 _MAX_KNOWN = 4_096  # clients name sessions: what is remembered of them has an end
 
@@ -77,7 +78,7 @@ def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
         raise NotYoursError(_NOT_YOUR_SESSION)
     named = ownership_of(identity, session_id)
     if named is not None:
-        Sessions(tx, set()).check(named)
+        Sessions(tx, set(), {}).check(named)
 
 
 def ownership_of(identity: Identity | None, session_id: str, order: str = "") -> Ownership | None:
@@ -155,11 +156,16 @@ class Sessions:
     Args:
         tx: the transaction.
         known: pairs of owner and session that need not be read, because they never change.
+        unplanned: sequence numbers, keyed by work order: no entry up to that number plans the
+            order. Changed in place, so that the next transaction reads newer entries only.
     """
 
-    def __init__(self, tx: Transaction, known: set[tuple[str, str]]) -> None:
+    def __init__(
+        self, tx: Transaction, known: set[tuple[str, str]], unplanned: dict[str, int]
+    ) -> None:
         self._tx = tx
         self._known = known
+        self._unplanned = unplanned
         self._owners: dict[str, str | None] = {}  # None: free
         self._planned: dict[str, bool] = {}
         self._claimed: list[tuple[str, str]] = []
@@ -184,7 +190,8 @@ class Sessions:
             return None
         owners = select_in(self._tx, _FIND, missing)
         begun = select_in(self._tx, _SESSION_START_SQL, missing)
-        planned = select_in(self._tx, _PLANNED, orders)
+        read_to = [(one, str(self._unplanned.get(one, -1))) for one in orders]
+        planned = select_in(self._tx, _PLANNED, read_to)
 
         def note() -> None:
             self._owners |= dict.fromkeys(missing)
@@ -251,7 +258,13 @@ class Sessions:
                 self._claimed.append((name, owner))
 
     def write(self) -> None:
-        """Insert the rows of new owners."""
+        """Insert the rows of new owners, and note how far the orders of calls were read."""
+        if self._planned:
+            if len(self._unplanned) >= _MAX_KNOWN:
+                self._unplanned.clear()
+            # Entries of this transaction may yet be undone, and their numbers used again.
+            unplanned = [order for order, is_planned in self._planned.items() if not is_planned]
+            self._unplanned.update(dict.fromkeys(unplanned, self._tx.begun_at))
         if self._claimed:
             self._tx.execute_many(_CLAIM, self._claimed)
             self._claimed = []

@@ -35,9 +35,12 @@ class Transaction(Clock, Protocol):
     Attributes:
         cache: rows that stages remember from the transaction before, by name. Empty if another
             writer, a function of a transaction, or an error may have changed the rows since.
+        begun_at: sequence number of the last entry before the transaction; -1 in an empty ledger,
+            and while a stage opens.
     """
 
     cache: dict[str, Any]
+    begun_at: int
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
         """Append an entry, prepared or not, and return the entry's id.

@@ -55,6 +55,8 @@ class Batch(ABC):
         is_segment: True if the database is a segment, to which no entry is added.
         cache: see :class:`~remit.ledger.store.Transaction`.
         seq: sequence number of the last entry, appended ones included; -1 in an empty ledger.
+        begun_at: that number at the start of the transaction, set by the engine; -1 until it is
+            known, as while a stage opens.
         entry_hash: hash of that entry, or the empty string.
         last_timestamp: timestamp of that entry, or the empty string.
         seen_hash: hash of the entry that the store saw last; ``None`` if that entry is missing.
@@ -63,6 +65,7 @@ class Batch(ABC):
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
     RECORD_SQL = "record"
     is_segment = False
+    begun_at = -1
     _is_alone = False  # True if the transaction has one unit, whose failure undoes all.
     _sealed: Sealed  # the last appended record
 

@@ -105,6 +105,7 @@ class PostgresBatch(Batch):
         if layout != LAYOUT_VERSION:
             raise LedgerLayoutError(location, layout, LAYOUT_VERSION)
         self.set_head(row)
+        self.begun_at = self.seq
         self._began = self._heard = time.monotonic_ns()
         self._steps |= dict(steps)
 

@@ -173,6 +173,7 @@ class SqliteStore(Store):
             self._same.require(deep=True)
             if batch.seen_hash != self.seen[1] or not self.is_held:
                 self._hold(batch)
+            batch.begun_at = batch.seq
             batch.open(units)
             for unit in units:
                 results.append(batch.do(unit))
