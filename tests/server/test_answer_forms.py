@@ -430,3 +430,22 @@ def test_a_client_of_gemini_gets_no_mark_that_is_not_json(
     assert (call.status, call.entries[-1].metadata["response"]) == (200, "fine")
     wanted = _GEMINI_FINE if form else [_GEMINI_FINE]
     assert json.loads(call.raw.removeprefix(b"data: ")) == wanted
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-4-5", _GEMINI])
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [({"type": "tool_use", "id": "t", "name": "look", "input": {}}, "the type `tool_use`, which"),
+     ({"type": "secret words"}, "a type that")],
+)  # fmt: skip
+def test_a_part_that_chat_completions_does_not_have_is_refused_with_what_it_accepts(
+    google: Served, provider: RawProvider, model: str, part: dict[str, Any], named: str
+) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [part]},
+                {"role": "user", "content": "on"}]  # fmt: skip
+    call = called(google, "/v1/chat/completions", model, stream=False, messages=messages)
+    assert (call.status, call.error["param"]) == (400, "messages[1].content[0]")
+    said = call.error["message"]
+    assert f"messages[1].content[0] has {named} Chat Completions does not have" in said
+    assert "image_url" in said
+    assert "tool_calls" in said
