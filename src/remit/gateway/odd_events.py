@@ -98,6 +98,7 @@ def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, An
     """
     raw_text = _BEFORE_JSON.sub(b"", raw, count=1)
     text, answer = without_constants(raw_text), read_constants(raw_text)
+    events: list[Any]
     if type(answer) is dict:
         is_chunk = bool(answer.get("choices")) and is_other_form(endpoint.name, answer)
         events = [answer] if is_chunk and error_of_event(answer) is None else []

@@ -442,5 +442,5 @@ def _not_this_api(content_type: str, came: Reply, value: Any) -> ProviderError:
     error = ProviderError(
         "SERVER_ERROR", f"{said}; check the base URL", maybe_billed=True, reply=came, healthy=True
     )
-    error.answer = response(came, value)
+    error.answer, error.cause = response(came, value), NOT_THIS_API
     return error
