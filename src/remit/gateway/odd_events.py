@@ -22,6 +22,8 @@ _UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
 DONE = b"[DONE]"
 """The data of the last event of OpenAI's streams, which some servers send in any dialect."""
 
+CHUNK = "chat.completion.chunk"
+"""The ``object`` of an event of Chat Completions, which some servers send as a whole body."""
 _BEFORE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|(?::|id:|retry:)[^\r\n]*)*")
 _JSON = re.compile(rb"\{|\[\s*\{")
 
@@ -100,8 +102,8 @@ def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, An
     text, answer = without_constants(raw_text), read_constants(raw_text)
     events: list[Any]
     if type(answer) is dict:
-        is_chunk = bool(answer.get("choices")) and is_other_form(endpoint.name, answer)
-        events = [answer] if is_chunk and error_of_event(answer) is None else []
+        is_chunk = answer.get("object") == CHUNK and error_of_event(answer) is None
+        events = [answer] if is_chunk else []
     else:
         events = answer if type(answer) is list else _events_in(text)
         if {event.data.strip() for event in events if type(event) is SseEvent} - {b""} == {DONE}:

@@ -10,6 +10,7 @@ from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.odd_events import (
+    CHUNK,
     DONE,
     Opening,
     broken_off,
@@ -344,7 +345,8 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         value = counted_once(raw, load_exact(raw))
     except JsonTextError:
         value = None
-    if body.endpoint.output_limit and is_other_form(body.endpoint.name, value):
+    is_odd = type(value) is not dict or value.get("object") == CHUNK
+    if is_odd and body.endpoint.output_limit:
         text, value = read_odd_form(body.endpoint, raw, value)
     is_json = value is not None
     if value is None and body.endpoint.form and reply.content_type.startswith("text/"):

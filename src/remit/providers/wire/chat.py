@@ -42,10 +42,8 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
 def is_answer(answer: Any) -> bool:
-    """Return True if the answer is no error and has a choice that is not a piece of a stream."""
-    choices = dicts_in(member_at(answer, "choices"))
-    is_piece = any("delta" in choice and "message" not in choice for choice in choices)
-    return bool(choices) and not is_piece and not stated_error(answer)
+    """Return True if the answer is no error and has a choice."""
+    return not stated_error(answer) and bool(dicts_in(member_at(answer, "choices")))
 
 
 def facts(answer: Any) -> AnswerFacts:
