@@ -150,9 +150,9 @@ class KeyStore(Closeable):
 
     @property
     def now_s(self) -> float:
-        """The time by which keys expire, the database's, in seconds since 1970.
+        """The database's time in seconds since 1970, which decides whether a key has expired.
 
-        With limits it is read from memory.
+        With limits the time is read from memory.
 
         Raises:
             LedgerError: the database cannot be reached; only without limits.

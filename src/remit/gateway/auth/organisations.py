@@ -84,7 +84,7 @@ class Directory:
 
     @property
     def now(self) -> datetime:
-        """The time by which keys expire.
+        """The database's time, which decides whether a key has expired.
 
         Raises:
             LedgerError: the database cannot be reached.
