@@ -152,23 +152,23 @@ class Upstream:
     def _start(self, connection: _Connection, request: bytes) -> None:
         chunks, delay = _CHUNKS.search(request), _DELAY.search(request)
         connection.streaming = True
-        self._send(connection, _STREAM_HEAD)
         stream = _Stream(
             connection,
             int(chunks[1]) if chunks else DEFAULT_CHUNKS,
             (int(delay[1]) if delay else DEFAULT_DELAY_MS) / 1000,
             _USAGE.search(request) is not None,
         )
-        self._continue(stream)
+        self._continue(stream, _STREAM_HEAD)
 
-    def _continue(self, stream: _Stream) -> None:
+    def _continue(self, stream: _Stream, head: bytes = b"") -> None:
         connection = stream.connection
         if connection.socket.fileno() < 0:
             return
         if stream.left:
             stream.left -= 1
             text = f"tick {time.monotonic_ns()} "
-            self._send(connection, _event(_chunk({"role": "assistant", "content": text})))
+            # The head and the first event go together, so that they arrive as one piece.
+            self._send(connection, head + _event(_chunk({"role": "assistant", "content": text})))
             due = time.monotonic() + stream.delay_s
             heapq.heappush(self._due, (due, next(self._numbers), stream))
             return
@@ -176,7 +176,7 @@ class Upstream:
         if stream.usage:
             end += _event(_usage_chunk())
         connection.streaming = False
-        self._send(connection, end + _event("[DONE]") + b"0\r\n\r\n")
+        self._send(connection, head + end + _event("[DONE]") + b"0\r\n\r\n")
         self._answer_waiting(connection)
 
     def _send(self, connection: _Connection, content: bytes) -> None:

@@ -144,6 +144,7 @@ def test_a_table_is_imported_whole_or_not_at_all(remit: Run, root: Path, work: P
         ('input = "-2"\noutput = "8"\n', "must be US dollars"),
         ('input = "2"\noutput = "8"\n[models.new]\nprovider = "openai"\ndate = 2026-12-01\n'
          'input = "1"\noutput = "1"\n', "has no context_window"),
+        (f"{'.'.join(['a'] * 3000)} = 1\n", "mine.toml is not valid TOML: it is nested too deeply"),
     ):  # fmt: skip
         table.write_text(head + bad)
         require_said(remit("price", "import", table), said)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,16 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
 from remit.gateway import LLMGateway
-from remit.gateway.auth import AuthenticationError, AuthLimits, KeyStore, expiry_of
+from remit.gateway.auth import (
+    AgentTokenProvider,
+    AgentTokens,
+    AuthenticationError,
+    AuthLimits,
+    Directory,
+    KeyStore,
+    expiry_of,
+    shown_keys,
+)
 from remit.gateway.budget import (
     BudgetLimits,
     BudgetScope,
@@ -28,7 +38,7 @@ from remit.gateway.budget import (
 )
 from remit.gateway.leases import Owner
 from remit.kernel.budget_windows import window_at
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient
 from tests.support.clocks import shared_clock
@@ -198,6 +208,55 @@ def test_a_server_with_another_clock_refuses_a_key_when_it_expires(
         clock.now += 121
         with KeyStore(ledger, limits) as keys, pytest.raises(AuthenticationError):
             keys.authenticate(token)
+
+
+@pytest.mark.parametrize("apart_s", [300, -300])
+def test_a_machine_with_another_clock_judges_every_expiry_by_the_databases(
+    target: str, apart_s: int
+) -> None:
+    clock = SimpleNamespace(now=time.time() + apart_s)
+    limits = AuthLimits(revocation_s=0.5, stale_after_s=60, refused_log_s=60)
+    tool = Tool("refund", "Pay an order back.", {"type": "object"}, print)
+    with LedgerClient(target) as ledger, shared_clock(lambda: clock.now):
+        queue = ApprovalQueue(
+            ledger, ApprovalSettings.model_validate({"valid_s": 120, "tools": {}})
+        )
+        asked = queue.request(tool, {}, session_id="SES-APPROVED", agent_id="client")
+        queue.decide(asked.request_id, granted=True, by="Ann")
+        directory, budgeter = Directory(ledger), TokenBudgeter(ledger)
+
+        def states(keys: KeyStore, token: str) -> tuple[str, str, bool, bool, bool]:
+            (shown,) = shown_keys(keys.list(), directory, budgeter)
+            tokens = AgentTokens(b"s" * 32, lambda: keys.now_s)
+            return (
+                keys.find("a").state_at(ledger.wall_time),
+                shown["state"],
+                _holds(lambda: keys.current("a")),
+                _holds(lambda: AgentTokenProvider(tokens, keys).authenticate(token)),
+                queue.usable(queue.get(asked.request_id)),
+            )
+
+        with KeyStore(ledger, limits) as keys:
+            made = keys.create("a", role="agent", expires=expiry_of("120s", ledger.wall_time))
+            tokens = AgentTokens(b"s" * 32, lambda: keys.now_s)
+            token = tokens.issue("scout", ttl_s=120)
+            behind = tokens.issue("scout", key_id=made.key_id, ttl_s=120)
+            assert states(keys, token) == ("live", "live", True, True, True)
+            assert states(keys, behind) == ("live", "live", True, True, True)
+            clock.now += 1
+            keys.rotate("a")
+            assert not states(keys, behind)[3]  # issued before the rotation
+        clock.now += 120
+        with KeyStore(ledger, limits) as keys:
+            assert states(keys, token) == ("expired", "expired", False, False, False)
+
+
+def _holds(check: Callable[[], object]) -> bool:
+    try:
+        check()
+    except (AuthenticationError, ConflictError):
+        return False
+    return True
 
 
 _NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

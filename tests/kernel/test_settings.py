@@ -80,6 +80,8 @@ def _install(root: Path, path: str, data: bytes) -> None:
         (_DEFAULTS, b"\xff"),
         ("HOT/learned/routing/settings.json", b"{"),
         ("HOT/learned/routing/settings.json", b"[]"),
+        (_DEFAULTS, b".".join([b"a"] * 3000) + b" = 1"),
+        ("HOT/learned/routing/settings.json", b'{"routing":' * 3000 + b"1" + b"}" * 3000),
     ],
 )
 def test_an_installed_file_that_holds_no_settings_is_an_error(
@@ -105,6 +107,8 @@ def test_any_other_unknown_key_is_an_error(tmp_path: Path) -> None:
         ('[providers.x]\nbase_url = "http://x"\n', r"providers\.x\.kind is not valid"),
         ("[model]\nauto_order = [1]\n", r"model\.auto_order\.0 is not valid"),
         (f"x = {'[' * 5000}{']' * 5000}\n", "not valid TOML: it is nested too deeply"),
+        (f"{'.'.join(['a'] * 3000)} = 1\n", "not valid TOML: it is nested too deeply"),
+        (f"[{'.'.join(['a'] * 3000)}]\n", "not valid TOML: it is nested too deeply"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_file_before_anything_opens(
@@ -127,6 +131,13 @@ def test_a_number_that_is_not_finite_is_an_error_of_its_setting(
     config.write_text(f"{key} = {number}\n", "utf-8")
     with pytest.raises(ConfigError, match=key):
         load_settings(config, environment={})
+
+
+def test_a_variable_that_is_nested_deeply_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"environment REMIT_A__A.* is nested too deeply"):
+        load_settings(None, environment={f"REMIT_{'__'.join(['A'] * 3000)}": "1"})
+    with pytest.raises(ConfigError, match=r"gateway\.timeout_ms is not valid"):
+        load_settings(None, environment={"REMIT_GATEWAY__TIMEOUT_MS": "[" * 3000})
 
 
 # -- Changes of ``remit.toml``: one value, and every other byte as it was ------------------------

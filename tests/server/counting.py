@@ -38,6 +38,11 @@ C_JSON = ("orjson", "msgspec", "rfc8785")
 GROWN, MEANWHILE = 30, 240
 SHORT, LONG = 5, 15  # chunks
 CHUNK_MS = 10  # so that no two arrive together
+PERIODIC = {
+    ("uvicorn/server.py", "serve"), ("kernel/loops.py", "repeat"),
+    ("asyncio/futures.py", "_set_result_unless_cancelled"),
+}  # fmt: skip
+"""Functions that the event loop calls as time passes: the longer a call lasts, the more often."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Counts:
 
     Attributes:
         loop: Python functions called on the event loop; each resumption of a coroutine is one.
+            Periodic work, and what it calls, is left out, here and of the objects.
         ledger: those called on all other threads.
         objects: made on the event loop and tracked by the collector, as far as they outlive the
             function in C that makes them.
@@ -73,6 +79,8 @@ class Counter:
         self._statements = self._commits = 0
         self._rows: dict[sqlite3.Connection, int] = {}
         self._is_json: dict[object, bool] = {}
+        self._is_periodic: dict[object, bool] = {}
+        self._left_out: FrameType | None = None  # it and all that it calls are not counted
         self._connect = sqlite3.connect
 
     def start(self) -> None:
@@ -103,6 +111,9 @@ class Counter:
     def _on_event(self, frame: FrameType, event: str, argument: Any) -> None:
         here = threading.get_ident() == self._loop
         tracked = gc.get_count()[0]
+        if here and self._leaves_out(frame, event):
+            self._tracked = gc.get_count()[0]
+            return
         if event == "call":
             if here:
                 self._calls += 1
@@ -117,6 +128,20 @@ class Counter:
         if here:  # a call's frame is one, made for this function alone
             self._objects += max(0, tracked - self._tracked - (event == "call"))
         self._tracked = gc.get_count()[0]
+
+    def _leaves_out(self, frame: FrameType, event: str) -> bool:
+        """Return True while periodic work of the event loop runs."""
+        if self._left_out is None and event == "call":
+            code = frame.f_code
+            if code not in self._is_periodic:
+                place = "/".join(Path(code.co_filename).parts[-2:])
+                self._is_periodic[code] = (place, code.co_name) in PERIODIC
+            if self._is_periodic[code]:
+                self._left_out = frame
+        is_left_out = self._left_out is not None
+        if self._left_out is frame and event == "return":
+            self._left_out = None
+        return is_left_out
 
     def _known(self, code: object, path: str, name: str) -> bool:
         if code not in self._is_json:

@@ -382,3 +382,70 @@ def test_an_error_in_a_stream_where_none_was_asked_for_is_one(
     (entry,) = call.entries
     assert (call.status, b"busy" in call.raw, len(paths)) == (502, True, 1)
     assert (entry.decision, entry.metadata["response"]) == ("ERROR", "fine")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("client", _CLIENTS)
+def test_a_chunk_in_place_of_a_whole_answer_is_an_answer(
+    google: Served, provider: RawProvider, client: str, stream: bool
+) -> None:
+    model, (choice,) = "gpt-4o-mini", completion("fine")["choices"]
+    chunk = {**completion("fine"), "object": "chat.completion.chunk",
+             "choices": [{**choice, "delta": choice["message"]}]}  # fmt: skip
+    del chunk["choices"][0]["message"]
+    replies(provider, whole(json.dumps(chunk).encode()))
+    call = called(google, path_of(client, model, stream=stream), model, stream=stream)
+    (entry,) = call.entries
+    assert (call.status, b"fine" in call.raw) == (200, True)
+    if client == "chat" and not stream:
+        assert json.loads(call.raw) == completion("fine")
+    assert (entry.metadata["response"], entry.metadata["cost_certainty"]) == ("fine", "measured")
+    chunk["choices"][0]["finish_reason"] = None
+    replies(provider, whole(json.dumps(chunk).encode()))
+    call = called(google, path_of(client, model, stream=stream), model, stream=stream)
+    assert (call.status, call.entries[-1].decision) == (502, "ERROR")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("model", _ANSWERS)
+@pytest.mark.parametrize("client", _CLIENTS)
+def test_a_stream_of_nothing_but_its_mark_is_no_answer(
+    google: Served, provider: RawProvider, client: str, model: str, stream: bool
+) -> None:
+    replies(provider, event_stream(b": hi\n\n", b"data: [DONE]\n\n"))
+    call = called(google, path_of(client, model, stream=stream), model, stream=stream)
+    assert call.error["message"] == "the stream ended before the answer did"
+    assert [entry.decision for entry in call.entries] == ["ERROR"]
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("form", ["", "?alt=sse"])
+def test_a_client_of_gemini_gets_no_mark_that_is_not_json(
+    google: Served, provider: RawProvider, form: str, end: bytes
+) -> None:
+    """Some servers that speak Gemini's API end their streams as OpenAI's end."""
+    replies(provider, event_stream(_GEMINI_FINE, b"data: [DONE]" + end))
+    path = f"/v1beta/models/{_GEMINI}:streamGenerateContent{form}"
+    call = called(google, path, _GEMINI)
+    assert (call.status, call.entries[-1].metadata["response"]) == (200, "fine")
+    wanted = _GEMINI_FINE if form else [_GEMINI_FINE]
+    assert json.loads(call.raw.removeprefix(b"data: ")) == wanted
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-4-5", _GEMINI])
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [({"type": "tool_use", "id": "t", "name": "look", "input": {}}, "the type `tool_use`, which"),
+     ({"type": "secret words"}, "a type that")],
+)  # fmt: skip
+def test_a_part_that_chat_completions_does_not_have_is_refused_with_what_it_accepts(
+    google: Served, provider: RawProvider, model: str, part: dict[str, Any], named: str
+) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [part]},
+                {"role": "user", "content": "on"}]  # fmt: skip
+    call = called(google, "/v1/chat/completions", model, stream=False, messages=messages)
+    assert (call.status, call.error["param"]) == (400, "messages[1].content[0]")
+    said = call.error["message"]
+    assert f"messages[1].content[0] has {named} Chat Completions does not have" in said
+    assert "image_url" in said
+    assert "tool_calls" in said

@@ -614,6 +614,9 @@ def test_only_a_failed_connection_is_told_as_unreachable(
         status, raw, _ = served.ask("POST", "/v1/messages", body)
         assert status >= 400
         assert said in raw.decode()
+    stream = event_stream({"error": {"message": said, "type": "server_error", "code": 500}})
+    replies(provider, stream)  # An error within a stream has no answer of its own.
+    assert said in called(served, "/v1/messages", "gpt-4o-mini").raw.decode()
     toml = "[gateway]\nmax_retries = 0\n"
     with serving(tmp_path / "root", "http://127.0.0.1:9", toml=toml) as alone:
         status, raw, _ = alone.ask("POST", "/v1/messages", body)

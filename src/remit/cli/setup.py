@@ -214,7 +214,10 @@ def _keys(place: Root, given: dict[str, Any]) -> tuple[NewKey, NewKey | None]:
 
         budget = TokenBudgeter(ledger).for_new_key(limits, whoami())
         made = create(given["key_name"], in_transaction=budget)
-        has_operator = any(key.state == "live" and key.role == "operator" for key in existing)
+        now = ledger.wall_time
+        has_operator = any(
+            key.state_at(now) == "live" and key.role == "operator" for key in existing
+        )
         return made, None if has_operator else create("console", role="operator")
 
 

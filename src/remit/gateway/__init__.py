@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from remit.gateway.circuit import CircuitState
     from remit.gateway.circuit_breakers import CircuitBreaker
     from remit.gateway.config import CircuitBreakerConfig, RouterConfig
+    from remit.gateway.field_bounds import runs_at_provider
     from remit.gateway.gateway import LLMGateway, PromptRouter
     from remit.gateway.inflight import InFlightCalls
     from remit.gateway.leases import LeaseLostError
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from remit.gateway.replay_gateway import ReplayGateway
     from remit.gateway.session_owners import NotYoursError, check_session, default_session, owner_of
     from remit.gateway.stored_response import CannotContinueError, KeptId, TooLongError
-    from remit.gateway.tool_bounds import runs_at_provider
     from remit.gateway.transport import AnyProvider
     from remit.gateway.values import (
         Attempt,

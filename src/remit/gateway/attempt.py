@@ -481,7 +481,7 @@ class Attempts:
         if isinstance(result, Failure):
             response.content, response.outcome = attempt.streamed, result.outcome
             response.error_code, response.error_message = result.code, result.message
-            response.retry_after_s = result.retry_after_s
+            response.retry_after_s, response.cause = result.retry_after_s, result.cause
             return response
         response.replayed = attempt.cached is not None
         response.content, response.finish_reason = result.content, result.finish_reason

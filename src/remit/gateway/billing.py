@@ -24,7 +24,7 @@ from remit.gateway.bounds import (
 )
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
-from remit.gateway.tool_bounds import DEFINITIONS, billed_uses, offered_tools
+from remit.gateway.field_bounds import DEFINITIONS, billed_uses, offered_tools
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.budget_values import NANO
 from remit.kernel.canonical import MAX_SAFE_INTEGER

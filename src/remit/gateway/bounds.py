@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from remit.gateway.tool_bounds import (
+from remit.gateway.field_bounds import (
     NO_LIMITS,
     ORDINARY,
     OTHER_MODELS,

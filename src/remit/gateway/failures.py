@@ -71,6 +71,7 @@ def failure_of(
             finite(error.retry_after_s),
             error.reply,
             error.answer,
+            error.cause,
         )
     elif isinstance(error, asyncio.CancelledError):
         permit.report("nothing")

@@ -19,6 +19,11 @@ _NAMED = ("anthropic.messages", "bedrock.converse")
 _UNNAMED = ("openai.chat", "openai.completions", "gemini.generate")
 """Endpoints whose clients know an error by the member ``error`` of an event alone."""
 
+DONE = b"[DONE]"
+"""The data of the last event of OpenAI's streams, which some servers send in any dialect."""
+
+CHUNK = "chat.completion.chunk"
+"""The ``object`` of an event of Chat Completions, which some servers send as a whole body."""
 _BEFORE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|(?::|id:|retry:)[^\r\n]*)*")
 _JSON = re.compile(rb"\{|\[\s*\{")
 
@@ -78,11 +83,12 @@ def broken_off() -> ProviderError:
 
 
 def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, Any]:
-    """Return the JSON text and the value of a model's whole answer that is no JSON object.
+    """Return the JSON text and the value of a model's whole answer that has another form.
 
     A byte order mark and comments before JSON are left out; NaN and infinities become null. Events,
-    lines of JSON and Gemini's list become the answer that they add up to. The arguments are
-    returned themselves unless the result is an answer or error of the endpoint.
+    a chunk of Chat Completions alone, lines of JSON and Gemini's list become the answer that they
+    add up to. The arguments are returned themselves unless the result is an answer or error of the
+    endpoint.
 
     Args:
         endpoint: the endpoint of the answer.
@@ -90,13 +96,21 @@ def read_odd_form(endpoint: Endpoint, raw: bytes, value: Any) -> tuple[bytes, An
         value: the parsed body; None if it is not JSON.
 
     Raises:
-        ProviderError: the body is a stream that ended before its answer did.
+        ProviderError: the body is a stream that ended before its answer did, or ``[DONE]`` alone.
     """
     raw_text = _BEFORE_JSON.sub(b"", raw, count=1)
     text, answer = without_constants(raw_text), read_constants(raw_text)
-    if type(answer) is not dict:
+    events: list[Any]
+    if type(answer) is dict:
+        is_chunk = answer.get("object") == CHUNK and error_of_event(answer) is None
+        events = [answer] if is_chunk else []
+    else:
+        events = answer if type(answer) is list else _events_in(text)
+        if {event.data.strip() for event in events if type(event) is SseEvent} - {b""} == {DONE}:
+            raise broken_off()
+    if type(answer) is not dict or events:
         total = stream_sum(endpoint.name)
-        for event in answer if type(answer) is list else _events_in(text):
+        for event in events:
             if type(event) is not SseEvent:
                 total.add("", b"", event)
                 continue

@@ -16,11 +16,11 @@ from remit.gateway.billing import Billing
 from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
 from remit.gateway.failures import message_of
+from remit.gateway.field_bounds import ToolLimits
 from remit.gateway.neutral_calls import in_neutral_form
 from remit.gateway.provider_objects import Objects, objects_named
 from remit.gateway.session_owners import owner_of
 from remit.gateway.stored_response import CannotContinueError
-from remit.gateway.tool_bounds import ToolLimits
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent, encode_sent, response_schema
 from remit.gateway.values import Call, Candidate, Model, Refusal, RefusedError

@@ -10,6 +10,8 @@ from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.odd_events import (
+    CHUNK,
+    DONE,
     Opening,
     broken_off,
     named_error,
@@ -46,6 +48,7 @@ from remit.providers import (
 )
 from remit.providers.dialects import read_answer, reported, sound_answer, stream_reader
 from remit.providers.wire import (
+    GENERATE,
     MESSAGES,
     Passed,
     StreamSum,
@@ -174,6 +177,9 @@ async def _streamed(
             # The sum has read a last event without its blank line, so the client gets both. It
             # cannot read other cut events. An error that no client sees is worded by Remit.
             is_read = is_over or event.complete or value is not None
+            # Gemini's clients read every event as JSON.
+            if endpoint == GENERATE.name and event.data.strip() == DONE:
+                is_read = False
             if not is_held and is_read and (is_shown or total.pieces > before):
                 raw, asked = event.raw, False
                 if outgoing.asks_usage and type(value) is dict and "usage" in value:
@@ -339,7 +345,8 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         value = counted_once(raw, load_exact(raw))
     except JsonTextError:
         value = None
-    if type(value) is not dict and body.endpoint.output_limit:
+    is_odd = type(value) is not dict or value.get("object") == CHUNK
+    if is_odd and body.endpoint.output_limit:
         text, value = read_odd_form(body.endpoint, raw, value)
     is_json = value is not None
     if value is None and body.endpoint.form and reply.content_type.startswith("text/"):
@@ -437,5 +444,5 @@ def _not_this_api(content_type: str, came: Reply, value: Any) -> ProviderError:
     error = ProviderError(
         "SERVER_ERROR", f"{said}; check the base URL", maybe_billed=True, reply=came, healthy=True
     )
-    error.answer = response(came, value)
+    error.answer, error.cause = response(came, value), NOT_THIS_API
     return error

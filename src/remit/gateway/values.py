@@ -421,6 +421,7 @@ class Failure(Struct, frozen=True):
         retry_after_s: seconds after which the provider wants to be asked again; None if unknown.
         reply: the provider's answer; None without one.
         answer: the partial answer, if the provider reported its usage; else None.
+        cause: as of :class:`PromptResponse`.
     """
 
     outcome: RouteOutcome
@@ -430,6 +431,7 @@ class Failure(Struct, frozen=True):
     retry_after_s: float | None = None
     reply: Reply | None = None
     answer: ProviderResponse | None = None
+    cause: str = ""
 
 
 class Attempt(Struct):

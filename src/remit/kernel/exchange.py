@@ -300,6 +300,7 @@ class PromptResponse:
         replayed: True if the answer was read from the record; nothing was sent or charged.
         decision_entry_id: the entry of the decision that chose the model; empty without one.
         dropped: the client's names of fields that did not reach the provider as sent.
+        cause: the :attr:`remit.providers.ProviderError.cause` of the failure; empty without one.
     """
 
     content: str
@@ -333,6 +334,7 @@ class PromptResponse:
     replayed: bool = False
     decision_entry_id: str = ""
     dropped: Sequence[str] = ()
+    cause: str = ""
 
     @property
     def created(self) -> int:

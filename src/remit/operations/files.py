@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.json_text import load_unique
 from remit.kernel.message_text import cut
+from remit.kernel.toml_text import load_toml
 from remit.operations.operation import field
 from remit.operations.ports import RootPort
 
@@ -71,7 +71,7 @@ def read_table(file: Path | str) -> dict[str, Any]:
     data = _read(file)
     try:
         text = data.decode()
-        value = tomllib.loads(text) if str(file).endswith(".toml") else load_unique(text)
+        value = load_toml(text) if str(file).endswith(".toml") else load_unique(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"{file} cannot be read: {cut(str(error).rstrip('.'), 200)}."

@@ -151,7 +151,8 @@ def set_key(
     lists: dict[str, Any] = {
         name: tuple(each) for name, each in given.items() if each or no_pass_through
     }
-    return root.keys.change(name_or_id, **lists, requested_by=caller.id).to_dict()
+    changed = root.keys.change(name_or_id, **lists, requested_by=caller.id)
+    return changed.to_dict(root.ledger.wall_time)
 
 
 @verb(

@@ -293,13 +293,12 @@ class ProviderReply(Protocol):
 
 
 UNREACHABLE = "cannot be reached"
-"""The words of a message about a provider or proxy to which no connection can be opened.
+"""The cause, and words of its message: no connection to a provider or proxy can be opened.
 
-The server hides the rest of such a message, which names an address. A recorded failure has no other
-mark, so these are the words of the record.
+The server hides the rest of such a message, which names an address.
 """
 NOT_THIS_API = "the answer does not have the format of this API"
-"""The beginning of a message about an answer in another format, also as recorded."""
+"""The cause, and the beginning of its message: an answer has another format."""
 
 
 class ProviderError(RemitError):
@@ -325,9 +324,11 @@ class ProviderError(RemitError):
 
     Attributes:
         answer: the received part of the answer.
+        cause: :data:`UNREACHABLE` or :data:`NOT_THIS_API`; empty for any other failure.
     """
 
     answer: ProviderResponse | None = None
+    cause = ""
 
     def __init__(
         self,

@@ -116,6 +116,7 @@ async def proxied(
         why = own or getattr(error, "strerror", None) or type(error).__name__
         said = hide(f"the proxy {UNREACHABLE}: {why}", secrets)
         failure = ProviderError("LOCAL_ERROR" if own else "SERVER_ERROR", said, True)
+        failure.cause = UNREACHABLE
     except _WIRE_ERRORS as error:
         said = f"the connection broke before an answer came ({type(error).__name__})"
         failure = ProviderError("SERVER_ERROR", said, True, maybe_billed=True)

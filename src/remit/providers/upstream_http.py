@@ -235,6 +235,7 @@ class HttpUpstream:
             said = hide(f"{self._base_url} {UNREACHABLE}: {why}", self.secrets)
             failure = ProviderError("LOCAL_ERROR" if own else "SERVER_ERROR", said, True)
             failure.retry_after_s = _RETRY_AFTER_S if own else None
+            failure.cause = UNREACHABLE
         raise failure
 
     async def _opened(

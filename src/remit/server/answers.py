@@ -272,13 +272,13 @@ def failure(response: PromptResponse) -> HttpError:
     """
     message = response.error_message or "The call failed."
     came = response.reply
-    if came is not None and came.status < 400 and message.startswith(NOT_THIS_API):
+    if came is not None and came.status < 400 and response.cause == NOT_THIS_API:
         return untranslatable(response)
     headers = list(call_headers(response))
     status = status_of(response)
     if response.error_code == "AUTH_ERROR" and status >= 500:  # The key stays refused.
         headers.append((b"x-should-retry", b"false"))
-    if came is None and response.error_code == "SERVER_ERROR" and UNREACHABLE in message:
+    if response.cause == UNREACHABLE and response.error_code == "SERVER_ERROR":
         message = "The provider cannot be reached."  # The message hides its address.
     return HttpError(
         status,

@@ -201,7 +201,7 @@ class Authenticator:
         if dev:
             runtime.allow_without_limits(DEVELOPER)
             return cls(None, contract_id, wait_s, on_refused, owners=owners)
-        tokens = AgentTokens(agent_secret(runtime.root))
+        tokens = AgentTokens(agent_secret(runtime.root), lambda: keys.now_s)
         provider = AgentTokenProvider(tokens, keys, others=keys)
         return cls(provider, contract_id, wait_s, on_refused, keys.lookup, owners)
 

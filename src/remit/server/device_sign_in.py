@@ -209,9 +209,10 @@ class DeviceSignIn:
             key = self._keys.find(key_name(user_code))
         except NotFoundError:
             raise HttpError(400, "authorization_pending", "Nobody has approved the code.") from None
-        if key.state != "live":
+        now = datetime.fromtimestamp(self._keys.now_s, UTC)
+        if key.state_at(now) != "live":
             raise HttpError(400, "access_denied", "The sign-in was denied.")
-        rest = datetime.fromisoformat(key.expires) - datetime.now(UTC)
+        rest = datetime.fromisoformat(key.expires) - now
         try:
             made = self._keys.rotate(key.key_id, requested_by="device sign-in", once=True)
         except ConflictError:

@@ -67,6 +67,8 @@ def called(params: dict[str, Any]) -> dict[str, Any] | None:
     name, arguments = params["name"], params.get("arguments") or {}
     if name == "echo":
         value = {"value": arguments.get("value")}
+        if arguments.get("bare"):
+            return {"structuredContent": value}
         return text(json.dumps(value), structuredContent=value)
     if name == "environment":
         return text(json.dumps(dict(os.environ)))

@@ -132,13 +132,17 @@ class Handler(BaseHTTPRequestHandler):
             Handler.calls += 1
             text = f"call {Handler.calls}"
             answer = {"result": {"content": [{"type": "text", "text": text}]}}
-            KNOWN.clear()  # As after a restart.
-            KNOWN.add("nobody")
+            if not message["params"].get("arguments"):
+                KNOWN.clear()  # As after a restart.
+                KNOWN.add("nobody")
         body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **answer}).encode()
         if "id" not in message:
             status, body = 202, b""
+        kind, asked = "application/json", (message.get("params") or {}).get("arguments") or {}
+        if "status" in asked:
+            status, kind, body = asked["status"], asked["kind"], asked["body"].encode()
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", kind)
         self.send_header("mcp-session-id", session)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -157,12 +161,44 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
-def test_a_server_that_forgot_the_session_gets_a_new_one_and_each_call_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def _sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "sessions.py"
     script.write_text(SESSIONS)
     monkeypatch.setitem(globals(), "SCRIPT", str(script))
+
+
+_OWN = '{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "busy"}}'
+
+
+@pytest.mark.usefixtures("_sessions")
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "outcome"),
+    [
+        (502, "text/html", "<html>Bad Gateway</html>", "unknown"),
+        (503, "text/plain", "", "unknown"),
+        (504, "application/json", '{"message": "Endpoint request timed out"}', "unknown"),
+        (504, "application/json", "[" * 5000, "unknown"),
+        (504, "text/event-stream", "data: ", "unknown"),
+        (503, "application/json", _OWN.replace("-32000", "-32050"), "error"),
+        (429, "text/plain", "slowly", "error"),
+    ],
+)
+def test_a_call_whose_answer_a_proxy_lost_has_an_unknown_outcome(
+    status: int, kind: str, body: str, outcome: str
+) -> None:
+    port = _free_port()
+    with _running(port), McpServer("web", _settings(port)) as server:
+        dispatcher = ToolDispatcher(server.tools(), BOUNDS)
+        used = dispatcher.execute("web__work", {"status": status, "kind": kind, "body": body})
+        assert used.status == outcome
+        if outcome == "unknown":
+            assert f"(HTTP {status}); the call may have taken effect" in used.error
+        assert dispatcher.execute("web__work", {}).output == "call 2"
+
+
+@pytest.mark.usefixtures("_sessions")
+def test_a_server_that_forgot_the_session_gets_a_new_one_and_each_call_once() -> None:
     port = _free_port()
     with _running(port), McpServer("web", _settings(port)) as server:
         dispatcher = ToolDispatcher(server.tools(), BOUNDS)

@@ -325,6 +325,10 @@ async def test_lies_and_secrets_of_a_hostile_server(served: Served) -> None:
         told = await client.call_tool("fails", {})
         assert told.is_error
         assert "correct-horse" not in told.content[0].text
+        bare = await client.call_tool("echo", {"value": "é", "bare": True})
+        assert not bare.is_error
+        assert bare.structured_content == {"value": "é"}
+        assert [block.text for block in bare.content] == ['{"value": "é"}']
         echoed = await client.call_tool("meta", {})
         assert "remit/idempotency_key" in json.loads(echoed.content[0].text)
     assert all("correct-horse" not in json.dumps(entry.metadata["result"])

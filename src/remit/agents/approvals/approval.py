@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from remit.agents.approvals.persons import person_of_session
@@ -91,9 +91,14 @@ class Approval:
     used_by: str = ""
     unknown_because: str = ""
 
-    def usable(self) -> bool:
-        """Return True if the request is granted, not expired and not used."""
-        return self.state == "granted" and not self.used_by and not is_expired(self.expires_at)
+    def usable(self, now: datetime) -> bool:
+        """Return True if the request is granted, not expired and not used.
+
+        Args:
+            now: the present time, from :attr:`remit.ledger.LedgerClient.wall_time`.
+        """
+        granted = self.state == "granted" and not self.used_by
+        return granted and not is_expired(self.expires_at, now)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes by name, with unchanged values: ``signed_by`` stays a tuple, and
@@ -127,14 +132,15 @@ def is_request(entry: LedgerEntry) -> bool:
     )
 
 
-def is_expired(expires: Any) -> bool:
+def is_expired(expires: Any, now: datetime) -> bool:
     """Return True if a time is past, has no zone or cannot be read; False if it is empty.
 
     Args:
         expires: the ``expires`` of a grant, in ISO 8601; grants of earlier versions contain none.
+        now: the present time, from :attr:`remit.ledger.LedgerClient.wall_time`.
     """
     try:
-        return bool(expires) and datetime.now(UTC) > datetime.fromisoformat(expires)
+        return bool(expires) and now > datetime.fromisoformat(expires)
     except (TypeError, ValueError):
         return True
 
@@ -201,7 +207,9 @@ def approval_of(
             str(entry.metadata.get("decided_by", ""))
             for entry in answers
             if entry.event_type == "APPROVAL_SIGNED"
-            and not (decision is None and is_expired(entry.metadata.get("expires", "")))
+            and not (
+                decision is None and is_expired(entry.metadata.get("expires", ""), ledger.wall_time)
+            )
         ),
         state=state,
         decided_by=str(outcome.get("decided_by", "")),

@@ -60,13 +60,14 @@ def _is_of(approval: Approval, action: tuple[str, ...], wanted: str) -> bool:
 
 
 def _answer_of(
-    by: str, approval: Approval, answers: Sequence[LedgerEntry], granted: bool, arguments: Any
-) -> str:
+    by: str, approval: Approval, answers: Sequence[LedgerEntry], granted: bool, arguments: Any,
+    now: datetime,
+) -> str:  # fmt: skip
     """Return the id of an answer of a person that counts and decides the same; empty if none does.
 
     A denial is the same for all arguments. An expired or used grant does not count.
     """
-    if approval.state != "pending" and approval.usable() != granted:
+    if approval.state != "pending" and approval.usable(now) != granted:
         return ""
     for answer in answers:
         data, is_denial = answer.metadata, answer.event_type == "APPROVAL_DENIED"
@@ -76,7 +77,7 @@ def _answer_of(
         if is_denial or (
             not isinstance(arguments, Erased)
             and data.get("arguments_hash") == arguments_hash(arguments)
-            and not is_expired(data.get("expires"))
+            and not is_expired(data.get("expires"), now)
         ):
             return answer.id
     return ""
@@ -192,6 +193,14 @@ class ApprovalQueue:
         """
         return self._approval(self._request(request_id))
 
+    def usable(self, approval: Approval) -> bool:
+        """Return True if a request is granted, not used and not expired by now.
+
+        Raises:
+            LedgerError: the database cannot be reached.
+        """
+        return approval.usable(self._ledger.wall_time)
+
     def request(
         self,
         tool: Tool,
@@ -227,7 +236,7 @@ class ApprovalQueue:
         action = (agent_id, requester, "", tool.tool_id, tool.digest)
         for approval in self.list(session_id=session_id):
             if _is_of(approval, action, wanted) and (
-                approval.state == "pending" or approval.usable()
+                approval.state == "pending" or self.usable(approval)
             ):
                 return approval
         entry = LedgerEntry(
@@ -368,7 +377,11 @@ class ApprovalQueue:
             request, answers = self._request(request_id), self._answers(request_id)
             approval = self._approval(request, answers)
             wanted = approval.requested_arguments if arguments is None else arguments
-            if may_repeat and (earlier := _answer_of(by, approval, answers, granted, wanted)):
+            if may_repeat and (
+                earlier := _answer_of(
+                    by, approval, answers, granted, wanted, self._ledger.wall_time
+                )
+            ):
                 return earlier
             self._check_open(approval)
             data: dict[str, Any] = {"decided_by": by, "decision_reason": reason}
@@ -400,12 +413,13 @@ class ApprovalQueue:
         """
         by = data["decided_by"]
         require_approver(self._settings, approval.tool_id, [by, data.get("person", by)])
+        now = self._ledger.wall_time
         earlier = [
             answer.metadata
             for answer in answers
             if answer.metadata.get("arguments_hash") == data["arguments_hash"]
             and answer.metadata.get("decided_by")
-            and not is_expired(answer.metadata.get("expires", ""))
+            and not is_expired(answer.metadata.get("expires", ""), now)
         ]
         require_new_vote(self._ledger, self._settings, approval, data, earlier)
         # A joint grant expires with its earliest part. All timestamps have one form, so they sort.

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
@@ -85,15 +85,18 @@ class AgentTokens:
 
     Args:
         secret: at least 32 random bytes, see :func:`remit.gateway.auth.agent_secret`.
+        now_s: returns the time in seconds since 1970. Several machines need one clock:
+            :attr:`KeyStore.now_s`.
 
     Raises:
         InvalidInputError: the secret is too short.
     """
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, now_s: Callable[[], float] = time.time) -> None:
         if len(secret) < _SECRET_BYTES:
             raise InvalidInputError(f"A token secret must have at least {_SECRET_BYTES} bytes.")
         self._secret = secret
+        self._now_s = now_s
 
     def issue(
         self,
@@ -123,7 +126,7 @@ class AgentTokens:
         Raises:
             InvalidInputError: a value cannot be used, or the token would exceed 512 characters.
         """
-        now = time.time()
+        now = self._now_s()
         if not ttl_s > 0 or not (now + ttl_s) * 1000 < _END_MS:
             raise InvalidInputError("The lifetime of a token must be a number of seconds above 0.")
         allowed = items_of("models", models)
@@ -174,7 +177,7 @@ class AgentTokens:
             claims = _claims.validate_json(data)
         except ValueError as error:
             raise _refused() from error
-        if time.time() * 1000 >= claims.expires_ms:
+        if self._now_s() * 1000 >= claims.expires_ms:
             raise _refused()
         return claims
 

@@ -128,7 +128,7 @@ class KeyCache:
         if found is None:
             return None
         known, identity, not_after = found
-        is_valid = hmac.compare_digest(known, digest) and self._now_s() < not_after
+        is_valid = hmac.compare_digest(known, digest) and self.now_s < not_after
         return identity if is_valid else None
 
     def by_id(
@@ -155,7 +155,7 @@ class KeyCache:
             secrets = secrets[:1]
         else:
             secrets = tuple(one for one in secrets if mark(one[0]) == marked)
-        return next((identity for _, identity, end in secrets if self._now_s() < end), None)
+        return next((identity for _, identity, end in secrets if self.now_s < end), None)
 
     def refresh(self) -> None:
         """Fetch the keys that changed since the last refresh; the first time, all valid keys.
@@ -176,7 +176,7 @@ class KeyCache:
             if self._epoch < 0 or epoch < newest:  # the first time, or an older database
                 rows = self._rows(
                     "WHERE revoked = '' AND (expires = '' OR expires > ?)",
-                    time_text(datetime.fromtimestamp(self._now_s(), UTC)),
+                    time_text(datetime.fromtimestamp(self.now_s, UTC)),
                 )
                 with self._changing:
                     self._by_digest, self._by_id, self._newest = {}, {}, epoch
@@ -229,8 +229,9 @@ class KeyCache:
             self._logged, self._logged_at = self.refused, now
         _log.warning("refused %s without a valid key", count(new, "call"))
 
-    def _now_s(self) -> float:
-        """Return the time by the database's clock: a server with another one ends no key later."""
+    @property
+    def now_s(self) -> float:
+        """The time by the database's clock: a server with another one ends no key later."""
         return time.time() + self._behind_s
 
     def _require_fresh(self) -> None:

@@ -20,7 +20,6 @@ from remit.gateway.auth.virtual_key import (
     items_of,
     new_key_id,
     new_secret,
-    now_text,
     time_text,
 )
 from remit.kernel.budget_values import BudgetScope
@@ -146,8 +145,19 @@ class KeyStore(Closeable):
             LedgerError: the ledger cannot be read.
         """
         row = KeyRow.find(self._ledger.select, key_id)
-        row.require_live()
+        row.require_live(self._ledger.wall_time)
         return row.key.identity
+
+    @property
+    def now_s(self) -> float:
+        """The database's time in seconds since 1970, which decides whether a key has expired.
+
+        With limits the time is read from memory.
+
+        Raises:
+            LedgerError: the database cannot be reached; only without limits.
+        """
+        return self._ledger.wall_ms / 1000 if self._cache is None else self._cache.now_s
 
     @staticmethod
     def mark_of(token: str) -> str:
@@ -204,6 +214,7 @@ class KeyStore(Closeable):
             LedgerError: the ledger cannot be written.
         """
         secret, shown, hash_ = new_secret(self._tenant())
+        now = time_text(self._ledger.wall_time)
         made = VirtualKey(
             key_id=new_key_id(),
             name=name,
@@ -217,10 +228,10 @@ class KeyStore(Closeable):
             tiers=items_of("tiers", tiers),
             pass_through=items_of("pass_through", pass_through),
             pass_through_unpriced=items_of("pass_through_unpriced", pass_through_unpriced),
-            created=now_text(),
+            created=now,
             expires=time_text(expires),
         ).checked()
-        if made.expires and made.expires <= time_text(self._ledger.wall_time):
+        if made.expires and made.expires <= now:
             raise InvalidInputError(
                 f"The expiry {made.expires} is in the past.", next_step="Give a later time."
             )
@@ -332,12 +343,13 @@ class KeyStore(Closeable):
         if reason:
             check_text("reason", reason, _MAX_REASON_CHARS)
         check_text("requested_by", requested_by)
+        now = time_text(self._ledger.wall_time)
 
         def call(tx: Transaction) -> KeyRow:
             row = KeyRow.find(tx.execute, name_or_id)
             if row.key.revoked:
                 return row
-            row = replace(row, key=replace(row.key, revoked=now_text())).numbered(tx)
+            row = replace(row, key=replace(row.key, revoked=now)).numbered(tx)
             reason_ = reason or "Key revoked"
             return record_change(tx, "KEY_REVOKED", "REVOKED", reason_, row, requested_by)
 
@@ -372,19 +384,20 @@ class KeyStore(Closeable):
         if not grace_s >= 0:
             raise InvalidInputError("The grace period must be 0 seconds or more.")
         check_text("requested_by", requested_by)
+        now = self._ledger.wall_time
         try:
             wait = timedelta(seconds=grace_s)
-            until = time_text(self._ledger.wall_time + wait) if grace_s else ""
+            until = time_text(now + wait) if grace_s else ""
         except OverflowError as error:
             raise InvalidInputError("The grace period is too long.") from error
         secret, shown, hash_ = new_secret(self._tenant())
 
         def call(tx: Transaction) -> KeyRow:
             row = KeyRow.find(tx.execute, name_or_id)
-            row.require_live()
+            row.require_live(now)
             if once and row.key.rotated:
                 raise ConflictError(f"The key {row.key.name!r} was rotated before.")
-            key = replace(row.key, prefix=shown, rotated=now_text())
+            key = replace(row.key, prefix=shown, rotated=time_text(now))
             more = {"rotated": True, **({"old_until": until} if until else {})}
             row = KeyRow(key, hash_).numbered(tx)
             return record_change(
@@ -427,10 +440,11 @@ class KeyStore(Closeable):
         new: dict[str, Any] = {
             name: items_of(name, one) for name, one in given.items() if one is not None
         }
+        now = self._ledger.wall_time
 
         def call(tx: Transaction) -> KeyRow:
             row = KeyRow.find(tx.execute, name_or_id)
-            row.require_live()
+            row.require_live(now)
             key = replace(row.key, **new).checked()
             if key == row.key:
                 return row

@@ -8,6 +8,7 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from remit.gateway.auth.virtual_key import KeyRow, VirtualKey, check_text
@@ -80,6 +81,15 @@ class Directory:
         self._ledger = ledger
         self._lock = threading.Lock()
         self._read: tuple[int | None, int, Mapping[str, Owner]] = (-1, -1, {})
+
+    @property
+    def now(self) -> datetime:
+        """The database's time, which decides whether a key has expired.
+
+        Raises:
+            LedgerError: the database cannot be reached.
+        """
+        return self._ledger.wall_time
 
     def declare(
         self,
@@ -245,6 +255,7 @@ class Directory:
             AuthUnavailableError: the row of a key is damaged.
         """
         budgets, keys = {state.scope: state for state in states}, self._keys()
+        now = self._ledger.wall_time
         found = []
         for owner in owners:
             own = [key for key in keys if getattr(key, f"{owner.kind}_id") == owner.id]
@@ -256,7 +267,12 @@ class Directory:
                 owner.to_dict()
                 | {
                     "keys": [
-                        {"id": key.key_id, "name": key.name, "role": key.role, "state": key.state}
+                        {
+                            "id": key.key_id,
+                            "name": key.name,
+                            "role": key.role,
+                            "state": key.state_at(now),
+                        }
                         for key in own
                     ],
                     "users": sorted({key.user_id for key in own} - {""}),
@@ -359,11 +375,11 @@ def shown_keys(
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    states = {state.scope: state for state in budgeter.list("key:")}
+    states, now = {state.scope: state for state in budgeter.list("key:")}, directory.now
     for key in keys:
         state = states.get(BudgetScope(key_id=key.key_id).key)
         yield {
-            **key.to_dict(),
+            **key.to_dict(now),
             **directory.names(key),
             "limits": state.limits.to_dict() if state else {},
             "budget": state.to_dict() if state else None,

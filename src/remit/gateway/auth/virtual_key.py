@@ -125,17 +125,24 @@ class VirtualKey(Grant):
     revoked: str = ""
     revoked_entry: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON, with the id as ``id`` and the ``state`` added."""
-        shown = asdict(self)
-        return {"id": shown.pop("key_id"), "state": self.state, **shown}
+    def to_dict(self, now: datetime) -> dict[str, Any]:
+        """Return the fields as JSON, with the id as ``id`` and the ``state`` added.
 
-    @property
-    def state(self) -> str:
-        """The state of the key now: ``live``, ``expired`` or ``revoked``."""
+        Args:
+            now: as for :meth:`state_at`.
+        """
+        shown = asdict(self)
+        return {"id": shown.pop("key_id"), "state": self.state_at(now), **shown}
+
+    def state_at(self, now: datetime) -> str:
+        """Return the state of the key: ``live``, ``expired`` or ``revoked``.
+
+        Args:
+            now: the present time, as for :func:`expiry_of`.
+        """
         if self.revoked:
             return "revoked"
-        return "expired" if self.expires and self.expires <= now_text() else "live"
+        return "expired" if self.expires and self.expires <= time_text(now) else "live"
 
     @property
     def identity(self) -> Identity:
@@ -268,15 +275,18 @@ class KeyRow:
         ((epoch,),) = tx.execute("UPDATE key_epoch SET epoch = epoch + 1 RETURNING epoch")
         return replace(self, changed=epoch)
 
-    def require_live(self) -> None:
+    def require_live(self, now: datetime) -> None:
         """Check that the key can be used.
+
+        Args:
+            now: the present time, as for :func:`expiry_of`.
 
         Raises:
             ConflictError: the key is revoked or expired.
         """
-        if self.key.state != "live":
+        if (state := self.key.state_at(now)) != "live":
             raise ConflictError(
-                f"The key {self.key.name!r} ({self.key.key_id}) is {self.key.state}.",
+                f"The key {self.key.name!r} ({self.key.key_id}) is {state}.",
                 next_step="Create a new key.",
             )
 
@@ -370,11 +380,6 @@ def items_of(what: str, values: Sequence[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise InvalidInputError(f"The key's {what} is a string, not a list of strings.")
     return tuple(dict.fromkeys(values))
-
-
-def now_text() -> str:
-    """Return the current time in the form of :func:`time_text`."""
-    return time_text(datetime.now(UTC))
 
 
 def time_text(moment: str | datetime | None) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from remit.kernel.durable_files import replacing
 from remit.kernel.errors import ConfigError
-from remit.kernel.toml_text import toml_value
+from remit.kernel.toml_text import load_toml, toml_value
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -80,9 +79,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
     """
     text = text.removeprefix(BYTE_ORDER_MARK)
     try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        raise ConfigError(f"{path} is not valid TOML: it is nested too deeply.") from error
+        return load_toml(text)
     except ValueError as error:
         lines = [n for n, line in enumerate(text.splitlines(), 1) if BYTE_ORDER_MARK in line]
         if lines:

@@ -10,7 +10,6 @@ import difflib
 import functools
 import logging
 import os
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from remit.kernel.settings.edit import parse_toml
 from remit.kernel.settings.learned_layer import learned_layers
 from remit.kernel.settings.schema import Settings
 from remit.kernel.tenant import HOST, TenantFile
+from remit.kernel.toml_text import MAX_DEPTH, load_toml
 
 _log = logging.getLogger("remit.settings")
 _DEFAULTS = "HOT/config/defaults.toml"
@@ -206,7 +206,7 @@ def _defaults() -> dict[str, Any]:
 @functools.lru_cache(maxsize=2)
 def _parsed(content: bytes) -> dict[str, Any]:
     """Return the parsed TOML text; callers copy the result before they change it."""
-    return tomllib.loads(content.decode())
+    return load_toml(content.decode())
 
 
 def _installed_defaults(files: InstalledFiles) -> dict[str, Any] | None:
@@ -242,6 +242,8 @@ def _merge(
     into: dict[str, Any], layer: Mapping[str, Any], source: str, sources: dict[str, str],
     prefix: str = "",
 ) -> None:  # fmt: skip
+    if prefix.count(".") > MAX_DEPTH:
+        raise ConfigError(f"{source} is nested too deeply.")
     for key, value in layer.items():
         dotted = f"{prefix}{key}"
         if dotted in _REMOVED:
@@ -306,8 +308,8 @@ def _parse(key: str, text: str) -> Any:
     if _kind_of(key.split(".")) in (str, SecretStr):
         return text
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return load_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
 
 

@@ -59,7 +59,7 @@ def learned_layers(
             layer = json.loads(data)
             wrong = not_learnable(layer)
             problem = f"sets {wrong}, which cannot be learned" if wrong else ""
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             problem = f"is not a JSON object: {error}"
         if problem:
             raise ConfigError(

@@ -193,8 +193,32 @@ def cannot(param: str, what: str) -> DialectError:
     )
 
 
-def foreign_part(where: str, api: str) -> DialectError:
-    """Return the error for a part of a message that the provider's API does not have."""
+_CHAT_PARTS = ("text", "refusal", "image_url", "input_audio", "file", "video_url")
+_ANTHROPIC_PARTS = ("tool_use", "tool_result", "thinking", "image", "document")
+
+
+def foreign_part(block: Mapping[str, Any], where: str, api: str) -> DialectError:
+    """Return the error for a part of a message that the provider's API does not have.
+
+    For a part of a type that Chat Completions does not have, in a body of that API, the error says
+    what the API accepts. Only types of Anthropic's API are named.
+
+    Args:
+        block: the part in neutral form.
+        where: its place, unless the block names it.
+        api: the provider's API, for the message.
+    """
+    where = str(block.get("at", where))
+    value = block.get("value") if block.get("endpoint") == "openai.chat" else None
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind is not None and kind not in _CHAT_PARTS:
+        named = f"the type `{kind}`, which" if kind in _ANTHROPIC_PARTS else "a type that"
+        return DialectError(
+            f"{where} has {named} Chat Completions does not have. Accepted are "
+            f"{', '.join(_CHAT_PARTS)}; a call of a tool belongs in tool_calls, and its result in "
+            "a message with the role tool.",
+            param=where,
+        )
     return DialectError(
         f"{where} is a part that {api} does not have.",
         param=where,

@@ -148,7 +148,7 @@ def openai_part(
                 raise cannot(where, "a document by its URL")
             return {"type": "file", "file": fields}
     if words is None:
-        raise foreign_part(where, "the Responses API" if flat else "Chat Completions")
+        raise foreign_part(block, where, "the Responses API" if flat else "Chat Completions")
     return {"type": text, "text": words}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -24,6 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from remit.kernel.errors import RemitError
+from remit.kernel.toml_text import load_toml
 from remit.providers.prices.price import RATES, Price, Rates, Tier
 
 SNAPSHOT_FORMS = {
@@ -334,8 +334,8 @@ def parse(text: str, name: str, defaults: Limits | None) -> TableFile:
             a price outside the limits. The message names the first such key.
     """
     try:
-        raw = tomllib.loads(text, parse_float=_Float)
-    except (ValueError, RecursionError) as error:  # Huge integers and deep nesting raise these too.
+        raw = load_toml(text, parse_float=_Float)
+    except ValueError as error:
         raise RemitError(f"{name} is not valid TOML: {error}.") from error
     if defaults:
         raw.setdefault("limits", defaults)

@@ -167,7 +167,8 @@ class ChatSum(StreamSum):
     """The sum of a stream of Chat Completions or Completions: its choices and usage so far.
 
     The stream has ended once every begun choice has ended or ``[DONE]`` came, unless an event was
-    an error, or ``[DONE]`` came in the middle of a tool call. After ``[DONE]`` nothing is added.
+    an error, or ``[DONE]`` came first or in the middle of a tool call. After ``[DONE]`` nothing is
+    added.
 
     Args:
         kind: the ``object`` of the answer: ``chat.completion``, whose choices have a ``message``,
@@ -332,7 +333,8 @@ class ChatSum(StreamSum):
         if self.error is not None:
             return False
         if self._done:
-            return not any(state.is_cut for state in self._choices.values())
+            has_event = self._choices or self._usage is not None or len(self._head) > 1
+            return bool(has_event) and not any(state.is_cut for state in self._choices.values())
         return bool(self._choices) and all(
             state.whole is not None or state.fields.get("finish_reason")
             for state in self._choices.values()

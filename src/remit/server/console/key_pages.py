@@ -156,7 +156,7 @@ def _one(sources: Sources, asked: Asked, kind: str, name: str) -> Page:
         facts = _key_facts(key)
         times = [("created", key.created), ("expires", key.expires),
                  ("secret changed", key.rotated), ("revoked", key.revoked)]  # fmt: skip
-        if key.state == "live":
+        if row["state"] == "live":
             forms = [
                 form_of(_COMMANDS["key rotate"], "Rotate the key", fixed=("name_or_id",)),
                 form_of(_COMMANDS["key revoke"], "Revoke the key", fixed=("name_or_id",)),
@@ -196,13 +196,13 @@ def _one(sources: Sources, asked: Asked, kind: str, name: str) -> Page:
 def _key_rows(sources: Sources, keys: Sequence[VirtualKey]) -> list[dict[str, Any]]:
     """Return the rows of keys, with their own budgets only: a ledger may have millions."""
     scopes = {key.key_id: BudgetScope(key_id=key.key_id).key for key in keys}
-    states = _states(sources, scopes.values())
+    states, now = _states(sources, scopes.values()), sources.reads.directory.now
     return [
         {
             "id": key.key_id,
             "name": key.name,
             "role": key.role,
-            "state": key.state,
+            "state": key.state_at(now),
             "address": f"{PATH}/key/{quote(key.key_id, safe='')}",
             "calls": f"/console/calls?{urlencode({'key': key.key_id})}",
             "owners": [

@@ -308,14 +308,15 @@ class OpenTenants:
         if TenantFile.is_held_back(root_of(self._host, name).path):
             self._admit(name)
         tenant = find_tenant(self._host, name)
-        if token.startswith("rat1."):
-            try:
-                AgentTokens(agent_secret(tenant.root)).verify(token)
-            except AuthenticationError:
-                return False
-            return True
         digest = hashlib.sha256(token.encode("ascii")).hexdigest()
         with open_log(tenant) as log:
+            if token.startswith("rat1."):
+                tokens = AgentTokens(agent_secret(tenant.root), lambda: log.wall_ms / 1000)
+                try:
+                    tokens.verify(token)
+                except AuthenticationError:
+                    return False
+                return True
             return bool(log.select(_OF_KEY, (digest, digest)))
 
     async def _opened(self, name: str, *, may_close: bool) -> OpenTenant:

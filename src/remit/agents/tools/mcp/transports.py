@@ -6,6 +6,7 @@ Values from the environment fill its settings, and no message or entry shows the
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import httpx2
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp.types import CONNECTION_CLOSED
 from pydantic import SecretStr
 
 from remit.agents.tools.definition import ToolError
@@ -56,7 +58,8 @@ async def _web_streams(
     """Yield the message streams to an MCP endpoint, open while the context lasts.
 
     There is no time limit for an answer; the caller sets it. In place of an answer longer than
-    ``limit``, the reader gets a JSON-RPC error. Nothing is sent before the first message.
+    ``limit``, and of an HTTP status from 500 on for a tool's call without a JSON-RPC error, the
+    reader gets a JSON-RPC error. Nothing is sent before the first message.
 
     Args:
         url: the endpoint.
@@ -76,6 +79,9 @@ async def _web_streams(
             response.headers["content-type"] = "text/plain"
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Bounded(response.stream, limit)
+        if response.status_code >= 500 and _is_call(response.request.content):
+            response.headers["content-type"] = "application/json"
+            response.stream = _LostAnswer(response.stream, response.status_code)
 
     async with (
         httpx2.AsyncClient(
@@ -102,6 +108,36 @@ class _Bounded(httpx2.AsyncByteStream):
             if remaining < 0:
                 raise httpx2.StreamError(f"The answer is longer than {self._limit:,} bytes.")
             yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def _is_call(body: bytes) -> bool:
+    return bool(body) and json.loads(body).get("method") == "tools/call"
+
+
+class _LostAnswer(httpx2.AsyncByteStream):
+    """The body of a failed tool's call: the server's JSON-RPC error, else that of a lost answer.
+
+    A proxy answers so if the server does not in time, although the tool may have run.
+    """
+
+    def __init__(self, body: Any, status: int) -> None:
+        self._body = body
+        said = f"The answer was lost (HTTP {status}); the call may have taken effect."
+        self._lost = {"code": CONNECTION_CLOSED, "message": said}
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        body = b"".join([chunk async for chunk in self._body])
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict) and isinstance(found.get("error"), dict) and "jsonrpc" in found:
+            yield body
+        else:
+            yield json.dumps({"jsonrpc": "2.0", "id": None, "error": self._lost}).encode()
 
     async def aclose(self) -> None:
         await self._body.aclose()

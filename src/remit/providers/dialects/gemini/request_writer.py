@@ -147,7 +147,7 @@ def _parts(
             return [{"fileData": {"fileUri": source.get("url")}}]
     if (words := words_of(block)) is not None:
         return [{"text": words}]
-    raise foreign_part(where, "Gemini's API")
+    raise foreign_part(block, where, "Gemini's API")
 
 
 def _tools(call: ModelCall, names: ToolNames) -> dict[str, Any]:

@@ -311,7 +311,7 @@ def _block(
         return dict(block)
     if kind == "other" and (words := words_of(block)) is not None:
         return {"type": "text", "text": words}
-    raise foreign_part(str(block.get("at", where)), "the Messages API")
+    raise foreign_part(block, where, "the Messages API")
 
 
 def _result(

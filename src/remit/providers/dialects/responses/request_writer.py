@@ -159,7 +159,7 @@ def _said(
         elif kind == "server_tool":
             call.drop("web_search")
         else:
-            raise foreign_part(str(block.get("at", f"{where}.content[{at}]")), "the Responses API")
+            raise foreign_part(block, f"{where}.content[{at}]", "the Responses API")
     return items
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +144,7 @@ class ToolCalls:
                 shown, "error", None, f"The gateway failed: {type(error).__name__}."
             )
             raise
+        result = _with_content(result)
         if permit is not None and arguments != params.get("arguments", {}):
             result = _with_note(result, f"A person changed the arguments to {arguments}.")
         # A result may be large: other clients are served while it is checked.
@@ -170,7 +172,7 @@ class ToolCalls:
             why = f": {found.decision_reason}" if found.decision_reason else "."
             said = f"approval_denied: denied by {found.decided_by}{why}"
             return _awaiting(found.request_id, "denied", said)
-        if found is None or not (found.state == "pending" or found.usable()):
+        if found is None or not (found.state == "pending" or queue.usable(found)):
             tool.prepared(arguments)
             caller = self._caller.identity
             found = queue.request(
@@ -219,6 +221,18 @@ def _problem(definition: Definition, result: dict[str, Any]) -> str:
         return ""
     problem = first_problem(schema, result.get("structuredContent"))
     return f"its result does not match its output schema: {problem[:500]}." if problem else ""
+
+
+def _with_content(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result of data alone with its data as a text, without which clients read no result.
+
+    The protocol asks servers for both.
+    """
+    data = result.get("structuredContent")
+    if data is None or result.get("content") is not None:
+        return result
+    text = json.dumps(data, ensure_ascii=False)
+    return {**result, "content": [{"type": "text", "text": text}]}
 
 
 def _with_note(result: dict[str, Any], text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The part of a call's upper bound that its special fields cause: tools, more answers, extras."""
+"""The part of a call's upper bound that fields of its body cause: tools, more answers, extras."""
 
 from __future__ import annotations
 
