@@ -158,7 +158,7 @@ def test_one_that_ran_out_of_time_is_refused(ledger: LedgerClient, queue: Approv
     assert f"expired at {queue.get(approval.request_id).expires_at}" in _begin(
         ledger, permit, _intent(approval)
     )
-    assert not queue.usable(queue.get(approval.request_id))
+    assert not queue.get(approval.request_id).usable(ledger.wall_time)
     assert _ask(queue).request_id != approval.request_id  # asking again is another request
 
 

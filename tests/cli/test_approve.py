@@ -114,7 +114,7 @@ def test_a_grant_that_is_used_or_expired_is_not_repeated(root: Path, cli: Cli, e
             )  # fmt: skip
             begin = queue.permit(request).begin(intent, REFUND.digest, ledger.prepare)
             assert ledger.transact(begin) == ""
-        while queue.usable(queue.get(request)):
+        while queue.get(request).usable(ledger.wall_time):
             time.sleep(0.01)
     require_said(cli(request, "--by", "ann"), f"ann already granted {request}.")
 

@@ -233,7 +233,7 @@ def test_a_machine_with_another_clock_judges_every_expiry_by_the_databases(
                 shown["state"],
                 _holds(lambda: keys.current("a")),
                 _holds(lambda: AgentTokenProvider(tokens, keys).authenticate(token)),
-                queue.usable(queue.get(asked.request_id)),
+                queue.get(asked.request_id).usable(ledger.wall_time),
             )
 
         with KeyStore(ledger, limits) as keys:

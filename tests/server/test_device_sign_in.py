@@ -21,7 +21,6 @@ from remit.gateway.auth import Directory, Identity, KeyStore, agent_secret
 from remit.kernel.errors import ConflictError, NotFoundError
 from remit.kernel.root import Root
 from remit.runtime import Runtime
-from remit.server import device_codes
 from remit.server.console.device import change
 from remit.server.console.pages import Asked
 from remit.server.device_codes import LASTS_S, DeviceCodes, is_device_key, key_name
@@ -31,6 +30,7 @@ from tests.server.asgi import AsgiRequest
 from tests.server.console.client import Answered
 from tests.server.console.test_oidc import CALLBACK, PUBLIC, SECRET, Person, settings
 from tests.server.running import Served, prompt, serving
+from tests.support.clocks import shared_clock
 from tests.support.commands import run_remit
 from tests.support.listening import listening
 from tests.support.oidc import ANN, OidcProvider, oidc_provider
@@ -258,14 +258,13 @@ def test_codes_that_were_not_issued_are_refused(served: Served, provider: OidcPr
         assert "<script>" not in shown.text
 
 
-def test_codes_end(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    codes = DeviceCodes(agent_secret(Root(served.root)))
-    now = time.time()
-    monkeypatch.setattr(device_codes.time, "time", lambda: now - LASTS_S - 1)
+def test_codes_end(served: Served) -> None:
+    clock = SimpleNamespace(now=time.time() - LASTS_S - 1)
+    codes = DeviceCodes(agent_secret(Root(served.root)), lambda: clock.now)
     old, _ = codes.issue()
-    monkeypatch.setattr(device_codes.time, "time", lambda: now - 2 * LASTS_S - 1)
+    clock.now -= LASTS_S
     _, older = codes.issue()
-    monkeypatch.undo()
+    clock.now = time.time()
     assert Device(served).poll(device_code=old)[1]["error"] == "expired_token"
     assert codes.user_code_of(older) == ""
     _, new = codes.issue()
@@ -333,20 +332,30 @@ def test_a_code_denied_meanwhile_stays_denied(desk: Any, monkeypatch: pytest.Mon
     assert KeyStore(desk.runtime.ledger).list() == []
 
 
+@pytest.mark.parametrize("apart_s", [3000, -3000])
+def test_a_machine_with_another_clock_accepts_the_code_of_another(desk: Any, apart_s: int) -> None:
+    clock = SimpleNamespace(now=time.time() + apart_s)
+    with shared_clock(lambda: clock.now), KeyStore(desk.runtime.ledger) as keys:
+        codes = DeviceCodes(agent_secret(desk.runtime.root), lambda: clock.now)
+        device_code, user_code = codes.issue()
+        change(desk, decision(user_code, "approve"))
+        assert redeem(desk, keys, device_code) == 200
+
+
+def redeem(desk: Any, keys: KeyStore, device_code: str) -> int:
+    form = urlencode({"grant_type": GRANT, "device_code": device_code}).encode()
+    process = DeviceSignIn(desk.runtime, keys, Authenticator(None, ""))
+    handler = process.routes()["POST", "/oauth/token"]
+    return asyncio.run(AsgiRequest([form]).to(handler, "POST", "/oauth/token")).status
+
+
 def test_two_processes_redeem_a_code_once(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     device_code, user_code = DeviceCodes(agent_secret(desk.runtime.root)).issue()
     change(desk, decision(user_code, "approve"))
     keys = KeyStore(desk.runtime.ledger)
     # Both processes read the key before either gives it a new secret.
     monkeypatch.setattr(KeyStore, "find", Mock(return_value=keys.list()[0]))
-    form = urlencode({"grant_type": GRANT, "device_code": device_code}).encode()
-
-    def redeem() -> int:
-        process = DeviceSignIn(desk.runtime, keys, Authenticator(None, ""))
-        handler = process.routes()["POST", "/oauth/token"]
-        return asyncio.run(AsgiRequest([form]).to(handler, "POST", "/oauth/token")).status
-
-    assert [redeem(), redeem()] == [200, 400]
+    assert [redeem(desk, keys, device_code) for _ in range(2)] == [200, 400]
 
 
 def test_only_the_key_of_a_device_is_one() -> None:

@@ -15,6 +15,7 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Callable
 
 LASTS_S = 600
 """The lifetime of a device code, in seconds; a user code is accepted for up to twice as long."""
@@ -36,10 +37,12 @@ class DeviceCodes:
 
     Args:
         secret: the root's random secret.
+        now_s: returns the time in seconds since 1970, the same in all processes of the root.
     """
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, now_s: Callable[[], float] = time.time) -> None:
         self._secret = hmac.digest(secret, _PURPOSE, hashlib.sha256)
+        self._now_s = now_s
 
     def issue(self) -> tuple[str, str]:
         """Return a new device code and its user code, as ``XXXX-XXXX-XXXX``. Nothing is stored.
@@ -47,8 +50,9 @@ class DeviceCodes:
         The device code expires after ten minutes; the user code is accepted for up to twenty.
         """
         start = "".join(secrets.choice(_LETTERS) for _ in range(_RANDOM))
-        user_code = start + self._checked(start, int(time.time()) // LASTS_S)
-        claims = {"user_code": user_code, "until": time.time() + LASTS_S,
+        now = self._now_s()
+        user_code = start + self._checked(start, int(now) // LASTS_S)
+        claims = {"user_code": user_code, "until": now + LASTS_S,
                   "random": secrets.token_urlsafe(32)}  # fmt: skip
         signed = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()
         shown = "-".join(user_code[at : at + 4] for at in range(0, len(user_code), 4))
@@ -83,7 +87,7 @@ class DeviceCodes:
         code = _NOT_A_LETTER.sub("", text.upper()) if len(text) <= _MAX_CHARS else ""
         if len(code) != _RANDOM + _CHECKED:
             return ""
-        period = int(time.time()) // LASTS_S
+        period = int(self._now_s()) // LASTS_S
         start, checked = code[:_RANDOM], code[_RANDOM:]
         valid = [self._checked(start, one) for one in (period, period - 1)]
         return code if checked in valid else ""

@@ -103,7 +103,7 @@ class DeviceSignIn:
         self._base = self._settings.public_url.rstrip("/")
         self._keys = keys
         self._authenticator = authenticator
-        self._codes = DeviceCodes(agent_secret(runtime.root))
+        self._codes = DeviceCodes(agent_secret(runtime.root), lambda: keys.now_s)
         self._polled: dict[str, float] = {}
 
     def routes(self) -> dict[tuple[str, str], Handler]:
@@ -184,7 +184,7 @@ class DeviceSignIn:
         if found is None:
             raise HttpError(400, "invalid_grant", "This server did not issue the device code.")
         user_code, until = found
-        if time.time() >= until:
+        if self._keys.now_s >= until:
             raise HttpError(400, "expired_token", "The device code has expired: sign in again.")
         self._require_interval(user_code)
         return await asyncio.to_thread(self._key_of, user_code)

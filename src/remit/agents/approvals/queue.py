@@ -193,14 +193,6 @@ class ApprovalQueue:
         """
         return self._approval(self._request(request_id))
 
-    def usable(self, approval: Approval) -> bool:
-        """Return True if a request is granted, not used and not expired by now.
-
-        Raises:
-            LedgerError: the database cannot be reached.
-        """
-        return approval.usable(self._ledger.wall_time)
-
     def request(
         self,
         tool: Tool,
@@ -234,9 +226,10 @@ class ApprovalQueue:
         fields, wanted = action_fields(tool, arguments), arguments_hash(arguments)
         requester = requested_by or person_of_session(self._ledger, session_id)
         action = (agent_id, requester, "", tool.tool_id, tool.digest)
+        now = self._ledger.wall_time
         for approval in self.list(session_id=session_id):
             if _is_of(approval, action, wanted) and (
-                approval.state == "pending" or self.usable(approval)
+                approval.state == "pending" or approval.usable(now)
             ):
                 return approval
         entry = LedgerEntry(

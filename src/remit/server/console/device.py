@@ -93,7 +93,8 @@ def change(sources: Sources, asked: Asked) -> Page:
 
 
 def _codes(sources: Sources) -> DeviceCodes:
-    return DeviceCodes(agent_secret(sources.runtime.root))
+    ledger = sources.runtime.ledger
+    return DeviceCodes(agent_secret(sources.runtime.root), lambda: ledger.wall_ms / 1000)
 
 
 def _require_person(sources: Sources, asked: Asked) -> None:

@@ -172,7 +172,9 @@ class ToolCalls:
             why = f": {found.decision_reason}" if found.decision_reason else "."
             said = f"approval_denied: denied by {found.decided_by}{why}"
             return _awaiting(found.request_id, "denied", said)
-        if found is None or not (found.state == "pending" or queue.usable(found)):
+        if found is None or not (
+            found.state == "pending" or found.usable(self._served.ledger.wall_time)
+        ):
             tool.prepared(arguments)
             caller = self._caller.identity
             found = queue.request(
