@@ -35,8 +35,7 @@ class Transaction(Clock, Protocol):
     Attributes:
         cache: rows that stages remember from the transaction before, by name. Empty if another
             writer, a function of a transaction, or an error may have changed the rows since.
-        begun_at: sequence number of the last entry before the transaction; -1 in an empty ledger,
-            and while a stage opens.
+        begun_at: number of the last entry before it; -1 if there is none, or while a stage opens.
     """
 
     cache: dict[str, Any]
@@ -156,8 +155,7 @@ class Store(Reader):
     """A database that holds a ledger; each engine has a subclass.
 
     :meth:`run` is called from one thread only; the readers may be called from any. The store lives
-    from :func:`~remit.ledger.store_factory.open_store` to :meth:`close`; after a fork it must not
-    be used in the child.
+    from :func:`~remit.ledger.store_factory.open_store` to :meth:`close`, not in a forked child.
 
     Attributes:
         outage: the outcome of the latest write.
@@ -166,8 +164,7 @@ class Store(Reader):
         size: number of entries after this store's own last commit; 0 before the first.
         seen: sequence number and hash of the last entry then; ``(-1, "")`` before the first commit.
             A database that lacks this entry is not written again, unless it may be archived.
-        guard: called in the first transaction, and again if the database may have been replaced;
-            raises if it was.
+        guard: called in the first transaction and after a possible replacement; raises on one.
         missed: called once with ``seen`` if that entry is missing or differs.
         is_held: True if the guard has accepted this database.
     """
