@@ -16,7 +16,7 @@ from remit.gateway.values import Attempt, Call, Candidate, Failure, Refusal
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import sound_text
-from remit.providers import CODES, ProviderError
+from remit.providers import CODES, UNSENT, ProviderError
 
 _log = logging.getLogger("remit.gateway")
 
@@ -136,7 +136,7 @@ def _billing_of(
     """
     if has_output:
         return "arrived"
-    if not attempt.sent:
+    if not attempt.sent or UNSENT in getattr(error, "__notes__", ()):
         return "nothing"
     if isinstance(error, ProviderError) and not error.maybe_billed:
         # A provider that speaks a dialect knows whether its request can have arrived; a provider

@@ -297,6 +297,8 @@ UNREACHABLE = "cannot be reached"
 
 The server hides the rest of such a message, which names an address.
 """
+UNSENT = "no part of the request was sent"
+"""The note of a cancellation that came before there was a connection."""
 NOT_THIS_API = "the answer does not have the format of this API"
 """The cause, and the beginning of its message: an answer has another format."""
 

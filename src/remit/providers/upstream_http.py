@@ -25,7 +25,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from remit.providers.http_connection import HttpConnection, HttpPool
-from remit.providers.protocol import UNREACHABLE, ProviderError, Upload
+from remit.providers.protocol import UNREACHABLE, UNSENT, ProviderError, Upload
 from remit.providers.upstream_errors import hide, own_cause
 from remit.providers.upstream_reply import UpstreamReply
 
@@ -222,6 +222,9 @@ class HttpUpstream:
         failure = None
         try:
             return await self._opened(pool, url.host, url.port, timeout_s)
+        except asyncio.CancelledError as error:
+            error.add_note(UNSENT)
+            raise
         except TimeoutError:
             said = f"no connection to {self._base_url} within {timeout_s:g} s"
             failure = ProviderError("TIMEOUT", said, True)

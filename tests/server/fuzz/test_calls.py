@@ -8,12 +8,13 @@ import socket
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from remit.kernel.json_text import load, load_exact
 from tests.server.cases import FIELDS, MODELS, PATHS, Case, run, without_remits
-from tests.server.running import Served, new_session, prompt
+from tests.server.running import Served, new_session, prompt, serving
 from tests.support.raw_provider import CASE_HEADER, RawProvider, says, whole
 from tests.support.soak import is_soak, sample
 from tests.support.waiting import until
@@ -192,6 +193,28 @@ def test_who_hangs_up_leaves_a_pair(served: Served, provider: RawProvider) -> No
             if exchange.metadata["outcome"] != "success" and provider.got.get(session):
                 assert exchange.metadata["input_tokens"] > 0
     assert ends == {"CANCELLED", "success"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_hangs_up_before_a_connection_pays_nothing(tmp_path: Path, stream: bool) -> None:
+    """The provider's machine answers no more, so no request can have arrived."""
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+        contextlib.ExitStack() as waiting,
+    ):
+        for _ in range(4):
+            each = waiting.enter_context(socket.socket())
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        with serving(tmp_path / "root", url) as served:
+            session = new_session()
+            with served.connected(_request(served, session, stream=stream)):
+                until(lambda: served.entries("DISPATCH", session))
+                time.sleep(0.2)
+            until(lambda: served.entries("EXCHANGE", session))
+            metadata = served.exchange(session).metadata
+            assert (metadata["error_code"], metadata["output_tokens"]) == ("CANCELLED", 0), metadata
 
 
 _TOLD = {"x-request-id": "req-1", "request-id": "req-2", "x-ratelimit-remaining-tokens": "77"}
