@@ -272,9 +272,10 @@ def test_a_whole_answer_in_an_event_becomes_a_stream(
     end = b"data: [DONE]\n\n" if client == "chat" else b""
     if before == b"opening":
         before = b"" if client == "gemini" else sse(events[:1])[0]
-    replies(provider, event_stream(before, b"data: " + _json(sent) + b"\n\n", end))
-    came, _ = _ask(google, client, stream=True)
-    assert _texts(client, came) == ["fine"]
+    for line_ends in (b"\n\n",) if client == "gemini" else (b"\n\n", b"\r\r"):
+        replies(provider, event_stream(before, b"data: " + _json(sent) + line_ends, end))
+        came, _ = _ask(google, client, stream=True)
+        assert _texts(client, came) == ["fine"]
     assert "usage" not in sent or came["usage"] == sent["usage"]
 
 

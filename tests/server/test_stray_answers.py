@@ -594,6 +594,47 @@ def test_an_error_within_a_chunk_is_an_error_to_the_client(
     assert (entry.decision, entry.metadata["response"]) == ("ERROR", f"some{text}")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "claude-sonnet-4-5"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_a_failed_answer_that_is_paid_is_asked_again_by_nobody(
+    served: Served, provider: RawProvider, path: str, model: str, stream: bool
+) -> None:
+    said = completion("some")
+    said["choices"][0]["finish_reason"] = "error"
+    failed = message("some") | {"stop_reason": "error"} if model.startswith("claude") else said
+    paths = replies(provider, whole(json.dumps(failed).encode()))
+    call = called(served, path, model, stream=stream)
+    (entry,) = call.entries
+    assert (entry.decision, entry.metadata["output_tokens"] > 0) == ("ERROR", True), entry.metadata
+    assert len(paths) == 1
+    if call.status != 200:
+        assert call.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "claude-sonnet-4-5"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_json_of_any_type_is_an_answer_to_a_streamed_call(
+    served: Served, provider: RawProvider, path: str, model: str
+) -> None:
+    said = message("fine") if model.startswith("claude") else completion("fine")
+    replies(provider, whole(json.dumps(said).encode(), kind="application/octet-stream"))
+    call = called(served, path, model)
+    (entry,) = call.entries
+    assert (call.status, b"fine" in call.raw) == (200, True), call.raw
+    assert (entry.metadata["response"], entry.metadata["cost_certainty"]) == ("fine", "measured")
+
+
+@pytest.mark.parametrize("kind", [[], {}, 5])
+def test_an_input_item_of_an_odd_type_is_never_an_internal_error(
+    served: Served, provider: RawProvider, kind: Any
+) -> None:
+    replies(provider, whole(json.dumps(_NATIVE).encode()))
+    item = {"type": kind, "role": "user", "content": "hi", "call_id": "c"}
+    call = called(served, "/v1/responses", stream=False, input=[item])
+    assert call.status in (200, 400), call.raw
+
+
 def test_bytes_in_place_of_events_are_not_passed_to_another_dialect(
     served: Served, provider: RawProvider
 ) -> None:

@@ -49,7 +49,7 @@ from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
-from remit.providers import ProviderResponse, Timeouts
+from remit.providers import ProviderError, ProviderResponse, Timeouts
 
 if TYPE_CHECKING:
     from remit.gateway.answer_cache import AnswerCache
@@ -284,6 +284,8 @@ class Attempts:
             attempt.result = result
         except BaseException as error:  # noqa: BLE001 - `failure_of` re-raises the end of the loop
             attempt.error = error
+            if isinstance(error, ProviderError):
+                tap.failed(error)
             try:
                 attempt.result = failure_of(tap, attempt, permit, error, self._limits_s(call))
             finally:

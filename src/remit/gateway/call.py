@@ -155,7 +155,8 @@ class CallPath:
                     response = tried.response
                     break
                 if tried.response is not None:
-                    is_end = call.tap.was_passed_on or not choice.falls_back(refusal.code)
+                    is_begun = call.tap.was_passed_on or (call.tap.wanted and call.tap.is_paid)
+                    is_end = is_begun or not choice.falls_back(refusal.code)
                 else:
                     refusals = (*refusals, refusal)
                     is_end = choice.ends_call(

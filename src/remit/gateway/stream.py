@@ -83,6 +83,7 @@ class StreamTap:
         holding: the holding in the memory account, once the stream has grown; else None.
         first_after_ms: milliseconds until the first piece; None before it.
         is_paid: True if the provider may charge for the attempt that failed last.
+        received: bytes that came of an answer that failed, without those that were passed on.
         records: True if the stream's bytes are recorded.
         created: time of the dispatch in seconds since 1970, if the bytes are recorded; else 0.
         wire: the stream's bytes so far, in pieces; None if they are not recorded.
@@ -109,6 +110,7 @@ class StreamTap:
         self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
         self.is_paid = False
+        self.received = 0
         self.records = False
         self.created = 0
         self.wire: list[bytes] | None = None
@@ -399,21 +401,20 @@ class StreamTap:
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
 
-    def failed(self, error: ProviderError, received: int) -> None:
-        """Note whether the provider may charge for a failed attempt.
+    def failed(self, error: ProviderError) -> None:
+        """Note whether the provider may charge for a failed attempt, which then ends the call.
 
         The provider may do so if content came, if the error's answer states output, or if the
-        answer began and the provider states no error. A stream then ends the whole call.
+        answer began and the provider states no error.
 
         Args:
             error: the error of the attempt.
-            received: bytes of the answer that came, apart from those that were passed on.
         """
-        has_output = self.pieces or (error.answer is not None and error.answer.output_tokens)
-        is_begun = received or self.came or self.kept
+        answer = error.answer
+        is_begun = self.received or self.came or self.kept or answer is not None
+        has_output = self.pieces or (answer is not None and answer.output_tokens)
         self.is_paid = bool(has_output or (error.maybe_billed and is_begun))
-        if self.is_paid and self.wanted and not self.was_passed_on:
-            self._mark()
+        self.received = 0
 
     def read(self, value: Any) -> list[StreamEvent]:
         """Return an event in neutral form; nothing once the stream could not be read.

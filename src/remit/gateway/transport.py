@@ -103,15 +103,19 @@ async def send_body(
                 return await _verbatim(outgoing, reply, tap)
             if outgoing.stream and await _is_events(reply):
                 return await _streamed(outgoing, reply, tap, called)
-            if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
+            if (
+                tap.sink is not None
+                and isinstance(reply, UpstreamReply)
+                and _is_data(outgoing, reply)
+            ):
                 return await _data(outgoing, reply, tap)
             raw = await _body(reply, tap)
             neutral = called != outgoing.body.endpoint.name
             if len(raw) > LARGE_BYTES:
                 return await run_large(whole, outgoing, reply, raw, neutral)
             return whole(outgoing, reply, raw, neutral)
-        except ProviderError as error:
-            tap.failed(error, reply.received if isinstance(reply, UpstreamReply) else 0)
+        except ProviderError:
+            tap.received = reply.received if isinstance(reply, UpstreamReply) else 0
             raise
         finally:
             if outgoing.stream:
@@ -288,8 +292,9 @@ def too_long(how: str) -> ProviderError:
     return ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
 
 
-def _is_data(reply: UpstreamReply) -> bool:
-    kind = reply.content_type
+def _is_data(outgoing: Outgoing, reply: UpstreamReply) -> bool:
+    """Return True for sound and the like. A model's text is none, whatever its content type."""
+    kind = "" if outgoing.body.endpoint.output_limit else reply.content_type
     return bool(kind) and "json" not in kind and not kind.startswith("text/")
 
 

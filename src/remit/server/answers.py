@@ -137,16 +137,20 @@ def upstream_answer(response: PromptResponse) -> Answer:
 
 
 def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Headers:
-    """Return ``headers`` with ``x-should-retry: false`` added if Remit tried several times.
+    """Return the headers of a failed call's answer, with the advice whether to retry.
 
-    The list is changed in place; an existing ``x-should-retry`` stays.
+    A call that was charged has ``x-should-retry: false``. So has one that Remit tried several
+    times, unless the provider's advice is among ``headers``.
 
     Args:
         response: outcome of the call.
         headers: headers of the answer.
     """
-    if response.attempts > 1 and not any(name == b"x-should-retry" for name, _ in headers):
-        headers.append((b"x-should-retry", b"false"))
+    name = b"x-should-retry"
+    if response.input_tokens or response.output_tokens or response.cost_incurred:
+        return [*(header for header in headers if header[0] != name), (name, b"false")]
+    if response.attempts > 1 and not any(header[0] == name for header in headers):
+        return [*headers, (name, b"false")]
     return headers
 
 

@@ -306,6 +306,11 @@ def test_a_tool_of_anthropics_that_the_client_runs_is_offered(
          "developer", "\u2603"),
         (MESSAGES, "glm-5", "zai", {"messages": [_USER, {"role": "system", "content": [_CACHED]}]},
          '{"role":"user","content":"<system>\\na\\n</system>"}', '"role":"system"'),
+        (MESSAGES, "glm-5", "zai", {"messages": [_USER, {"role": "system", "content": [
+            _CACHED, {"type": "image", "source": {"type": "url", "url": "u"}}]}]},
+         '</system>"},{"type":"image"', '"role":"system"'),
+        (CHAT, "glm-5", "zai", {"messages": [{"role": "developer", "content": "a", "n": 10**22}]},
+         f'"n":{10**22}', "developer"),
         (MESSAGES, "claude-opus-5", "", {"messages": [_USER, {"role": "system", "content": "a"}]},
          '"role":"system"', "\u2603"),
         (CHAT, "mistral-large", "mistral", {"messages": [

@@ -113,6 +113,20 @@ def test_a_call_without_a_name_reaches_the_client_which_can_send_it_back(
     assert {block["name"] for block in again.content_blocks} == {"unnamed_tool", "answer"}
 
 
+@pytest.mark.parametrize("named", [{"name": ""}, {"name": None}, {}])
+def test_a_call_without_a_name_is_read_in_each_dialect(named: dict[str, Any]) -> None:
+    block = {"type": "tool_use", "id": "x", "input": {}, **named}
+    item = {"type": "function_call", "call_id": "x", "arguments": "{}", **named}
+    part = {"functionCall": {"args": {}, **named}}
+    for endpoint, answer in {
+        "anthropic.messages": {"type": "message", "content": [block], "stop_reason": "tool_use"},
+        "openai.responses": {"object": "response", "status": "completed", "output": [item]},
+        "gemini.generate": {"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]},
+    }.items():
+        (read,) = read_answer(endpoint, answer).content_blocks
+        assert (read["type"], read["name"]) == ("tool_use", "unnamed_tool"), endpoint
+
+
 @pytest.mark.parametrize("client", ENDPOINTS)
 def test_names_that_were_mapped_come_back(client: str) -> None:
     name = "a tool/" + "x" * 80

@@ -184,14 +184,16 @@ def fitted_body(body: Body, target: Target) -> Body:
         for name in _SAMPLING:
             if name in body.value:
                 body = body.without_member((name,), _OLDER_FIELD)
-        if type(messages := body.value.get("messages")) is list:
-            newer = {place: _newer(one) for place, one in enumerate(messages)}
-            changed = {place: new and dump(new) for place, new in newer.items()
-                       if new is not messages[place]}  # fmt: skip
-            body = body.with_elements("messages", changed, _OLDER_FIELD) if changed else body
-    given = body.value
-    for name, new in fitted_value(endpoint, given, target).items():
-        old = given[name]
+        if type(messages := body.value.get("messages")) is list and _all_newer(messages):
+            newer = _all_newer(body.exact["messages"])
+            body = body.with_elements("messages", newer, _OLDER_FIELD)
+    given = exact = body.value
+    fitted = fitted_value(endpoint, given, target)
+    if any(new is not given[name] for name, new in fitted.items()):
+        exact = body.exact  # An element written anew keeps its integers above 64 bits.
+        fitted = fitted if exact is given else fitted_value(endpoint, exact, target)
+    for name, new in fitted.items():
+        old = exact[name]
         if new is old:
             continue
         if type(old) is not list:
@@ -356,7 +358,11 @@ def _arguments(text: str, target: Target) -> str:
 def _message(message: dict[str, Any], target: Target) -> dict[str, Any] | None:
     content = message.get("content")
     if message.get("role") == "system" and not target.knows_anthropic:
-        return {"role": "user", "content": ASIDE.format(text_of(content))}
+        aside = ASIDE.format(text_of(content))
+        if type(content) is not list or all(_kind(block) == "text" for block in content):
+            return {"role": "user", "content": aside}
+        others = [block for block in content if _kind(block) != "text"]
+        return {"role": "user", "content": [{"type": "text", "text": aside}, *others]}
     if type(content) is not list:
         return message
     said = message.get("role") == "assistant"
@@ -365,6 +371,16 @@ def _message(message: dict[str, Any], target: Target) -> dict[str, Any] | None:
         return message
     kept = [block for block in kept if block is not None]
     return {**message, "content": kept} if kept else None
+
+
+def _kind(block: Any) -> Any:
+    return block.get("type") if type(block) is dict else None
+
+
+def _all_newer(messages: list[Any]) -> dict[int, bytes | None]:
+    """Return the JSON text of each message that :func:`_newer` changes, by its place."""
+    newer = ((place, one, _newer(one)) for place, one in enumerate(messages))
+    return {place: new and dump(new) for place, one, new in newer if new is not one}
 
 
 def _newer(message: Any) -> Any:
@@ -377,7 +393,7 @@ def _newer(message: Any) -> Any:
         return message
     newer = []
     for block in content:
-        kind = block.get("type") if type(block) is dict else None
+        kind = _kind(block)
         if kind == "document" and message.get("role") == "assistant":
             source, title = block.get("source"), block.get("title")
             titled = {"source": source, "title": title if type(title) is str else None}
@@ -398,7 +414,7 @@ def _newer(message: Any) -> Any:
 def _block(block: Any, target: Target, said: bool) -> Any:
     if type(block) is dict and "reasoningContent" in block:  # a thought in Converse
         return None if _block(message_block(block), target, said) is None else block
-    kind = block.get("type") if type(block) is dict else None
+    kind = _kind(block)
     if kind in ("thinking", "redacted_thinking"):
         seal = block.get("signature" if kind == "thinking" else "data")
         if target.needs_signature:
@@ -452,9 +468,9 @@ def _content(content: dict[str, Any], target: Target) -> dict[str, Any] | None:
 
 
 def _item(item: dict[str, Any], target: Target) -> dict[str, Any] | None:
-    kind = item.get("type")
+    kind = kind if type(kind := item.get("type")) is str else "message"
     dropped: tuple[str, ...] = ()
-    begins = _ITEM_IDS.get(kind or "message", "") if target.needs_openai_ids else ""
+    begins = _ITEM_IDS.get(kind, "") if target.needs_openai_ids else ""
     own_id = item.get("id")
     if type(own_id) is str and (len(own_id) > _MOST_ITEM_ID or not own_id.startswith(begins)):
         dropped = ("id",)

@@ -24,7 +24,8 @@ _NOT_PLAIN = re.compile("[^A-Za-z0-9_-]")
 _KEPT = 47
 _KEPT_ID = 23
 _MAX_DEPTH = 100
-_NAMELESS = "unnamed_tool"
+NAMELESS = "unnamed_tool"
+"""The name that a client reads for a call whose provider gave none."""
 _UNANSWERED = "(This call was not answered.)"
 ASIDE = "<system>\n{}\n</system>"
 """The form of a later system prompt in a user's turn."""
@@ -82,7 +83,7 @@ class ToolNames:
         Models sometimes write no name. It gets one, because APIs refuse a call without a name when
         the client sends it back.
         """
-        return self._back.get(name, name) or _NAMELESS
+        return self._back.get(name, name) or NAMELESS
 
     def in_namespace(self, name: str) -> dict[str, str]:
         """Return ``name``, and ``namespace`` if it has one, of the tool with this wire name, for

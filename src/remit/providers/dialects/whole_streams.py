@@ -62,6 +62,8 @@ def _chunks(answer: dict[str, Any], *, with_usage: bool) -> Iterator[dict[str, A
 
 def _message_events(answer: dict[str, Any]) -> _Events:
     ends = {"stop_reason": None, "stop_sequence": None}
+    if type(answer.get("usage")) is not dict:  # Clients add up its counts.
+        answer = {**answer, "usage": {"input_tokens": 0, "output_tokens": 0}}
     yield "message_start", {"message": {**answer, "content": [], **ends}}
     for index, block in enumerate(dicts_in(answer.get("content"))):
         begun, deltas = {**block}, []

@@ -11,7 +11,7 @@ from remit.providers.dialects.errors import error_body, shaped
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import gemini_seal
 from remit.providers.dialects.streaming import StreamReader, StreamWriter
-from remit.providers.dialects.tool_calls import input_of, json_text
+from remit.providers.dialects.tool_calls import NAMELESS, input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.gemini import GenerateSum
@@ -64,7 +64,8 @@ class GeminiReader(StreamReader):
 
     def _call(self, call: Any) -> None:
         self._end()
-        name = shaped(shaped(call, dict, "functionCall").get("name"), str, "functionCall.name")
+        given = shaped(call, dict, "functionCall").get("name")
+        name = shaped(given or NAMELESS, str, "functionCall.name")
         index = len(self._ids)
         identity = call.get("id")
         if type(identity) is not str or not identity:

@@ -20,7 +20,7 @@ from remit.providers.dialects.messages.request_reader import read_block
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
-from remit.providers.dialects.tool_calls import ToolNames, input_of, json_text
+from remit.providers.dialects.tool_calls import NAMELESS, ToolNames, input_of, json_text
 from remit.providers.dialects.usage import usage_of
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.messages import MessageSum
@@ -90,7 +90,8 @@ class MessagesReader(StreamReader):
         block = self._sum.block(at)
         if block.get("type") == "tool_use":
             identity = shaped(block.get("id"), str, "content_block.id")
-            self._begin_call(at, identity, shaped(block.get("name"), str, "content_block.name"))
+            name = shaped(block.get("name") or NAMELESS, str, "content_block.name")
+            self._begin_call(at, identity, name)
             given = block.get("input")
             if isinstance(given, dict) and given:
                 self._input(at, json_text(given))
@@ -108,7 +109,10 @@ class MessagesReader(StreamReader):
     def _end(self, at: int) -> None:
         self._open.remove(at)
         self._close()
-        block = _read(self._block(at), self._queries)
+        ended = self._block(at)
+        if ended.get("type") == "tool_use" and not ended.get("name"):
+            ended = {**ended, "name": NAMELESS}
+        block = _read(ended, self._queries)
         if block is not None and block["type"] == "tool_use":
             self._end_call(at, block)
         elif block is not None:

@@ -16,7 +16,7 @@ from remit.providers.dialects.responses.request_reader import read_item
 from remit.providers.dialects.responses.request_writer import ended, response_object
 from remit.providers.dialects.seals import seal_of
 from remit.providers.dialects.streaming import StreamReader, StreamWriter, sse
-from remit.providers.dialects.tool_calls import free_text, json_text
+from remit.providers.dialects.tool_calls import NAMELESS, free_text, json_text
 from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.delta_sums import settled
 from remit.providers.wire.responses import PARTS, ResponseSum
@@ -120,8 +120,9 @@ class ResponsesReader(StreamReader):
             self._think(state, item, index)
         elif kind in _INPUTS:
             if index not in self._ids:
-                names = [shaped(item.get(key), str, f"item.{key}") for key in ("call_id", "name")]
-                self._begin_call(index, *names)
+                identity = shaped(item.get("call_id"), str, "item.call_id")
+                name = shaped(item.get("name") or NAMELESS, str, "item.name")
+                self._begin_call(index, identity, name)
             given = item.get(_INPUTS[kind])
             if isinstance(given, (str, list)) and kind == "function_call":
                 self._input(index, self._new((index, 0), given, ""))
@@ -179,6 +180,8 @@ def _read(item: dict[str, Any]) -> list[dict[str, Any]]:
     given = item.get("arguments")  # absent, or an object, as some servers write it
     if item.get("type") == "function_call" and not isinstance(given, str):
         item = {**item, "arguments": "" if given is None else json_text(given)}
+    if str(item.get("type")) in _INPUTS and not item.get("name"):
+        item = {**item, "name": NAMELESS}
     role, content = read_item(item, "item")
     blocks = [b for b in content if b["type"] != "other"] if role == "assistant" else []
     for block in blocks:
