@@ -76,7 +76,7 @@ def wrap(root: Path | None, file: Path, undo: bool) -> None:
         shutil.copy2(file, backup)
     text = place.config.read_text("utf-8") if place.config.exists() else ""
     _write(place.config, text.rstrip("\n") + "\n" + "".join(added))
-    _write(file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    _write(file, _json(config))
     for name in done:
         say(f"now uses the gateway: {name}")
     note(f"Add rules to {place.config} as [[mcp.NAME.rules]]. --undo restores the original file.")
@@ -96,7 +96,7 @@ def _undo(file: Path, backup: Path, config: dict[str, Any], table: str) -> None:
     if config == before:
         shutil.copy2(backup, file)
     else:  # The file was edited since.
-        _write(file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+        _write(file, _json(config))
     backup.unlink()
     note("remit.toml still contains the tables [mcp.NAME].")
 
@@ -124,6 +124,13 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
     )
 
 
+def _json(config: Mapping[str, Any]) -> str:
+    """Return the text of a configuration; a lone surrogate, which UTF-8 lacks, stays an escape."""
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    is_sound = text.encode("utf-8", "replace") == text.encode("utf-8", "surrogatepass")
+    return text if is_sound else json.dumps(config, indent=2) + "\n"
+
+
 def _is_wrapped(entry: Mapping[str, Any]) -> bool:
     arguments = entry.get("args")
     return isinstance(arguments, list) and arguments[-5:-3] == ["mcp", "gateway"]
@@ -131,6 +138,8 @@ def _is_wrapped(entry: Mapping[str, Any]) -> bool:
 
 def _unfit(name: str, entry: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     """Return the reason why a server cannot be wrapped; empty if none."""
+    from remit.kernel.settings import McpServerSettings
+
     if name in known:
         return f"remit.toml already contains a different [mcp.{name}]."
     if "url" in entry:
@@ -143,6 +152,12 @@ def _unfit(name: str, entry: Mapping[str, Any], known: Mapping[str, Any]) -> str
         return "the entry has neither a command nor a url."
     if any(_PLACEHOLDER.search(text) for text in texts):
         return "the command or url contains a ${…} that only the client can fill in."
+    try:
+        settings, _ = _moved(name, entry)
+        McpServerSettings.model_validate(settings)
+        _toml(name, settings).encode()
+    except (ValueError, TypeError, AttributeError):
+        return "the entry has a value that remit.toml cannot contain."
     return ""
 
 

@@ -20,13 +20,13 @@ from remit.providers.dialects import (
     read_request,
     write_request,
 )
+from remit.providers.dialects.effort import needs_responses
 from remit.providers.dialects.errors import cannot
 from remit.providers.dialects.targets import (
     MAY_CHANGE,
     Target,
     fitted_body,
     fitted_value,
-    needs_responses,
     target_of,
 )
 from remit.providers.protocol import Outgoing, ProviderError, ProviderReply, ProviderRequest

@@ -15,6 +15,7 @@ from remit.gateway.auth import LocalOperator
 from remit.gateway.budget import TokenBudgeter
 from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.exchange import ModelCapabilities
+from remit.kernel.secrets import redact_secrets
 from remit.kernel.settings import ProviderSettings, Settings, default_settings
 from remit.ledger import LedgerClient
 from remit.packages import policy_epoch
@@ -177,7 +178,8 @@ def assemble_providers(
         url = (own_url or provider.base_url).strip()
         if not _is_web_address(url):
             raise ConfigError(
-                f"The base URL of provider {name} is {url!r}, which is not an http(s) URL.",
+                f"The base URL of provider {name} is {redact_secrets(url)!r}, which is not an "
+                "http(s) URL.",
                 next_step=f"Set [providers.{name}] base_url.",
             )
         reachable[name] = UpstreamProvider(url, key, provider, name)

@@ -468,11 +468,11 @@ _RESTART_PAGE = Answer(
     503,
     f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>503 · Remit</title>
-<style>body {{ font: 1rem/1.5 system-ui; max-width: 40rem; margin: 4rem auto }}</style></head>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>503 · Remit</title></head>
 <body><main><h1>Restart needed</h1><p>{_RESTART}</p></main></body></html>""".encode(),
     b"text/html; charset=utf-8",
-    [(b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")],
+    [(b"content-security-policy", b"default-src 'none'")],
 )
 
 

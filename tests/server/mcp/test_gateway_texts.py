@@ -181,6 +181,22 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, text: str) -> None
     assert {path.name for path in tmp_path.iterdir()} == {"root", "mcp.json"}
 
 
+@pytest.mark.parametrize(
+    "odd", [{"args": "abc"}, {"args": {"a": 1}}, {"env": ["A=1"]}, {"env": {"A": 5}},
+            {"url": "http://127.0.0.1:9/mcp"}, {"command": "a\ud800"}],
+)  # fmt: skip
+def test_an_entry_of_odd_types_does_not_make_a_root_unreadable(tmp_path: Path, odd: Any) -> None:
+    root, file = new_root(tmp_path / "root"), tmp_path / "mcp.json"
+    file.write_text(
+        json.dumps({"servers": {"odd": {"command": "a", **odd}, "b": {"command": "b"}}})
+    )
+    done = _wrap(file, root)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert run_remit("config", "show", "--root", root).returncode == 0
+    assert "b" in tomllib.loads((root / "remit.toml").read_text())["mcp"]
+    assert json.loads(file.read_text())["servers"]["b"]["args"][-5:-3] == ["mcp", "gateway"]
+
+
 def test_what_was_edited_since_stays(tmp_path: Path) -> None:
     root, file = new_root(tmp_path / "root"), tmp_path / "mcp.json"
     file.write_text(json.dumps({"servers": {"a": {"command": "a"}}}))

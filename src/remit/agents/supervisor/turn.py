@@ -181,7 +181,7 @@ class TurnRun:
             if code in LOOP_FAILURES:
                 raise TurnFailedError(code, error.get("message", ""))
             reasons = await self._verify(order, attempt)
-            if code == "CIRCUIT_OPEN" and cause:  # The failure that opened it is the cause.
+            if code == "CIRCUIT_OPEN" and cause in PROVIDER_FAILURES:  # It opened the circuit.
                 code, reasons = cause, [*before, *reasons]
             if not reasons:
                 self._deliver(order)

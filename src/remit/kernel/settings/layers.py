@@ -20,6 +20,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from remit.kernel.canonical import NotCanonicalError, canonical_json
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed_files import InstalledFiles, shipped_file
+from remit.kernel.secrets import redact_secrets
 from remit.kernel.settings.edit import parse_toml
 from remit.kernel.settings.learned_layer import learned_layers
 from remit.kernel.settings.schema import Settings
@@ -72,13 +73,16 @@ class LoadedSettings:
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Yield ``(dotted key, value, source)`` of every setting; secrets that are set appear as
-        ``**********``.
+        ``**********``, and passwords in URLs as ``[secret]``.
 
         The source of a value that no layer states is ``default``. Empty tables give no row.
         """
         for key, value in flattened(self.settings.model_dump()):
-            shown = str(value) if isinstance(value, SecretStr) else value
-            yield key, shown, self.sources.get(key, "default")
+            if isinstance(value, SecretStr):
+                value = str(value)
+            elif isinstance(value, str) and "://" in value:  # A URL may hold a password.
+                value = redact_secrets(value)
+            yield key, value, self.sources.get(key, "default")
 
 
 @functools.cache

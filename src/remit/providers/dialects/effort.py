@@ -18,6 +18,8 @@ _GREAT_BUDGET = 32768
 _MIN_BUDGET_TOKENS = 1024
 _GEMINI_BUDGET = 24576  # The most that every Gemini 2.5 takes.
 _WITH_LEVEL = re.compile(r"(.*/)?gemini-([3-9]|[1-9]\d)")
+_REASONS_WITH_EFFORT = re.compile(r"(gpt-5\.[45]|codex)(?![0-9])")
+_REASONS_ALWAYS = re.compile(r"gpt-(5\.([6-9]|[1-9][0-9])|[6-9])")
 _TO_ANTHROPIC = {"minimal": "low", "none": "low"}
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = ("low", "medium", "high")
@@ -28,6 +30,24 @@ _ACCEPTED = (
     (re.compile(r"(.*/)?gpt-[5-9]"), ("none", *_COMMON, "xhigh")),
 )
 """The efforts that each of OpenAI's models accepts."""
+
+
+def needs_responses(model: str, tools: bool, effort: str | None) -> bool:
+    """Return True if OpenAI refuses a call on Chat Completions and answers it on Responses.
+
+    From GPT-5.6 on, functions are refused unless the effort is ``none``; GPT-5.4 and 5.5 refuse
+    them next to an effort.
+
+    Args:
+        model: the provider's name of the model.
+        tools: True if the call offers tools.
+        effort: the wanted reasoning effort; None if the client leaves it to the model.
+    """
+    if not tools or effort == "none":
+        return False
+    if _REASONS_ALWAYS.match(model):
+        return True
+    return effort is not None and bool(_REASONS_WITH_EFFORT.match(model))
 
 
 def openai_effort(call: ModelCall, model: str) -> str | None:

@@ -37,8 +37,6 @@ _FOREIGN_CALL = "skip_thought_signature_validator"
 _OPENAI_MODEL = re.compile("(gpt-|chatgpt|o[134](-|$)|codex)")
 _SYSTEM_ONLY = re.compile("deepseek|glm|kimi|minimax|moonshot|qwen")
 _CLAUDE = re.compile("claude|sonnet|opus|haiku|fable|mythos")
-_REASONS_WITH_EFFORT = re.compile(r"(gpt-5\.[45]|codex)(?![0-9])")
-_REASONS_ALWAYS = re.compile(r"gpt-(5\.([6-9]|[1-9][0-9])|[6-9])")
 _REASON = "this provider refuses what another provider made"
 _PLAIN_ROUND = "a round of tools that began without this provider's thoughts ends without them"
 _SCHEMA = "this provider refuses keywords of the tool's schema"
@@ -152,24 +150,6 @@ def target_of(name: str, base_url: str, model: str) -> Target:
         longest_user=64 if hosted else 128 if router else 256 if claude else None,
         most_stops=4 if hosted or groq else 5 if google else None,
     )
-
-
-def needs_responses(model: str, tools: bool, effort: str | None) -> bool:
-    """Return True if OpenAI refuses a call on Chat Completions and answers it on Responses.
-
-    From GPT-5.6 on, functions are refused unless the effort is ``none``; GPT-5.4 and 5.5 refuse
-    them next to an effort.
-
-    Args:
-        model: the provider's name of the model.
-        tools: True if the call offers tools.
-        effort: the wanted reasoning effort; None if the client leaves it to the model.
-    """
-    if not tools or effort == "none":
-        return False
-    if _REASONS_ALWAYS.match(model):
-        return True
-    return effort is not None and bool(_REASONS_WITH_EFFORT.match(model))
 
 
 def fitted_body(body: Body, target: Target) -> Body:

@@ -22,6 +22,7 @@ from remit.server.mcp.gateway.entries import Record
 
 if TYPE_CHECKING:
     from remit.server.mcp.gateway.relay import Served
+    from remit.server.mcp.gateway.upstream import Upstream
 
 RECEIPT = "remit/receipt"
 """Key of a result's ``_meta``: ids of the entries that prove the call (`remit ledger prove`)."""
@@ -44,15 +45,22 @@ class ToolCalls:
         caller: the client.
         record: writes the entries.
         definitions: checked definitions of the server's tools.
+        upstream: the connection to the server.
     """
 
     def __init__(
-        self, served: Served, caller: Caller, record: Record, definitions: Definitions
+        self,
+        served: Served,
+        caller: Caller,
+        record: Record,
+        definitions: Definitions,
+        upstream: Upstream,
     ) -> None:
         self._served = served
         self._caller = caller
         self._record = record
         self._definitions = definitions
+        self._upstream = upstream
         self._agent_id = caller.agent_id("")
         self._pending: dict[tuple[str, str], str] = {}  # Requests, keyed by tool and arguments.
 
@@ -133,16 +141,18 @@ class ToolCalls:
             result = await ask("tools/call", sent)
         except asyncio.CancelledError:
             why = "The client cancelled the call or disconnected; the call may have taken effect."
-            await self._record.end(shown, "error", None, why)
+            await self._record.end(shown, "unknown", None, why)
             raise
         except MCPError as error:
-            late = error.error.code == REQUEST_TIMEOUT
-            await self._record.end(shown, "timeout" if late else "error", None, error.error.message)
+            # The request had reached a server that ended without an answer.
+            status = "unknown" if self._upstream.over else "error"
+            if error.error.code == REQUEST_TIMEOUT:
+                status = "timeout"
+            await self._record.end(shown, status, None, error.error.message)
             raise
         except Exception as error:
-            await self._record.end(
-                shown, "error", None, f"The gateway failed: {type(error).__name__}."
-            )
+            why = f"The gateway failed: {type(error).__name__}. The call may have taken effect."
+            await self._record.end(shown, "unknown", None, why)
             raise
         result = _with_content(result)
         if permit is not None and arguments != params.get("arguments", {}):

@@ -93,7 +93,7 @@ class Relay:
             served.name, self.upstream.origin, served.pins, always=bool(served.settings.command)
         )
         self._texts = PinnedTexts(served.name, self.upstream.origin, served.pins)
-        self._calls = ToolCalls(served, caller, self._record, self._definitions)
+        self._calls = ToolCalls(served, caller, self._record, self._definitions, self.upstream)
 
     @property
     def busy(self) -> bool:
