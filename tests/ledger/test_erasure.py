@@ -172,6 +172,25 @@ def test_sqlite_says_when_a_reader_keeps_the_log_from_being_cut(tmp_path: Path) 
         assert files_hold(tmp_path, SECRET) == []
 
 
+def test_the_next_retention_removes_the_bytes_that_an_interrupted_one_left(tmp_path: Path) -> None:
+    from remit.kernel.settings import default_settings
+
+    path = tmp_path / "ledger.db"
+    quick = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.3})
+    with LedgerClient(path, settings=quick) as client:
+        _say(client, "SES-SECRET", SECRET)
+        reader = sqlite3.connect(path)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entries").fetchone()
+        assert len(client.retain({"*": 0.0})) == 1
+        assert files_hold(tmp_path, SECRET)
+        reader.close()
+        assert client.retain({"*": 0.0}, dry_run=True) == []
+        assert files_hold(tmp_path, SECRET)
+        assert client.retain({"*": 0.0}) == []
+        assert files_hold(tmp_path, SECRET) == []
+
+
 def test_what_was_erased_under_writers_stays_erased(place: tuple[str, Path]) -> None:
     target, directory = place
     with LedgerClient(target) as client, LedgerClient(target) as other:

@@ -320,8 +320,9 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         entries that show such a value is erased too, whatever its age, and so are all cached
         answers. Content in attached segments is erased too; other segments are not reached. Each
         event type with old content gets an ``ERASURE`` entry and a report, in the order of
-        ``days_by_event``; other types get none. The database's files are compacted after each. An
-        interrupted erasure of attached segments is completed first.
+        ``days_by_event``; other types get none. The database's files are compacted after each, or once if there was none, since
+        an earlier one may have been interrupted. An interrupted erasure of attached segments is
+        completed first.
 
         Args:
             days_by_event: days by event type, ``*`` for all others but ``INSTALLED`` and
@@ -368,6 +369,8 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
                     self._erase(query, (limit, *types), entry, widen=False, dry_run=dry_run)
                 )
         self._purge(dry_run)
+        if not reports and not dry_run:
+            self.compact()
         return reports
 
     def _erase(

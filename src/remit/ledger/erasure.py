@@ -8,7 +8,8 @@ from typing import Any
 
 from remit.ledger.contents import Erased, StoredValue
 from remit.ledger.entry_reader import chunks, marks
-from remit.ledger.search import TextIndex, quotable, quotes
+from remit.ledger.quotes import quotable, quotes
+from remit.ledger.search import TextIndex
 from remit.ledger.store import Execute, Transaction
 
 CACHED = "cached"
@@ -64,7 +65,7 @@ def texts_of(found: Iterable[tuple[Execute, set[int]]]) -> dict[str, set[str]]:
     """Return the texts to erase with their quotes: for each scope, those of the found values.
 
     A scope is a session (``s:ID``) or a single entry (``e:SEQ``). Texts of fewer than 16 characters
-    and names of the protocol are left out, as by :func:`~remit.ledger.search.quotable`.
+    and names of the protocol are left out, as by :func:`~remit.ledger.quotes.quotable`.
 
     Args:
         found: for each database, its function that runs a statement, and the ids of its values;

@@ -1,4 +1,4 @@
-"""Full-text search over content, and the texts and quotes in content.
+"""Full-text search over content.
 
 The index is the engine's (SQLite FTS5, PostgreSQL ``tsvector``). Words are defined here, so that a
 search finds the same on both. Content is indexed at the next search, so writers have no cost.
@@ -6,14 +6,12 @@ search finds the same on both. Content is indexed at the next search, so writers
 
 from __future__ import annotations
 
-import contextlib
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.json_text import load_exact
 from remit.ledger.contents import StoredValue
 from remit.ledger.entry_reader import PUT_INFO, chunks, info_number, marks
 from remit.ledger.errors import LedgerWriteError
@@ -28,10 +26,6 @@ _MAX_QUERY_WORDS = 100
 _INDEXED_TO = "text_indexed_to"
 _NOT_A_WORD = re.compile(r"[\W_]+")
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
-# A value that quotes an erased text of at least this length is erased with it.
-_QUOTE_CHARS = 16
-# What stands in every call and answer of a dialect, and quotes no person.
-_PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id", "type"})
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
@@ -212,14 +206,11 @@ def _indexed(codec: str, value: Any) -> str:
     return " ".join(_words_of("\n".join(texts_in(decoded)))[:_MAX_WORDS])
 
 
-def texts_in(value: Any, but: Collection[str] = (), *, with_keys: bool = False) -> Iterator[str]:
-    """Yield every text in a content value, at any depth, in order.
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in a content value, at any depth, in order; object keys are not yielded.
 
     Args:
         value: a JSON value.
-        but: names of members that are skipped with everything in them, unless their value is an
-            object; empty skips none.
-        with_keys: True to yield the keys of objects too.
     """
     stack = [value]
     while stack:
@@ -227,81 +218,6 @@ def texts_in(value: Any, but: Collection[str] = (), *, with_keys: bool = False) 
         if isinstance(item, str):
             yield item
         elif isinstance(item, dict):
-            inside: Iterable[Any] = item.values()
-            if with_keys:
-                yield from item
-            if but:
-                inside = [v for k, v in item.items() if k not in but or isinstance(v, dict)]
-            stack.extend(reversed(list(inside)))
+            stack.extend(reversed(item.values()))
         elif isinstance(item, list):
             stack.extend(reversed(item))
-
-
-def quotable(value: StoredValue) -> set[str]:
-    """Return the texts of a value whose quotes in other values are erased too.
-
-    Texts in JSON within a text count. Texts of fewer than 16 characters are left out, and so are
-    members of objects that name a part of the protocol, such as ``id``, ``model`` and ``type``.
-
-    Args:
-        value: the stored value that is erased.
-
-    Raises:
-        LedgerFormatError: the value cannot be read.
-    """
-    return {text for text in _texts(value, _PROTOCOL) if len(text) >= _QUOTE_CHARS}
-
-
-def quotes(value: StoredValue, texts: Collection[str]) -> bool:
-    """Return True if a text in a value, or in JSON within it, contains one of ``texts`` unchanged.
-
-    Case and blanks count. Keys of objects are texts, and so are the joined pieces of a stream.
-
-    Args:
-        value: a stored value.
-        texts: the texts, of :func:`quotable`.
-
-    Raises:
-        LedgerFormatError: the value cannot be read.
-    """
-    return any(text in candidate for candidate in _texts(value, is_searched=True) for text in texts)
-
-
-def _texts(
-    value: StoredValue, but: Collection[str] = (), *, is_searched: bool = False
-) -> Iterator[str]:
-    """Yield the texts of a stored value, and of JSON within texts, such as tool arguments.
-
-    If ``is_searched``, keys of objects and the joined pieces of event streams are yielded too.
-    """
-    pending = [value.decode()]
-    while pending:
-        for text in texts_in(pending.pop(), but, with_keys=is_searched):
-            yield text
-            if text.lstrip()[:1] in ("{", "[", '"'):
-                with contextlib.suppress(ValueError):
-                    pending.append(load_exact(text.encode("utf-8", "replace")))
-            elif is_searched and text.startswith(("data:", "event:", ":")):
-                pending.append(_pieces(text))
-
-
-def _pieces(stream: str) -> list[str]:
-    """Return the texts of an event stream's JSON, joined by the name of their member.
-
-    A provider splits an answer anywhere, so a quoted text is in no single event.
-    """
-    joined: dict[str, list[str]] = {}
-    for line in stream.split("\n"):
-        stack: list[tuple[str, Any]] = []
-        if line.startswith("data:"):
-            with contextlib.suppress(ValueError):
-                stack.append(("", load_exact(line[5:].encode("utf-8", "replace"))))
-        while stack:
-            name, item = stack.pop()
-            if isinstance(item, str):
-                joined.setdefault(name, []).append(item)
-            elif isinstance(item, dict):
-                stack.extend(reversed(item.items()))
-            elif isinstance(item, list):
-                stack.extend((name, one) for one in reversed(item))
-    return ["".join(texts) for texts in joined.values()]
