@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import random
@@ -189,6 +190,19 @@ def test_the_next_retention_removes_the_bytes_that_an_interrupted_one_left(tmp_p
         assert files_hold(tmp_path, SECRET)
         assert client.retain({"*": 0.0}) == []
         assert files_hold(tmp_path, SECRET) == []
+
+
+@pytest.mark.parametrize("value", ["LED-00000000", "LED-00000999", "x", ""])
+def test_a_wrong_row_about_an_erased_person_is_named(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "ledger.db"
+    with LedgerClient(path, signer=SIGNER) as client:
+        _say(client, "SES-SECRET", SECRET)
+        client.erase(subject_id="person-7", reason="request")
+        assert client.verify().verified
+        with contextlib.closing(sqlite3.connect(path)) as planted, planted:
+            change = "UPDATE ledger_info SET value = ? WHERE name LIKE 'erased_person %'"
+            assert planted.execute(change, (value,)).rowcount == 1
+        assert "no erasure" in str(client.verify().problems)
 
 
 def test_what_was_erased_under_writers_stays_erased(place: tuple[str, Path]) -> None:

@@ -226,6 +226,53 @@ def test_what_every_call_of_a_dialect_says_quotes_nobody(ledger: LedgerClient) -
     assert isinstance(ledger.exact(other)["answer"], bytes)
 
 
+_TOOL = {"name": "search_knowledge_base", "description": "Look it up.",
+         "input_schema": {"type": "object", "required": ["customer_reference"],
+                          "properties": {"customer_reference": {"type": "string"}}}}  # fmt: skip
+_CHAT_CALL = {"id": "call_1", "type": "function",
+              "function": {"name": "search_knowledge_base",
+                           "arguments": '{"customer_reference": "4711"}'}}  # fmt: skip
+_ANSWER: dict[str, Any] = {"id": "x", "object": "chat.completion", "system_fingerprint": "fp",
+                           "model": "claude-sonnet-4-5-20250929"}  # fmt: skip
+_STREAM = "".join(f"data: {json.dumps(one)}\n\n" for one in [
+    {"object": "chat.completion.chunk", "choices": [{"delta": {"tool_calls": [_CHAT_CALL]}}]},
+    {"type": "response.output_item.added", "item": {**_TOOL, "type": "tool_use"}},
+])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["search_knowledge_base", "customer_reference", "parallel_tool_calls", "system_fingerprint",
+     "chat.completion.chunk", "claude-sonnet-4-5-20250929"],
+)  # fmt: skip
+def test_names_are_no_quotes(ledger: LedgerClient, word: str) -> None:
+    """A person may say the name of a tool, a member or a model; other calls use the name."""
+
+    def write(value: Any) -> str:
+        return ledger.write(entry(session_id="A", result=marked(value)))
+
+    first = ledger.write(entry(session_id="A", prompt=[{"role": "user", "content": word}]))
+    quoting = [write(one) for one in (
+        f"You said {word}", {"text": word}, {"name": word}, {"input": {"type": word}},
+        {"type": f"the type {word}"}, json.dumps({"model": word}),
+    )]  # fmt: skip
+    naming = [write(one) for one in (
+        {"parallel_tool_calls": True, "tools": [_TOOL], "model": _ANSWER["model"]}, _TOOL,
+        _ANSWER, {"role": "assistant", "tool_calls": [_CHAT_CALL]}, f"{_STREAM}data: [DONE]\n\n",
+        {"type": "function_call_output", "output": '{"parallel_tool_calls": 1}'},
+        {"tool_choice": {"type": "function", "function": {"name": "search_knowledge_base"}}},
+    )]  # fmt: skip
+    gone = Erased(ledger.erase(first, reason="r").erasure_id)
+    assert [ledger.read(one).metadata["result"] for one in quoting] == [gone] * len(quoting)
+    assert gone not in [ledger.read(one).metadata["result"] for one in naming]
+    # In turn, names of an erased value take nothing with them.
+    for one in naming[:-1]:
+        ledger.erase(one, reason="r")
+    assert ledger.read(naming[-1]).metadata["result"] != gone
+    assert isinstance(ledger.read(naming[-1]).metadata["result"], dict)
+    assert ledger.verify().problems == []
+
+
 # -- any JSON text ---------------------------------------------------------------------------------
 
 _SPACE = st.text(" \t\r\n", max_size=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from remit.ledger.archived_ranges import ARCHIVED_TO, COPY, SEGMENT
-from remit.ledger.entry import entry_id
+from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.entry_reader import info_number
 from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.store import Store
@@ -110,6 +110,14 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
         if name not in _INFO and not is_added:
             said = f"ledger_info has a row {readable(name)}, which a ledger does not have"
             report.add(None, "store", said)
+    first = info_number(store.select, ARCHIVED_TO)  # Earlier entries are in segments.
+    for name, value in info.items():
+        if str(name).startswith(ERASED):
+            seq = parse_entry_id(value)
+            query = "SELECT 1 FROM entries WHERE seq = ? AND event_type = 'ERASURE'"
+            if seq is None or (seq >= first and not store.select(query, (seq,))):
+                said = f"ledger_info says that a person was erased by {readable(value)}"
+                report.add(None, "store", f"{said}, which is no erasure")
     for name, width in ((BEFORE, 1), (ARCHIVED_TO, TILE_WIDTH)):
         number = info_number(store.select, name)
         if info.get(name, "0") != str(number) or number % width or number > store.count():
