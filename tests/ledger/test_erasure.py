@@ -205,6 +205,18 @@ def test_a_wrong_row_about_an_erased_person_is_named(tmp_path: Path, value: str)
         assert "no erasure" in str(client.verify().problems)
 
 
+@pytest.mark.parametrize("damaged", ["'abc'", "x'01'", "1.5"])
+def test_an_erasure_that_a_damaged_row_hinders_says_so(tmp_path: Path, damaged: str) -> None:
+    path = tmp_path / "ledger.db"
+    with LedgerClient(path, signer=SIGNER) as client:
+        _say(client, "SES-SECRET", SECRET)
+        with contextlib.closing(sqlite3.connect(path)) as planted, planted:
+            planted.execute(f"UPDATE content_subjects SET content_id = {damaged}")
+        with pytest.raises(ErasureError, match="content_subjects"):
+            client.erase(subject_id="person-7", reason="request")
+        assert client.read_by_event_type("ERASURE") == []
+
+
 def test_what_was_erased_under_writers_stays_erased(place: tuple[str, Path]) -> None:
     target, directory = place
     with LedgerClient(target) as client, LedgerClient(target) as other:

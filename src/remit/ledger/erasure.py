@@ -8,6 +8,7 @@ from typing import Any
 
 from remit.ledger.contents import Erased, StoredValue
 from remit.ledger.entry_reader import chunks, marks
+from remit.ledger.errors import ErasureError
 from remit.ledger.quotes import quotable, quotes
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Execute, Transaction
@@ -210,3 +211,21 @@ def stored_of(tx: Transaction, segments: Sequence[Found]) -> set[int]:
         )
         if commitment in commitments
     }
+
+
+def content_id_of(value: Any) -> int:
+    """Return the id of a content value, as a row of ``content_subjects`` has it.
+
+    Args:
+        value: the value of the column ``content_id``.
+
+    Raises:
+        ErasureError: the row is damaged, so the value is no number.
+    """
+    if type(value) is not int:
+        raise ErasureError(
+            f"A row of content_subjects has the content id {value!r}, so the content of its person "
+            "cannot be found.",
+            next_step="Run `remit ledger verify`, and restore the ledger from a backup.",
+        )
+    return value
