@@ -321,9 +321,9 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         entries that show such a value is erased too, whatever its age, and so are all cached
         answers. Content in attached segments is erased too; other segments are not reached. Each
         event type with old content gets an ``ERASURE`` entry and a report, in the order of
-        ``days_by_event``; other types get none. The database's files are compacted after each, or once if
-        there was none, since an earlier erasure may have been interrupted. An interrupted erasure
-        of attached segments is completed first.
+        ``days_by_event``; other types get none. The database's files are compacted after each,
+        or once if there was none, since an earlier erasure may have been interrupted. An
+        interrupted erasure of attached segments is completed first.
 
         Args:
             days_by_event: days by event type, ``*`` for all others but ``INSTALLED`` and
@@ -395,7 +395,9 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
 
         def call(tx: Any) -> ErasureReport:
             selects: list[Execute] = [tx.execute, *(one.select for one in self._segments)]
-            ids = [{content_id_of(row[0]) for row in select(query, parameters)} for select in selects]
+            ids = [
+                {content_id_of(row[0]) for row in select(query, parameters)} for select in selects
+            ]
             if widen:
                 texts = texts_of(zip(selects, ids, strict=True))
                 for select, own in zip(selects, ids, strict=True):
