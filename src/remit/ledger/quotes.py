@@ -1,6 +1,6 @@
-"""Quotes: the texts by which an erased value is recognised inside other values.
+"""Quotes of erased texts in other values.
 
-A value is searched by the same texts by which it is found. Names are no quotes: of members, of
+Erased values and searched values are read in the same way. Names are no quotes: of members, of
 tools, and of the protocol, such as an id, a model or a type.
 """
 
@@ -74,7 +74,7 @@ def _texts(value: StoredValue) -> Iterator[tuple[str, bool]]:
 
     Each has True if it contains names, because its parts follow.
     """
-    pending = [("", value.decode())]
+    pending: list[tuple[str | None, Any]] = [("", value.decode())]
     while pending:
         for _, text in _placed(*pending.pop()):
             inner: Any = None
