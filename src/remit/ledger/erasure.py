@@ -226,6 +226,6 @@ def content_id_of(value: Any) -> int:
         raise ErasureError(
             f"A row of content_subjects has the content id {value!r}, so the content of its person "
             "cannot be found.",
-            next_step="Run `remit ledger verify`, and restore the ledger from a backup.",
+            next_step="`remit ledger verify` names the damaged rows.",
         )
     return value
