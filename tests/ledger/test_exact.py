@@ -273,6 +273,82 @@ def test_names_are_no_quotes(ledger: LedgerClient, word: str) -> None:
     assert ledger.verify().problems == []
 
 
+def _events(*events: dict[str, Any], end: str = "\n\n") -> str:
+    return "".join(f"data: {json.dumps(event)}{end}" for event in events)
+
+
+def _chunk(index: int, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": delta}]}
+
+
+_STREET = "Zürich, Bahnhofstrasse 12"
+_CALLED = json.dumps({"where": _STREET})  # with an escape, which a provider may split
+_STREAMS = {
+    "two answers at once": _events(
+        _chunk(0, content=_STREET[:9]), _chunk(1, content="At the "),
+        _chunk(0, content=_STREET[9:]), _chunk(1, content="harbour."),
+    ),
+    "two calls at once": _events(*(
+        {"type": "response.function_call_arguments.delta", "output_index": index, "delta": piece}
+        for pieces in zip((_CALLED[:14], _CALLED[14:]), ('{"x"', ": 1}"), strict=True)
+        for index, piece in enumerate(pieces)
+    )),
+    "an id first": "id: 1\n" + _events(
+        _chunk(0, content=_STREET[:9]), _chunk(0, content=_STREET[9:])
+    ),
+    "a byte order mark and returns": "\ufeff" + _events(
+        _chunk(0, content=_STREET[:9]), _chunk(0, content=_STREET[9:]), end="\r\r"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", _STREAMS.values(), ids=_STREAMS.keys())
+def test_a_quote_that_a_stream_splits_is_erased(ledger: LedgerClient, stream: str) -> None:
+    first = ledger.write(entry(session_id="A", prompt=[{"role": "user", "content": _STREET}]))
+    quoting = ledger.write(entry(session_id="A", stream=marked(stream)))
+    gone = Erased(ledger.erase(first, reason="r").erasure_id)
+    assert ledger.read(quoting).metadata["stream"] == gone
+    # In turn, what a stream says is erased where it is quoted.
+    metadata = {"session_id": "B", "stream": marked(stream)}
+    first, quoting = ledger.write(entry(**metadata)), ledger.write(
+        entry(session_id="B", prompt=[{"role": "user", "content": f"Is it {_STREET}?"}])
+    )  # fmt: skip
+    gone = Erased(ledger.erase(first, reason="r").erasure_id)
+    assert ledger.read(quoting).metadata["prompt"] == [gone]
+
+
+def test_a_stream_is_erased_with_its_answer(target: str) -> None:
+    """Whatever form the stream has, and whichever part of the answer quotes the text."""
+    half = json.dumps(_chunk(0, content=_STREET))
+    stream = f"data: {half[:60]}\ndata: {half[60:]}\n\n"  # one event on two lines
+    other = {"stream": marked(_events(_chunk(0, content="At the harbour."))),
+             "response": "At the harbour."}  # fmt: skip
+    with LedgerClient(target) as client:
+        for said in (
+            {"answer": Content.exact(json.dumps({"text": f"In {_STREET}."}).encode())},
+            {"response": f"In {_STREET}."},
+            {"content_blocks": marked([{"text": f"In {_STREET}."}])},
+        ):
+            first = client.write(
+                entry(session_id="A", prompt=[{"role": "user", "content": _STREET}])
+            )
+            quoting = client.write(
+                entry(session_id="A", stream=marked(stream), prompt=[{"role": "user",
+                      "content": "Where?"}], **said)
+            )  # fmt: skip
+            kept = client.write(
+                entry(session_id="A", prompt=[{"role": "user", "content": f"{_STREET}?"}], **other)
+            )
+            gone = Erased(client.erase(first, reason="r").erasure_id)
+            metadata = client.read(quoting).metadata
+            assert {metadata[name] for name in ("stream", *said)} == {gone}
+            assert metadata["prompt"] == [{"role": "user", "content": "Where?"}]
+            metadata = client.read(kept).metadata
+            assert (metadata["prompt"], metadata["response"]) == ([gone], other["response"])
+            assert metadata["stream"] == other["stream"]
+        assert client.verify().problems == []
+
+
 # -- any JSON text ---------------------------------------------------------------------------------
 
 _SPACE = st.text(" \t\r\n", max_size=3)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.ledger.contents import Erased, StoredValue
-from remit.ledger.entry_reader import chunks, marks
+from remit.ledger.entry_reader import EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.errors import ErasureError
 from remit.ledger.quotes import quotable, quotes
 from remit.ledger.search import TextIndex
@@ -15,6 +15,16 @@ from remit.ledger.store import Execute, Transaction
 
 CACHED = "cached"
 """Token of the rows of ``idempotency`` that belong to the answer cache; an erasure deletes them."""
+
+
+_WIRE_ANSWER = ("answer", "replied", "stream")
+_NEUTRAL_ANSWER = ("content_blocks", "response")
+_SHOWING = """
+    SELECT DISTINCT e.seq, e.record FROM shown_contents AS s JOIN entries AS e ON e.seq = s.seq
+    WHERE s.content_id IN ({marks})"""
+_SHOWN = """
+    SELECT c.commitment, c.content_id FROM shown_contents AS s
+    JOIN contents AS c ON c.content_id = s.content_id WHERE s.seq = ?"""
 
 
 def first_erased(values: Iterable[Any]) -> Erased | None:
@@ -89,7 +99,8 @@ def texts_of(found: Iterable[tuple[Execute, set[int]]]) -> dict[str, set[str]]:
 def containing(execute: Execute, ids: set[int], texts_by_scope: dict[str, set[str]]) -> set[int]:
     """Return the ids of further values that contain one of the texts of their own scope unchanged.
 
-    Every value of each scope that has texts is read.
+    Every value of each scope that has texts is read. If a value of an answer is found, the answer's
+    other texts and its stream are too, whose events may split or encode the text in any way.
 
     Args:
         execute: runs a statement on the database; its errors are raised.
@@ -97,7 +108,7 @@ def containing(execute: Execute, ids: set[int], texts_by_scope: dict[str, set[st
         texts_by_scope: the texts, of :func:`texts_of`.
 
     Raises:
-        LedgerFormatError: a value cannot be read.
+        LedgerFormatError: a value or a record cannot be read.
     """
     found = set()
     for scope, texts in texts_by_scope.items():
@@ -108,7 +119,21 @@ def containing(execute: Execute, ids: set[int], texts_by_scope: dict[str, set[st
         ):
             if content_id not in ids and quotes(StoredValue(codec, value), texts):
                 found.add(int(content_id))
-    return found
+    return found | _answers_with(execute, found) - ids
+
+
+def _answers_with(execute: Execute, found: set[int]) -> set[int]:
+    """Return the ids of the exact texts and streams of the answers that show a found value."""
+    answers = set[int]()
+    for chunk in chunks(sorted(found)):
+        for seq, record in execute(_SHOWING.format(marks=marks(chunk)), chunk):
+            metadata = decode_record(EntryRow(seq, "", as_bytes(record)))["metadata"]
+            shown = {f"hmac-sha256:{name}": int(one) for name, one in execute(_SHOWN, (seq,))}
+            texts = {name: item for name, item in metadata.items() if isinstance(item, dict)}
+            ids = {name: shown.get(item.get("$content", "")) for name, item in texts.items()}
+            if any(ids.get(name) in found for name in (*_WIRE_ANSWER, *_NEUTRAL_ANSWER)):
+                answers.update(one for name in _WIRE_ANSWER if (one := ids.get(name)))
+    return answers
 
 
 def delete_contents(tx: Any, index: TextIndex, ids: list[int]) -> None:
