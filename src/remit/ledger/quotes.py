@@ -17,7 +17,7 @@ from remit.ledger.contents import StoredValue
 # A value that quotes an erased text of at least this length is erased with it.
 _QUOTE_CHARS = 16
 _MEMBER = re.compile(r"[A-Za-z_$][\w.$-]*", re.ASCII)
-_WORD = re.compile(r"[\w.$:/@+-]+", re.ASCII)
+_WORD = re.compile(r"[\w.$:/@+=-]+", re.ASCII)
 # Members whose words are names of the protocol in every dialect.
 _PROTOCOL = frozenset(
     {"allowedFunctionNames", "allowed_tools", "call_id", "finishReason", "finish_reason", "include",
