@@ -6,7 +6,10 @@ import contextlib
 import functools
 import itertools
 import random
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -171,6 +174,46 @@ def test_sqlite_says_when_a_reader_keeps_the_log_from_being_cut(tmp_path: Path) 
         reader.close()
         assert client.compact() == ""
         assert files_hold(tmp_path, SECRET) == []
+
+
+# Erases what the arguments say, and is killed before the files are compacted.
+_KILLED = """
+import os, signal, sys
+from remit.ledger import LedgerClient
+LedgerClient.compact = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+with LedgerClient(sys.argv[1]) as client:
+    if sys.argv[2] == "withdraw":
+        client.withdraw(sys.argv[3:], reason="DELETE", requested_by="caller")
+    else:
+        client.retain({"*": 0.0})
+"""
+
+
+@pytest.mark.parametrize("first", ["withdraw", "retain"])
+@pytest.mark.parametrize("then", ["withdraw", "retain"])
+def test_the_next_run_removes_the_bytes_that_a_killed_one_left(
+    place: tuple[str, Path], first: str, then: str
+) -> None:
+    target, directory = place
+    with LedgerClient(target, signer=SIGNER) as client:
+        entry_id = _say(client, "SES-SECRET", SECRET)
+        command = [sys.executable, "-c", _KILLED, target, first, entry_id]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert isinstance(client.read(entry_id).metadata["response"], Erased)
+        assert files_hold(directory, SECRET)
+        assert client.verify().problems == []
+        size = client.count()
+        if then == "withdraw":
+            assert client.withdraw([entry_id], reason="DELETE", requested_by="c") == [] or (
+                first == "retain"
+            )
+        else:
+            assert client.retain({"*": 0.0}) == []
+        assert files_hold(directory, SECRET) == []
+        assert client.count() == size + (first == "retain" and then == "withdraw")
+        # The files are compacted once.
+        with mock.patch.object(LedgerClient, "compact", side_effect=AssertionError):
+            assert client.retain({"*": 0.0}) == []
 
 
 def test_the_next_retention_removes_the_bytes_that_an_interrupted_one_left(tmp_path: Path) -> None:

@@ -30,8 +30,11 @@ from remit.ledger.entry import LedgerEntry, entry_id as format_id, parse_entry_i
 from remit.ledger.entry_reader import PUT_INFO, marks
 from remit.ledger.erasure import (
     CACHED,
+    COMPACTED,
+    COMPACTION_DUE,
     ErasureReport,
     Found,
+    compaction_due,
     containing,
     content_id_of,
     delete_contents,
@@ -257,7 +260,7 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
                 return done
 
             reports += self.transact(call)
-        if any(report.values for report in reports):
+        if any(report.values for report in reports) or compaction_due(self.select):
             remainder = self.compact()
             reports = [replace(report, remainder=remainder) for report in reports]
         return reports
@@ -321,9 +324,8 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         entries that show such a value is erased too, whatever its age, and so are all cached
         answers. Content in attached segments is erased too; other segments are not reached. Each
         event type with old content gets an ``ERASURE`` entry and a report, in the order of
-        ``days_by_event``; other types get none. The database's files are compacted after each,
-        or once if there was none, since an earlier erasure may have been interrupted. An
-        interrupted erasure of attached segments is completed first.
+        ``days_by_event``; other types get none. The database's files are compacted after each. An
+        interrupted erasure is completed first in attached segments, and last in the files.
 
         Args:
             days_by_event: days by event type, ``*`` for all others but ``INSTALLED`` and
@@ -370,7 +372,7 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
                     self._erase(query, (limit, *types), entry, widen=False, dry_run=dry_run)
                 )
         self._purge(dry_run)
-        if not reports and not dry_run:
+        if not reports and not dry_run and compaction_due(self.select):
             self.compact()
         return reports
 
@@ -460,9 +462,9 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         delete_contents(tx, self._index, ids)
         signer = self.checkpoints.signer
         if signer is not None and entry.metadata["target"] in _NAMED:
-            persons = sorted(set[str]().union(*(one.persons for one in found)))
-            rows = [(erased_name(signer, person), erasure_id) for person in persons]
-            tx.execute_many(PUT_INFO, rows)
+            persons = (person for one in found for person in one.persons)
+            tx.execute_many(PUT_INFO, [(erased_name(signer, one), erasure_id) for one in persons])
+        tx.execute(PUT_INFO, (COMPACTION_DUE, erasure_id))
         # Any of these rows may lead to the content, or tell by its hash what was asked.
         tx.execute(f"DELETE FROM idempotency WHERE token = '{CACHED}'")
         return ErasureReport(erasure_id, len(commitments), entries, sessions)
@@ -479,7 +481,11 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         """
         from remit.ledger.segments import remove_copies
 
-        return f"{self._store.compact()} {remove_copies(self)}".strip()
+        due = compaction_due(self.select)
+        is_complete, remainder = self._store.compact()
+        if due and is_complete:
+            self.transact(lambda tx: tx.execute(COMPACTED, due))
+        return f"{remainder} {remove_copies(self)}".strip()
 
 
 def _entry(

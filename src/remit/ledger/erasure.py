@@ -17,6 +17,12 @@ CACHED = "cached"
 """Token of the rows of ``idempotency`` that belong to the answer cache; an erasure deletes them."""
 
 
+COMPACTION_DUE = "compaction_due"
+"""The row of ``ledger_info`` with the last ``ERASURE`` whose bytes may still be in the files."""
+
+COMPACTED = "DELETE FROM ledger_info WHERE name = ? AND value = ?"
+"""Deletes the row, given as :func:`compaction_due` returned it; that of a later erasure stays."""
+
 _WIRE_ANSWER = ("answer", "replied", "stream")
 _NEUTRAL_ANSWER = ("content_blocks", "response")
 _SHOWING = """
@@ -31,6 +37,16 @@ def first_erased(values: Iterable[Any]) -> Erased | None:
     """Return the first marker among values and the items of lists; None if there is none."""
     items = (one for value in values for one in (value if isinstance(value, list) else [value]))
     return next((one for one in items if isinstance(one, Erased)), None)
+
+
+def compaction_due(select: Execute) -> list[Any]:
+    """Return the row of an erasure whose bytes may still be in the files; empty if there is none.
+
+    Args:
+        select: runs a query on ``ledger_info``; its errors are raised.
+    """
+    rows = select("SELECT name, value FROM ledger_info WHERE name = ?", (COMPACTION_DUE,))
+    return [*rows[0]] if rows else []
 
 
 @dataclass(slots=True)

@@ -459,12 +459,12 @@ class Store(Reader):
         """
 
     @abstractmethod
-    def compact(self) -> str:
-        """Remove deleted bytes from the files; return the reason if some remain, else empty.
+    def compact(self) -> tuple[bool, str]:
+        """Remove deleted bytes from the files; return False if a later call can remove more, and
+        the reason if bytes remain, else empty.
 
         Raises:
-            LedgerError: the database could not be compacted. What was erased is gone from its rows,
-                but may remain in the files.
+            LedgerError: the database could not be compacted; deleted bytes may remain.
         """
 
     @abstractmethod

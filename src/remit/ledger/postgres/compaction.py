@@ -11,7 +11,7 @@ from remit.ledger.postgres.connection import Writer
 _RETRY_S = 0.05
 
 
-def compact(writer: Writer, timeout_s: float) -> str:
+def compact(writer: Writer, timeout_s: float) -> tuple[bool, str]:
     """Rewrite the tables with content, and release old segments of the write-ahead log.
 
     The tables are ``contents``, ``content_search`` and ``content_subjects``. Waits until no older
@@ -23,15 +23,15 @@ def compact(writer: Writer, timeout_s: float) -> str:
         timeout_s: time limit of waiting for older transactions, in seconds.
 
     Returns:
-        Empty if nothing remains; else a sentence about the remaining bytes. Bytes remain if an
-        older transaction stays open, the role may not switch the log, or the server recycles the
-        log's segments.
+        False if an older transaction stays open, so that nothing was rewritten; and a sentence
+        about the remaining bytes, empty if none remain. Bytes remain then, or if the role may not
+        switch the log, or if the server recycles the log's segments.
 
     Raises:
         psycopg.Error: a statement failed.
     """
     if not _wait_for_snapshots(writer, timeout_s):
-        return (
+        return False, (
             "A transaction that began before the erasure is still open, so the server keeps "
             "the erased rows for it. End that transaction, then run `remit ledger compact`."
         )
@@ -43,16 +43,16 @@ def compact(writer: Writer, timeout_s: float) -> str:
         writer.script("SELECT pg_switch_wal()")
         writer.script("CHECKPOINT")
     except psycopg.errors.InsufficientPrivilege:
-        return (
+        return True, (
             "The erased bytes are gone from the tables; the server's write-ahead log "
             "holds them until a superuser runs: SELECT pg_switch_wal(); CHECKPOINT;"
         )
     if writer.fetch("SHOW wal_recycle")[0][0] == "on":
-        return (
+        return True, (
             "The erased bytes are gone from the tables; old segments of the server's write-ahead "
             "log are kept for use again (wal_recycle=on) and hold them until then."
         )
-    return ""
+    return True, ""
 
 
 def _wait_for_snapshots(writer: Writer, timeout_s: float) -> bool:

@@ -420,8 +420,9 @@ class PostgresStore(Store):
     # -- erasing -----------------------------------------------------------------------
 
     @override
-    def compact(self) -> str:
-        """Remove deleted bytes from the files; return the reason if some remain, else empty.
+    def compact(self) -> tuple[bool, str]:
+        """Remove deleted bytes from the files, by
+        :func:`~remit.ledger.postgres.compaction.compact`, which tells the result.
 
         Uses a connection of its own, also if the store is closed. Waits at most the lock's time
         limit for older transactions; if one remains, nothing is removed. Tables with content are

@@ -204,7 +204,7 @@ def finish(
         "The entries were removed from the database; the segment contains them.",
         "Run `remit ledger compact`.",
     ):
-        return removed, ledger._store.compact() if removed else ""
+        return removed, ledger._store.compact()[1] if removed else ""
 
 
 def _remove(

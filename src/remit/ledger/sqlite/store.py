@@ -423,14 +423,15 @@ class SqliteStore(Store):
     # -- erasing -----------------------------------------------------------------------
 
     @override
-    def compact(self) -> str:
+    def compact(self) -> tuple[bool, str]:
         """Give free pages back to the file system and empty the write-ahead log.
 
         Uses a connection of its own, also if the store is closed. Retries while others read, until
         the lock's time limit has passed. Writers wait only while 4,096 pages at a time are freed.
 
         Returns:
-            Empty, or a sentence that says that readers still hold the old log.
+            True and an empty text; or False and a sentence that says that readers still hold the
+            old log.
 
         Raises:
             LedgerError: the file could not be opened or compacted. Erased content is gone from the
@@ -447,9 +448,9 @@ class SqliteStore(Store):
                 # Truncating needs a moment without any reader; busy is the first column.
                 (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 if not busy:
-                    return ""
+                    return True, ""
                 if time.monotonic() > end:
-                    return (
+                    return False, (
                         "Other processes are reading, so the erased bytes are still in "
                         f"{self._path}-wal. The bytes are removed when the last reader closes, "
                         "or by `remit ledger compact`."

@@ -7,6 +7,7 @@ from typing import Any
 from remit.ledger.archived_ranges import ARCHIVED_TO, COPY, SEGMENT
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.entry_reader import info_number
+from remit.ledger.erasure import COMPACTION_DUE
 from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE, ERASED
@@ -17,7 +18,9 @@ from remit.ledger.verification.contents import erasure_is_sound
 from remit.ledger.verification.entries import as_hash
 from remit.ledger.verification.report import VerificationReport, report_tree_hash
 
-_INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", ARCHIVED_TO, BEFORE})
+_INFO = frozenset(
+    {"verifier_key", "text_indexed_to", "imported", "clock", ARCHIVED_TO, BEFORE, COMPACTION_DUE}
+)
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
 
 
