@@ -222,19 +222,19 @@ def test_config_show_tells_where_each_value_came_from(remit: Run, tmp_path: Path
     assert "gateway.timeout_ms = 5" in remit("config", "show").stdout
 
 
-def test_a_password_in_a_url_is_shown_by_no_command(remit: Run, tmp_path: Path) -> None:
-    own = "ftp://me:horse-battery@127.0.0.1/v1"
-    address = "postgresql://me:horse-battery@127.0.0.1:9/db"
-    shown = remit("config", "show", REMIT_LEDGER__URL=address, OPENAI_BASE_URL=own)
-    (tmp_path / "remit.toml").write_text(f'[providers.openai]\nbase_url = "{own}"\n')
-    for result in (
-        shown,
-        remit("config", "show", "--json"),
-        remit("doctor"),
-        remit("model", "list"),
-    ):
-        assert "horse-battery" not in result.stdout + result.stderr
-        assert result.stdout + result.stderr
+def test_a_password_in_a_url_is_shown_by_no_command(remit: Run, work: Path) -> None:
+    remit("init")
+    config, before = work / ".remit/remit.toml", (work / ".remit/remit.toml").read_text()
+    password = "horse-battery"
+    config.write_text(f'{before}\n[providers.openai]\nbase_url = "ftp://me:{password}@h/v1"\n')
+    refused = remit("chat", OPENAI_API_KEY="sk-x")
+    assert "'ftp://me:[secret]@h/v1', which is not an http(s) URL" in refused.stderr
+    database = f"postgresql://me:{password}@127.0.0.1:9/db"
+    shown = remit("config", "show", REMIT_DATABASE_URL=database)
+    assert "ledger.path = 'postgresql://" in shown.stdout
+    assert "providers.openai.base_url = 'ftp://" in shown.stdout
+    for result in (refused, shown, remit("config", "show", "--json")):
+        assert password not in result.stdout + result.stderr
 
 
 def test_a_bad_setting_is_named_with_the_nearest_right_one(remit: Run, work: Path) -> None:

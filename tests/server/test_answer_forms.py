@@ -272,11 +272,35 @@ def test_a_whole_answer_in_an_event_becomes_a_stream(
     end = b"data: [DONE]\n\n" if client == "chat" else b""
     if before == b"opening":
         before = b"" if client == "gemini" else sse(events[:1])[0]
-    for line_ends in (b"\n\n",) if client == "gemini" else (b"\n\n", b"\r\r"):
-        replies(provider, event_stream(before, b"data: " + _json(sent) + line_ends, end))
-        came, _ = _ask(google, client, stream=True)
-        assert _texts(client, came) == ["fine"]
+    replies(provider, event_stream(before, b"data: " + _json(sent) + b"\n\n", end))
+    came, _ = _ask(google, client, stream=True)
+    assert _texts(client, came) == ["fine"]
     assert "usage" not in sent or came["usage"] == sent["usage"]
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+@pytest.mark.parametrize("client", _OWN)
+def test_a_whole_answer_in_an_event_is_passed_on_as_it_comes(
+    google: Served, provider: RawProvider, client: str, end: bytes
+) -> None:
+    _, model, sent, _ = _OWN[client]
+    replies(provider, event_stream(b"data: " + _json(sent) + end))
+    before = google.errors.stat().st_size
+    raw = called(google, path_of(client, model, stream=True), model).raw
+    assert b"fine" in raw
+    # A listener that fails is not called again; the answer is then made from the record.
+    assert b"the listener of a stream raised" not in google.errors.read_bytes()[before:]
+
+
+def test_a_whole_answer_without_usage_becomes_a_stream_that_clients_can_count(
+    google: Served, provider: RawProvider
+) -> None:
+    _, model, sent, _ = _OWN["messages"]
+    replies(provider, whole(_json({**sent, "usage": None})))
+    raw = called(google, "/v1/messages", model).raw
+    events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: ")]
+    (usage,) = [event["usage"] for event in events if event["type"] == "message_delta"]
+    assert usage == {"input_tokens": 0, "output_tokens": 0}
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain"])

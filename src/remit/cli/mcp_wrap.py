@@ -16,6 +16,7 @@ import click
 from remit.cli.options import common
 from remit.cli.output import note, say
 from remit.kernel.errors import ConfigError
+from remit.kernel.json_text import sound_text
 from remit.kernel.toml_text import toml_value
 
 _TABLES = ("mcpServers", "servers")  # Claude and most others; VS Code
@@ -127,8 +128,7 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
 def _json(config: Mapping[str, Any]) -> str:
     """Return the text of a configuration; a lone surrogate, which UTF-8 lacks, stays an escape."""
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    is_sound = text.encode("utf-8", "replace") == text.encode("utf-8", "surrogatepass")
-    return text if is_sound else json.dumps(config, indent=2) + "\n"
+    return text if sound_text(text) == text else json.dumps(config, indent=2) + "\n"
 
 
 def _is_wrapped(entry: Mapping[str, Any]) -> bool:

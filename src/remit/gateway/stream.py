@@ -402,7 +402,7 @@ class StreamTap:
                 self._fell_silent(error)
 
     def failed(self, error: ProviderError) -> None:
-        """Note whether the provider may charge for a failed attempt, which then ends the call.
+        """Note whether the provider may charge for a failed attempt, which is then not retried.
 
         The provider may do so if content came, if the error's answer states output, or if the
         answer began and the provider states no error.

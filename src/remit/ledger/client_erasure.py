@@ -462,8 +462,8 @@ class LedgerErasures(LedgerWrites, LedgerQueries):
         delete_contents(tx, self._index, ids)
         signer = self.checkpoints.signer
         if signer is not None and entry.metadata["target"] in _NAMED:
-            persons = (person for one in found for person in one.persons)
-            tx.execute_many(PUT_INFO, [(erased_name(signer, one), erasure_id) for one in persons])
+            names = {erased_name(signer, person) for one in found for person in one.persons}
+            tx.execute_many(PUT_INFO, [(name, erasure_id) for name in sorted(names)])
         tx.execute(PUT_INFO, (COMPACTION_DUE, erasure_id))
         # Any of these rows may lead to the content, or tell by its hash what was asked.
         tx.execute(f"DELETE FROM idempotency WHERE token = '{CACHED}'")

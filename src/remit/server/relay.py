@@ -160,8 +160,9 @@ class Relay:
         if total is not None and total.is_whole and not self._has_whole:
             self._has_whole = True
             if self._endpoint != GENERATE.name:  # Its events have the form of a whole answer.
-                (whole,) = SseParser().feed(raw + b"\n")  # An event may end with CR CR.
-                events = self._own_events(whole.data)
+                parser = SseParser()
+                whole = next(iter(parser.feed(raw)), None) or parser.end()  # It may end with CR CR.
+                events = self._own_events(b"" if whole is None else whole.data)
                 raw = b"".join(one for one in events if event.is_last or one != _DONE)
         if event.is_last:
             self._held = raw

@@ -294,5 +294,6 @@ def test_an_installation_under_a_running_server_is_said(upstream: Upstream, tmp_
                     assert json.loads(raw)["error"]["code"] == "restart_needed"
                 else:
                     assert headers["content-type"] == "text/html; charset=utf-8"
+                    assert "unsafe-inline" not in headers["content-security-policy"]
                     assert b"<p>Remit was installed again after this server started." in raw
             assert served.call("openai", "still here")[0] == 200
