@@ -133,6 +133,12 @@ async def test_two_witnesses_together(witness: Witness, log: Log, state: Witness
     assert [own for own, _ in signed.cosignatures(keys)] == keys
 
 
+def _damaged(line: NoteSignature) -> NoteSignature:
+    """Return a line with the last bit of its signature flipped; the last byte may be any."""
+    flipped = bytes([line.signature[-1] ^ 1])
+    return NoteSignature(line.name, line.key_id, line.signature[:-1] + flipped)
+
+
 async def test_a_fresh_cosignature_replaces_the_line_of_its_key(
     witness: Witness, signer: Signer, log: Log, tmp_path: Path
 ) -> None:
@@ -142,7 +148,7 @@ async def test_a_fresh_cosignature_replaces_the_line_of_its_key(
         ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
         signed = SignedCheckpoint.parse(ledger.checkpoint())
         line = signed.cosign(signer, 5)
-        damaged = NoteSignature(line.name, line.key_id, line.signature[:-1] + b"\0")
+        damaged = _damaged(line)
         for old in (damaged, line):
             before = signed.with_signatures([old])
             ledger.transact(
@@ -165,7 +171,7 @@ def test_only_a_valid_later_line_of_the_witness_is_added(
         ledger.write(LedgerEntry("NOTE", "S", "D", "r"))
         signed = SignedCheckpoint.parse(ledger.checkpoint())
         early, late, far = (signed.cosign(signer, time) for time in (5, 9, 99))
-        damaged = NoteSignature(far.name, far.key_id, far.signature[:-1] + b"\0")
+        damaged = _damaged(far)
         forged = log.signer.sign_note("another text\n")
 
         def add(*lines: NoteSignature) -> None:
